@@ -1,0 +1,1 @@
+"""How Fumarole is deployed: Kubernetes manifests and the local demo."""

@@ -1,0 +1,1 @@
+"""`make demo`: Fumarole with everything around it on one machine."""

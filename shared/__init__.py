@@ -1,0 +1,15 @@
+"""The contract between controller and gateway: what both need, and nothing that only one uses.
+
+Pure, no I/O:
+
+- ``routes``: Route, Target and the RouteTable that a gateway serves from.
+- ``events``: ProxyEvents, the change notices of that table.
+- ``tokens``: JSON Web Key sets, session tokens and service tokens; keys and the time are arguments.
+- ``link``: what controller, hub and gateways prove or hide from each other with the link key.
+
+I/O:
+
+- ``bus``: Redis, where the table lives and the events travel.
+- ``jwks``: where the orchestrator's public keys come from.
+- ``settings``, ``log``, ``metrics``: how both processes are configured and observed.
+"""
