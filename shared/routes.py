@@ -1,0 +1,402 @@
+"""The table that a gateway serves from: routes by session and host, and what was revoked.
+
+The table is level-triggered state. It changes in two ways only: it is loaded whole from a
+snapshot, or the next event in order is applied to it (see :mod:`shared.events`). Whatever is not
+the next event asks for a repair and changes nothing. docs/proxy-events.md is its contract.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal, assert_never
+
+import msgspec
+
+from shared.errors import SnapshotRefused, TokenRefused, UnreadableRoute
+from shared.events import (
+    Event,
+    GrantRevoked,
+    Head,
+    Heartbeat,
+    Revocation,
+    RouteRemoved,
+    RouteUpserted,
+    UnknownEvent,
+    revoked_at,
+)
+from shared.jws import unverified_payload
+
+Kind = Literal["web", "vnc", "terminal"]
+Scheme = Literal["http", "https", "tcp", "ws", "wss"]
+State = Literal["starting", "ready", "closing"]
+
+SCHEMES_OF: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "web": frozenset({"http", "https"}),
+        "vnc": frozenset({"tcp", "ws", "wss"}),
+        "terminal": frozenset({"ws", "wss"}),
+    }
+)
+"""What may stand behind a session of each kind."""
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+_Host = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", min_length=1, max_length=253)
+]
+_BasePath = Annotated[str, msgspec.Meta(pattern=r"^/[!-\"$->@-\[\]-~]*$", max_length=1024)]
+# Origin-form without "?" and "#" and without "\": what stands before a path as received.
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where a session lives.
+
+    ``id`` names what is behind the address (a pod's UID, a shell of the hub): the same address
+    with another ``id`` is another target. ``base_path`` is put before the path as received; ``/``
+    adds nothing.
+    """
+
+    scheme: Scheme
+    host: _Name
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    base_path: _BasePath = "/"
+    id: _Name
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One session's route as its publisher wrote it.
+
+    ``hosts[0]`` is ``<sid>.<base domain>``, further hosts are public links; none has a port.
+    ``expires_at`` is in unix seconds. ``target`` may be null while ``state`` is ``starting``.
+    ``epoch`` is there in signed routes only.
+    """
+
+    sid: Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
+    rev: Annotated[int, msgspec.Meta(ge=0)]
+    job: _Name
+    rank: Annotated[int, msgspec.Meta(ge=0)]
+    kind: Kind
+    owner: _Name
+    hosts: Annotated[tuple[_Host, ...], msgspec.Meta(min_length=1, max_length=64)]
+    target: Target | None = None
+    state: State
+    message: str | None = None
+    expires_at: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    public: bool = False
+    sealed: str | None = None
+    epoch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is well-typed but cannot be served."""
+        if self.target is None:
+            if self.state != "starting":
+                raise ValueError("only a starting route may have no target")
+        elif self.target.scheme not in SCHEMES_OF[self.kind]:
+            raise ValueError(f"a {self.kind} route cannot have a {self.target.scheme} target")
+        if self.public and self.kind != "web":
+            raise ValueError("only a web route can be public")
+        if self.hosts[0].partition(".")[0] != self.sid:
+            raise ValueError("the first host must be the session's own")
+
+
+SignatureCheck = Callable[[str], bytes]
+"""Takes a compact JWS, returns its payload, or raises TokenRefused."""
+
+_decode_route = msgspec.json.Decoder(Route).decode
+_decode_any = msgspec.json.Decoder().decode
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+class RouteReader:
+    """Reads routes as they stand in Redis and in events.
+
+    Args:
+        check: Verifies signed routes. With it, nothing but signed routes is read. Without it a
+            signed route is taken at its word, as a plain one is, so that controllers can begin
+            to sign before every gateway knows their keys.
+    """
+
+    __slots__ = ("_check",)
+
+    def __init__(self, check: SignatureCheck | None = None) -> None:
+        self._check = check
+
+    def read(self, sid: str, raw: bytes | msgspec.Raw, *, epoch: str) -> Route:
+        """Return the route *raw* of *sid*.
+
+        Raises:
+            UnreadableRoute: If it is malformed, for another session, of another epoch, or not
+                signed although it must be.
+        """
+        signed = bytes(raw)[:1] == b'"'
+        if self._check is not None and not signed:
+            raise UnreadableRoute("the route is not signed")
+        try:
+            route = _decode_route(self._payload(bytes(raw)) if signed else raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnreadableRoute(f"the route is malformed: {error}") from None
+        if route.sid != sid:
+            raise UnreadableRoute("the route is for another session")
+        if signed and route.epoch != epoch:
+            raise UnreadableRoute("the route was signed for another epoch")
+        return route
+
+    def _payload(self, raw: bytes) -> bytes:
+        token = msgspec.json.decode(raw, type=str)
+        try:
+            return (self._check or unverified_payload)(token)
+        except TokenRefused as error:
+            raise UnreadableRoute(f"the route's signature does not hold: {error}") from None
+
+
+def digest(sid: str, raw: bytes | msgspec.Raw) -> int:
+    """Return the share of one route in the table's hash: 64 bits of SHA-256.
+
+    Taken over the sid and the canonical JSON (sorted keys, no white space) of the value as it
+    was received, fields unknown to this version included, so that gateways of different
+    versions agree.
+    """
+    try:
+        canonical = _canonical(_decode_any(raw))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        canonical = bytes(raw)
+    return int.from_bytes(hashlib.sha256(sid.encode() + canonical).digest()[:8], "big")
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """What the table holds of one session: a route, or why it cannot be served."""
+
+    route: Route | None
+    digest: int
+    problem: str | None = None
+
+
+class Outcome(enum.Enum):
+    """What applying an event came to."""
+
+    APPLIED = "applied"
+    CURRENT = "current"
+    """A heartbeat that confirms the table."""
+    UNKNOWN = "unknown"
+    """Of a version or type that this code does not know: passed over, ask for a snapshot."""
+    REPAIR = "repair"
+    """Not the next of this epoch; nothing was changed: read the head."""
+
+
+class Standing(enum.Enum):
+    """How a host stands in the table."""
+
+    SERVED = "served"
+    AMBIGUOUS = "ambiguous"
+    """Two routes name it: neither is served there."""
+    UNREADABLE = "unreadable"
+    ABSENT = "absent"
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """What the table knows of a host. ``private`` is true for a session's own host."""
+
+    standing: Standing
+    route: Route | None = None
+    private: bool = False
+
+
+_ABSENT = Found(Standing.ABSENT)
+_AMBIGUOUS = Found(Standing.AMBIGUOUS)
+_UNREADABLE = Found(Standing.UNREADABLE, private=True)
+
+
+class RouteTable:
+    """Routes by session and host, revocations, and the position in the stream of events.
+
+    Fill a new table with :meth:`load_route` and :meth:`load_revocation`, in pieces if need be,
+    and use it only after :meth:`complete` has accepted it.
+    """
+
+    def __init__(self, head: Head, reader: RouteReader) -> None:
+        self.epoch = head.epoch
+        self.seq = head.seq
+        self.hash = 0
+        self.since = head.since
+        self._head = head
+        self._reader = reader
+        self._entries: dict[str, Entry] = {}
+        self._hosts: dict[str, str | tuple[str, ...]] = {}
+        self._revoked: dict[str, float] = {}
+        self.unreadable = 0
+
+    # Loading
+
+    def load_route(self, sid: str, raw: bytes) -> None:
+        """Take one field of the ``routes`` hash."""
+        self._put(sid, raw)
+
+    def load_revocation(self, member: str, score: float) -> None:
+        """Take one member of the ``revoked`` sorted set."""
+        self._revoked[member] = max(score, self._revoked.get(member, 0.0))
+
+    def complete(self, *, replaces: RouteTable | None = None) -> None:
+        """Accept the loaded table.
+
+        Raises:
+            SnapshotRefused: If it does not hold as much as its head says, or is an older
+                picture of the epoch that *replaces* already knows better.
+        """
+        counts = (len(self._entries), len(self._revoked))
+        if counts != (self._head.routes, self._head.revoked):
+            raise SnapshotRefused(
+                f"the head counts {self._head.routes} routes and {self._head.revoked} revocations, "
+                f"the snapshot holds {counts[0]} and {counts[1]}"
+            )
+        if replaces is not None and replaces.epoch == self.epoch and replaces.seq > self.seq:
+            raise SnapshotRefused(f"the snapshot is at {self.seq}, the table at {replaces.seq}")
+
+    # Following
+
+    def apply(self, event: Event) -> Outcome:
+        """Apply *event* if it is the next one; otherwise change nothing and ask for a repair."""
+        if event.epoch != self.epoch:
+            return Outcome.REPAIR
+        if isinstance(event, Heartbeat):
+            return Outcome.CURRENT if event.seq == self.seq else Outcome.REPAIR
+        if event.seq != self.seq + 1:
+            return Outcome.REPAIR
+        self.seq = event.seq
+        match event:
+            case RouteUpserted(sid=sid, route=route):
+                self._put(sid, route)
+            case RouteRemoved(sid=sid):
+                self._drop(sid)
+            case GrantRevoked():
+                revocation = event.revocation()
+                self.load_revocation(revocation.member, revocation.score)
+            case UnknownEvent():
+                return Outcome.UNKNOWN
+            case _:
+                assert_never(event)
+        return Outcome.APPLIED
+
+    def _put(self, sid: str, raw: bytes | msgspec.Raw) -> None:
+        self._drop(sid)
+        share = digest(sid, raw)
+        try:
+            route = self._reader.read(sid, raw, epoch=self.epoch)
+        except UnreadableRoute as error:
+            self._entries[sid] = Entry(None, share, str(error))
+            self.unreadable += 1
+        else:
+            self._entries[sid] = Entry(route, share)
+            for host in route.hosts:
+                self._name(host, sid)
+        self.hash ^= share
+
+    def _drop(self, sid: str) -> None:
+        entry = self._entries.pop(sid, None)
+        if entry is None:
+            return
+        self.hash ^= entry.digest
+        if entry.route is None:
+            self.unreadable -= 1
+            return
+        for host in entry.route.hosts:
+            self._unname(host, sid)
+
+    def _name(self, host: str, sid: str) -> None:
+        held = self._hosts.get(host)
+        others = held if isinstance(held, tuple) else (held,) if held else ()
+        if sid not in others:
+            self._hosts[host] = (*others, sid) if others else sid
+
+    def _unname(self, host: str, sid: str) -> None:
+        held = self._hosts.get(host)
+        left = tuple(s for s in held if s != sid) if isinstance(held, tuple) else ()
+        if len(left) > 1:
+            self._hosts[host] = left
+        elif left:
+            self._hosts[host] = left[0]
+        else:
+            self._hosts.pop(host, None)
+
+    # Looking up
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, sid: object) -> bool:
+        return sid in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def route(self, sid: str) -> Route | None:
+        """Return the readable route of *sid*."""
+        entry = self._entries.get(sid)
+        return entry.route if entry else None
+
+    def entry(self, sid: str) -> Entry | None:
+        """Return what is held of *sid*, readable or not."""
+        return self._entries.get(sid)
+
+    def find(self, host: str) -> Found:
+        """Return how *host* (lower case, without port) stands.
+
+        A session's own host is also found by its first label when its route cannot be read.
+        """
+        sid = self._hosts.get(host)
+        if sid is None:
+            label = host.partition(".")[0]
+            entry = self._entries.get(label)
+            return _UNREADABLE if entry is not None and entry.route is None else _ABSENT
+        if isinstance(sid, tuple):
+            return _AMBIGUOUS
+        route = self._entries[sid].route
+        return Found(Standing.SERVED, route, private=route is not None and route.hosts[0] == host)
+
+    def ambiguous_hosts(self) -> Collection[str]:
+        """Return the hosts that more than one route names; none of them is served."""
+        return [host for host, sids in self._hosts.items() if isinstance(sids, tuple)]
+
+    # Revocations
+
+    @property
+    def revocations(self) -> Mapping[str, float]:
+        """Members of the revoked set with their scores."""
+        return MappingProxyType(self._revoked)
+
+    def is_revoked(self, *, sid: str, jti: str, sub: str, kid: str, issued_at: float) -> bool:
+        """Say whether a grant with these properties has been revoked.
+
+        ``jti`` and ``kid`` end their grants; ``sub`` and ``all`` end those whose token was
+        issued up to the revocation, so that a later token opens again.
+        """
+        revoked = self._revoked
+        if not revoked:
+            return False
+        if f"jti:{jti}" in revoked or f"kid:{kid}" in revoked:
+            return True
+        latest = max(revoked.get(f"sub:{sid}:{sub}", 0.0), revoked.get(f"all:{sid}", 0.0))
+        return latest > 0 and issued_at <= revoked_at(latest)
+
+    def prune(self, now: float) -> None:
+        """Forget revocations that no grant can outlive."""
+        for member in [m for m, score in self._revoked.items() if score < now]:
+            del self._revoked[member]
+
+
+__all__ = [
+    "Entry",
+    "Found",
+    "Kind",
+    "Outcome",
+    "Revocation",
+    "Route",
+    "RouteReader",
+    "RouteTable",
+    "Scheme",
+    "Standing",
+    "State",
+    "Target",
+    "digest",
+]
