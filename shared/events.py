@@ -48,7 +48,10 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     epoch: _Text
     seq: Annotated[int, msgspec.Meta(ge=0)]
     at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    v: Annotated[int, msgspec.Meta(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    # A factory, because omit_defaults would leave a plain default out.
+    v: Annotated[int, msgspec.Meta(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)] = msgspec.field(
+        default_factory=lambda: SCHEMA_VERSION
+    )
 
     type: ClassVar[str]
 

@@ -1,0 +1,198 @@
+"""Settings from the environment, read so that every problem is told at once."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn, TypeAlias, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from shared.errors import SettingsError
+
+T = TypeVar("T")
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+EXIT_BAD_SETTINGS = 2
+MIN_KEY_BYTES = 32
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class Environment:
+    """Reads settings and collects what is wrong with them.
+
+    Each method returns a value that fits, also after a problem; call :meth:`check` before using
+    any of them.
+    """
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = os.environ if values is None else values
+        self.problems: list[str] = []
+
+    def check(self) -> None:
+        """Raise SettingsError with all problems, if there were any."""
+        if self.problems:
+            raise SettingsError(self.problems)
+
+    def problem(self, name: str, text: str) -> None:
+        """Note that *name* is wrong."""
+        self.problems.append(f"{name} {text}")
+
+    def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """Return the parsed value, or None where it is not set."""
+        raw = self._values.get(name, "").strip()
+        if not raw:
+            return None
+        try:
+            return parse(raw)
+        except (ValueError, OSError) as error:
+            # OSError's own text names the path, which is the operator's to see.
+            self.problem(name, f"is wrong: {error}")
+            return None
+
+    def value(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        """Return the parsed value, or *default*."""
+        parsed = self.optional(name, parse)
+        return default if parsed is None else parsed
+
+    def required(self, name: str, parse: Callable[[str], T], stand_in: T) -> T:
+        """Return the parsed value; *stand_in* after noting that it is missing."""
+        if not self._values.get(name, "").strip():
+            self.problem(name, "is not set")
+            return stand_in
+        return self.value(name, parse, stand_in)
+
+
+def or_exit(read: Callable[[Environment], T], values: Mapping[str, str] | None = None) -> T:
+    """Return what *read* makes of the environment, or end the process with every problem listed."""
+    environment = Environment(values)
+    try:
+        settings = read(environment)
+        environment.check()
+    except SettingsError as error:
+        _exit(error)
+    return settings
+
+
+def _exit(error: SettingsError) -> NoReturn:
+    for problem in error.problems:
+        print(f"error: {problem}", file=sys.stderr)
+    raise SystemExit(EXIT_BAD_SETTINGS)
+
+
+# Parsers: each raises ValueError with what is wrong.
+
+
+def text(raw: str) -> str:
+    """Return *raw*."""
+    return raw
+
+
+def seconds(raw: str) -> float:
+    """Return a duration, 0 or more."""
+    value = float(raw)
+    if not 0 <= value < 1e9:
+        raise ValueError("not a number of seconds, 0 or more")
+    return value
+
+
+def count(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of integers from *least* to *most*."""
+
+    def parse(raw: str) -> int:
+        if not raw.isdigit() or not least <= int(raw) <= most:
+            raise ValueError(f"not a number from {least} to {most}")
+        return int(raw)
+
+    return parse
+
+
+def listen_address(raw: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
+    host, _, port = raw.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError("not host:port")
+    return host, int(port)
+
+
+def networks(raw: str) -> tuple[Network, ...]:
+    """Return the networks in a list separated by commas."""
+    return tuple(ipaddress.ip_network(part.strip()) for part in raw.split(",") if part.strip())
+
+
+def is_loopback_name(host: str) -> bool:
+    """Say whether *host* can only be this machine: localhost, below it, or a loopback address."""
+    if host in _LOOPBACK_NAMES or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def web_url(raw: str) -> SplitResult:
+    """Return an ``https`` URL without credentials, query or fragment; ``http`` on loopback only."""
+    url = urlsplit(raw)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError("not an http or https URL")
+    if url.username is not None or url.query or url.fragment:
+        raise ValueError("a URL here has no credentials, query or fragment")
+    if url.scheme == "http" and not is_loopback_name(url.hostname):
+        raise ValueError("http is for localhost, *.localhost and loopback addresses only")
+    _ = url.port  # raises ValueError when it is no port
+    return url
+
+
+def origin(raw: str) -> str:
+    """Return a web origin (RFC 6454): scheme, host and port where it is not the default."""
+    url = web_url(raw)
+    if url.path not in ("", "/"):
+        raise ValueError("an origin has no path")
+    default = {"http": 80, "https": 443}[url.scheme]
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    return f"{url.scheme}://{host}" + (f":{url.port}" if url.port not in (None, default) else "")
+
+
+def origins(raw: str) -> tuple[str, ...]:
+    """Return the origins in a list separated by commas."""
+    return tuple(origin(part.strip()) for part in raw.split(",") if part.strip())
+
+
+def existing_file(raw: str) -> Path:
+    """Return the path of a file that can be read."""
+    path = Path(raw)
+    with path.open("rb"):
+        return path
+
+
+def key_file(raw: str) -> tuple[bytes, ...]:
+    """Return the keys in a file: one a line, base64 of 32 random bytes or more."""
+    keys = []
+    lines = Path(raw).read_text("ascii").splitlines()
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            keys.append(_key(line.strip(), number))
+    if not keys:
+        raise ValueError("the file holds no key")
+    if len(set(keys)) != len(keys):
+        raise ValueError("the file holds a key twice")
+    return tuple(keys)
+
+
+def _key(line: str, number: int) -> bytes:
+    try:
+        key = base64.b64decode(line, validate=True)
+    except binascii.Error:
+        raise ValueError(f"line {number} is not base64") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise ValueError(
+            f"the key in line {number} has {len(key)} bytes, less than {MIN_KEY_BYTES}"
+        )
+    if len(set(key)) < MIN_KEY_BYTES // 4:
+        raise ValueError(f"the key in line {number} is not random")
+    return key
