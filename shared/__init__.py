@@ -4,12 +4,13 @@ Pure, no I/O:
 
 - ``routes``: Route, Target and the RouteTable that a gateway serves from.
 - ``events``: ProxyEvents, the change notices of that table.
-- ``tokens``: JSON Web Key sets, session tokens and service tokens; keys and the time are arguments.
+- ``jws``, ``tokens``: signatures and keys; session tokens and service tokens. Keys and the time are
+  arguments.
 - ``link``: what controller, hub and gateways prove or hide from each other with the link key.
 
 I/O:
 
 - ``bus``: Redis, where the table lives and the events travel.
 - ``jwks``: where the orchestrator's public keys come from.
-- ``settings``, ``log``, ``metrics``: how both processes are configured and observed.
+- ``settings``, ``log``, ``metrics``: how both processes are configured, heard and watched.
 """

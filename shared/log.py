@@ -1,0 +1,106 @@
+"""Logs as one JSON object a line on standard error, at most so many lines a second.
+
+Whoever logs passes what varies in ``extra``; fields are cut to a length that no client chooses.
+Never pass a token, cookie, key or password, nor a URL with a query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO
+
+MAX_FIELD_CHARACTERS: Final = 1000
+DEFAULT_LINES_A_SECOND: Final = 200
+Format = Literal["json", "text"]
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as one line of JSON: ``at``, ``level``, ``logger``, ``message``, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(record.getMessage()),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=lambda value: _cut(str(value)))
+
+
+class TextFormatter(logging.Formatter):
+    """Writes a record for people; control characters are escaped, so that no field makes a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, followed by a traceback if there is one."""
+        moment = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
+        fields = "".join(f" {name}={value!r}" for name, value in _fields(record).items())
+        message = _cut(record.getMessage()).encode("unicode_escape").decode()
+        line = f"{moment} {record.levelname.lower():7} {record.name}: {message}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class RateLimit(logging.Filter):
+    """Lets at most *lines* records pass in any second, and then says how many were left out."""
+
+    def __init__(self, lines: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._lines = lines
+        self._clock = clock
+        self._second = -1
+        self._passed = 0
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether *record* may be written."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._passed = second, 0
+            if self._dropped:
+                record.dropped_lines = self._dropped
+                self._dropped = 0
+        self._passed += 1
+        if self._passed > self._lines:
+            self._dropped += 1
+            return False
+        return True
+
+
+def configure(
+    *,
+    level: str = "INFO",
+    style: Format = "json",
+    lines_a_second: int = DEFAULT_LINES_A_SECOND,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all logs of this process to *stream* (standard error), replacing what was set up."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.addFilter(RateLimit(lines_a_second))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    return {
+        name: _cut(value) if isinstance(value, str) else value
+        for name, value in vars(record).items()
+        if name not in _OWN
+    }
+
+
+def _cut(value: str) -> str:
+    if len(value) <= MAX_FIELD_CHARACTERS:
+        return value
+    return f"{value[:MAX_FIELD_CHARACTERS]}… ({len(value)} characters)"
