@@ -1,4 +1,48 @@
-PY := .venv/bin/python
-.PHONY: check
-check:
-	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
+# Fumarole. `make demo` alone ends in a running system, `make test` alone in a passed test run.
+
+PYTHON := .venv/bin/python
+STAMP := .venv/.installed
+LOCKS := deploy/locks/dev.txt
+# Two workers by default: the tests start browsers, clusters and notebooks of their own.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-long check format system locks bench clean
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+install: $(STAMP) ## make .venv with everything, and the pages' assets
+	@$(PYTHON) gateway/web/build.py
+
+$(STAMP): $(LOCKS) pyproject.toml deploy/install.sh
+	@sh deploy/install.sh .venv $(LOCKS)
+	@touch $@
+
+demo: install ## run everything on this machine (SMOKE=1: check it and end)
+	@exec $(PYTHON) -m deploy.local.demo $(if $(SMOKE),--smoke)
+
+test: install ## run the tests
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+
+test-long: install ## run the soaks, chaos runs and models
+	@$(PYTHON) -m pytest -m long --timeout 7200
+
+check: install ## lint, format, types and import contracts
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo
+
+format: install ## format the source
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+system: ## install what only the system's package manager has (needs root)
+	@sh deploy/system.sh
+
+locks: install ## renew the locks from pyproject.toml
+	@sh deploy/lock.sh
+
+clean: ## remove what was made here
+	rm -rf .venv gateway/web/build gateway/web/node_modules

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Renews the locks: versions and hashes, and no address of where they were found.
+set -eu
+
+lock() {
+    name=$1
+    shift
+    .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+        --no-emit-index-url --no-annotate --no-header "$@" -o "deploy/locks/$name.txt"
+}
+
+lock gateway pyproject.toml --extra gateway
+lock controller pyproject.toml --extra controller
+lock web --group pyproject.toml:web
+lock dev pyproject.toml --extra gateway --extra controller --group dev
