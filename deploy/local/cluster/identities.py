@@ -1,0 +1,94 @@
+"""Who may do what in the embedded cluster: a kubeconfig is written for each of these.
+
+``rules`` are those of an RBAC ClusterRole. The controller's follow what the product asks
+for in production: no Secret is read, no namespace deleted.
+"""
+
+from typing import Any, Final
+
+_READ: Final = ["get", "list", "watch"]
+_WRITE: Final = ["create", "update", "patch", "delete"]
+
+IDENTITIES: Final[dict[str, dict[str, Any]]] = {
+    "admin": {
+        "user": "kubernetes-admin",
+        "groups": ["system:masters"],
+        "rules": [],
+    },
+    "controller": {
+        "user": "system:serviceaccount:fumarole-system:controller",
+        "groups": ["system:serviceaccounts"],
+        "rules": [
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": [*_READ, "create", "patch"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": _WRITE},
+            {"apiGroups": [""], "resources": ["pods/log", "nodes"], "verbs": _READ},
+            {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": [*_READ, "delete", "patch"]},
+            {
+                "apiGroups": [""],
+                "resources": [
+                    "configmaps",
+                    "events",
+                    "persistentvolumeclaims",
+                    "resourcequotas",
+                    "serviceaccounts",
+                    "services",
+                ],
+                "verbs": [*_READ, *_WRITE],
+            },
+            {
+                "apiGroups": ["networking.k8s.io"],
+                "resources": ["networkpolicies"],
+                "verbs": [*_READ, *_WRITE],
+            },
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "verbs": [*_READ, *_WRITE],
+            },
+            {
+                "apiGroups": ["rbac.authorization.k8s.io"],
+                "resources": ["rolebindings"],
+                "verbs": [*_READ, *_WRITE],
+            },
+            {
+                "apiGroups": ["batch.volcano.sh", "bus.volcano.sh", "scheduling.volcano.sh"],
+                "resources": ["jobs", "commands", "queues", "podgroups"],
+                "verbs": [*_READ, *_WRITE],
+            },
+            {
+                "apiGroups": ["apiextensions.k8s.io"],
+                "resources": ["customresourcedefinitions"],
+                "verbs": _READ,
+            },
+        ],
+    },
+    "volcano": {
+        "user": "system:serviceaccount:volcano-system:volcano",
+        "groups": ["system:serviceaccounts"],
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+    },
+    "kubelet": {
+        "user": "system:node:embedded",
+        "groups": ["system:nodes"],
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps", "secrets", "serviceaccounts", "services"],
+                "verbs": _READ,
+            },
+            {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": _READ},
+            {
+                "apiGroups": [""],
+                "resources": ["nodes", "nodes/status", "pods", "pods/status", "events"],
+                "verbs": [*_READ, *_WRITE],
+            },
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "verbs": [*_READ, *_WRITE],
+            },
+        ],
+    },
+    "nobody": {"user": "nobody", "groups": [], "rules": []},
+}

@@ -1,0 +1,196 @@
+"""Starting and ending the three programs as children of this process."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from deploy.local.cluster.identities import IDENTITIES
+
+Program = Literal["apiserver", "volcano", "kubelet"]
+
+POD_NETWORK: Final = "127.64.0.0/10"
+"""Every pod's address is in this network, so it is what a gateway has to allow."""
+
+PROGRAMS: Final[tuple[Program, ...]] = ("apiserver", "volcano", "kubelet")
+SEED_VARIABLE: Final = "FUMAROLE_CLUSTER_SEED"
+READY_LINE: Final = b"ready\n"
+_ROOT: Final = Path(__file__).resolve().parents[3]
+
+
+class ClusterFailed(RuntimeError):
+    """A program of the embedded cluster ended, or was not ready in time."""
+
+
+class EmbeddedCluster:
+    """The three programs, from `start` until `stop`; also an async context manager.
+
+    Nothing outlives it: each child notices when this process is gone, however it went, and
+    the folder is removed with everything in it.
+
+    Args:
+        folder: Where kubeconfigs, logs and pods live. Made if missing; a new temporary
+            folder without it. It is removed on `stop`, so it must be for this alone.
+        seed: Chooses among legal behaviours. Without it ``FUMAROLE_CLUSTER_SEED``, and
+            without that a random one, which is in `seed` for the message of a failing test.
+        disturb: Whether the API server may also answer 409 and 429 now and then.
+        ready_seconds: How long all three together may take to be ready.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        seed: int | None = None,
+        disturb: bool = False,
+        ready_seconds: float = 30.0,
+    ) -> None:
+        self.seed = _chosen_seed(seed)
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="fumarole-cluster-"))
+        self._disturb = disturb
+        self._ready_seconds = ready_seconds
+        self._children: dict[Program, subprocess.Popen[bytes]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def kubeconfig(self, identity: str = "admin") -> Path:
+        """Return the path of *identity*'s kubeconfig: a key of `IDENTITIES`."""
+        if identity not in IDENTITIES:
+            raise KeyError(f"no identity {identity!r}; there are {', '.join(IDENTITIES)}")
+        return self.folder / "kubeconfig" / f"{identity}.yaml"
+
+    def log(self, program: Program) -> Path:
+        """Return the path of *program*'s log."""
+        return self.folder / "log" / f"{program}.log"
+
+    async def start(self) -> None:
+        """Start all three and return when a job can be submitted and its pods can run.
+
+        Raises:
+            ClusterFailed: If one ended or was not ready in time; the others are ended.
+        """
+        for name in ("kubeconfig", "log", "pods"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.folder / "identities.json").write_text(json.dumps(IDENTITIES))
+        try:
+            async with asyncio.timeout(self._ready_seconds):
+                # Together, since most of a start is importing; those that need the API
+                # wait for their kubeconfig to appear.
+                await asyncio.gather(*(self.start_program(name) for name in PROGRAMS))
+        except TimeoutError as error:
+            await self.stop()
+            raise ClusterFailed(f"not ready after {self._ready_seconds} s") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def start_program(self, program: Program) -> None:
+        """Start *program* (again), and return when it is ready."""
+        child = self._spawn(program)
+        self._children[program] = child
+        if await _first_line(child) != READY_LINE:
+            raise ClusterFailed(f"{program} ended before it was ready: {_tail(self.log(program))}")
+
+    async def kill_program(self, program: Program) -> None:
+        """End *program* with SIGKILL, for tests of what is left when it dies."""
+        child = self._children.pop(program)
+        child.kill()
+        await asyncio.to_thread(_end, child, grace_seconds=5.0)
+
+    def alive(self, program: Program) -> bool:
+        """Whether *program* was started and has not ended."""
+        child = self._children.get(program)
+        return child is not None and child.poll() is None
+
+    async def stop(self) -> None:
+        """End all programs and remove the folder; nothing is left, and twice is fine."""
+        # The kubelet first: it still wants to end its pods in order.
+        for program in reversed(PROGRAMS):
+            child = self._children.pop(program, None)
+            if child is not None:
+                child.send_signal(signal.SIGTERM)
+                await asyncio.to_thread(_end, child, grace_seconds=10.0)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
+        # A Popen and not an asyncio subprocess: `stop` must work from any event loop.
+        with self.log(program).open("ab") as log:
+            return subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    f"deploy.local.cluster.{program}",
+                    *self._arguments(program),
+                ],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {SEED_VARIABLE: str(self.seed), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # Ctrl-C reaches the launcher, which ends its children
+            )
+
+    def _arguments(self, program: Program) -> list[str]:
+        common = ["--with-parent", "--seed", str(self.seed)]
+        if program == "apiserver":
+            disturb = ["--disturb"] if self._disturb else []
+            return [*common, "--state", str(self.folder), *disturb]
+        if program == "kubelet":
+            common += ["--state", str(self.folder / "pods"), "--pki", str(self.folder / "pki")]
+        return [*common, "--kubeconfig", str(self.kubeconfig(program))]
+
+
+def _chosen_seed(seed: int | None) -> int:
+    if seed is not None:
+        return seed
+    return int(os.environ.get(SEED_VARIABLE) or secrets.randbelow(2**31))
+
+
+async def _first_line(child: subprocess.Popen[bytes]) -> bytes:
+    """Return the child's first line, empty when it ended without one."""
+    if child.stdout is None:
+        return b""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(child.stdout.fileno()))
+    )
+    try:
+        return await reader.readline()
+    finally:
+        transport.close()
+
+
+def _end(child: subprocess.Popen[bytes], *, grace_seconds: float) -> None:
+    try:
+        child.wait(grace_seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait(5.0)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _tail(log: Path, characters: int = 2000) -> str:
+    return log.read_text(errors="replace")[-characters:].strip() or "no message"
