@@ -65,4 +65,19 @@ else
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install_debian_venv
     with_venv
 fi
+
+# The pages' assets are built by a node of 20 or newer: the one on the PATH, else a wheel's.
+node_is_new_enough() {
+    command -v node >/dev/null 2>&1 &&
+        node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null
+}
+if ! node_is_new_enough; then
+    say "no node of 20 or newer on the PATH: installing one into $folder"
+    if command -v uv >/dev/null 2>&1; then
+        uv pip install --quiet --python "$folder/bin/python" --require-hashes -r deploy/locks/web.txt
+    else
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+            --require-hashes --requirement deploy/locks/web.txt
+    fi
+fi
 say "done"

