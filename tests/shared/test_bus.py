@@ -1,0 +1,242 @@
+"""The bus against a real Redis: one publisher, in order, that notices whatever happened to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from shared.bus import BusReader, Keys, Publisher, connect, parse_head
+from shared.errors import BusUnavailable, PublishRefused
+from shared.events import GrantRevoked, Heartbeat, RouteRemoved, RouteUpserted, decode_event
+from shared.routes import Outcome, RouteReader, RouteTable
+from tests.programs import RedisServer, redis_program
+from tests.shared.samples import SID, encode, make_route, make_sid
+
+KEYS = Keys("test")
+NOW = 1_800_000_000.25
+ROUTE = encode(make_route())
+
+
+@pytest.fixture
+async def publisher(redis: Redis) -> Publisher:
+    publisher = Publisher(redis, KEYS, term=1)
+    await publisher.rebuild({}, {}, epoch="e1", now=NOW)
+    return publisher
+
+
+@pytest.fixture
+def reader(redis: Redis) -> BusReader:
+    return BusReader(redis, KEYS)
+
+
+async def table_of(reader: BusReader) -> RouteTable:
+    snapshot = await reader.snapshot()
+    assert snapshot is not None
+    table = RouteTable(snapshot.head, RouteReader())
+    for sid, raw in snapshot.routes.items():
+        table.load_route(sid, raw)
+    for member, score in snapshot.revoked.items():
+        table.load_revocation(member, score)
+    table.complete()
+    return table
+
+
+async def reason_of(call: Awaitable[None]) -> str:
+    with pytest.raises(PublishRefused) as refused:
+        await call
+    return refused.value.reason
+
+
+async def test_a_follower_that_applies_the_events_equals_the_snapshot(
+    publisher: Publisher, reader: BusReader
+) -> None:
+    table = await table_of(reader)
+    async with reader.subscribe() as messages:
+        await publisher.upsert(SID, ROUTE, now=NOW)
+        await publisher.upsert(make_sid(2), encode(make_route(make_sid(2))), now=NOW)
+        await publisher.revoke(at=NOW, sid=SID, sub="ada")
+        await publisher.revoke(at=NOW, kid="k1")
+        await publisher.remove(make_sid(2), "job ended", now=NOW)
+        await publisher.beat(now=NOW)
+        outcomes, kinds = [], []
+        for _ in range(6):
+            event = decode_event(await asyncio.wait_for(anext(messages), 5))
+            kinds.append(type(event))
+            outcomes.append(table.apply(event))
+    assert kinds == [
+        RouteUpserted,
+        RouteUpserted,
+        GrantRevoked,
+        GrantRevoked,
+        RouteRemoved,
+        Heartbeat,
+    ]
+    assert outcomes == [Outcome.APPLIED] * 5 + [Outcome.CURRENT]
+    fresh = await table_of(reader)
+    assert (table.seq, table.hash) == (fresh.seq, fresh.hash)
+    assert dict(table.revocations) == dict(fresh.revocations)
+    assert list(fresh) == [SID]
+
+
+async def test_the_log_holds_the_same_events(publisher: Publisher, redis: Redis) -> None:
+    async with BusReader(redis, KEYS).subscribe() as messages:
+        await publisher.upsert(SID, ROUTE, now=NOW)
+        sent = await asyncio.wait_for(anext(messages), 5)
+    entries: Any = await redis.xrange(KEYS.log)
+    assert entries == [(b"1-0", {b"event": sent})]
+
+
+Loss = Callable[[Redis], Awaitable[Any]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [
+        (lambda redis: redis.flushall(), "missing"),
+        (lambda redis: redis.delete(KEYS.head), "missing"),
+        (lambda redis: redis.delete(KEYS.routes), "counts"),
+        (lambda redis: redis.zadd(KEYS.revoked, {"jti:x": 1.0}), "counts"),
+        (lambda redis: redis.hset(KEYS.head, "epoch", "e0"), "epoch"),
+        (lambda redis: redis.hset(KEYS.head, "seq", 0), "seq"),
+        (lambda redis: redis.hset(KEYS.head, "seq", 7), "seq"),
+        (lambda redis: redis.hset(KEYS.head, "term", 2), "term"),
+    ],
+)
+async def test_whatever_happened_to_redis_is_noticed_before_anything_is_written(
+    publisher: Publisher, redis: Redis, loss: Loss, reason: str
+) -> None:
+    await publisher.upsert(SID, ROUTE, now=NOW)
+    await loss(redis)
+    before = await _dump(redis)
+    assert await reason_of(publisher.beat(now=NOW)) == reason
+    assert await reason_of(publisher.upsert(make_sid(3), ROUTE, now=NOW)) == reason
+    assert await reason_of(publisher.revoke(at=NOW, sid=SID)) == reason
+    assert await _dump(redis) == before
+
+
+async def _dump(redis: Redis) -> dict[Any, Any]:
+    return {key: await redis.dump(key) for key in await redis.keys()}
+
+
+async def test_a_call_whose_answer_was_lost_is_done_once(
+    publisher: Publisher, reader: BusReader
+) -> None:
+    await publisher.upsert(SID, ROUTE, now=NOW)
+    publisher.seq -= 1  # as if the answer had never come
+    async with reader.subscribe() as messages:
+        await publisher.upsert(SID, ROUTE, now=NOW)
+        await publisher.beat(now=NOW)
+        assert isinstance(decode_event(await anext(messages)), Heartbeat)
+    head = await reader.head()
+    assert head is not None
+    assert head.seq == publisher.seq == 1
+
+
+async def test_a_rebuild_replaces_everything_under_a_new_epoch(
+    publisher: Publisher, reader: BusReader, redis: Redis
+) -> None:
+    await publisher.upsert(make_sid(9), ROUTE, now=NOW)
+    routes = {make_sid(n): encode(make_route(make_sid(n))) for n in range(2500)}
+    async with reader.subscribe() as messages:
+        await publisher.rebuild(routes, {"jti:a": NOW}, epoch="e2", now=NOW, since=NOW)
+        beat = decode_event(await asyncio.wait_for(anext(messages), 5))
+    assert (type(beat), beat.epoch, beat.seq) == (Heartbeat, "e2", 0)
+    snapshot = await reader.snapshot()
+    assert snapshot is not None
+    assert (snapshot.routes, snapshot.revoked) == (routes, {"jti:a": NOW})
+    assert (snapshot.head.routes, snapshot.head.revoked, snapshot.head.since) == (2500, 1, NOW)
+    assert not await redis.exists(KEYS.log, f"{KEYS.routes}:next", f"{KEYS.revoked}:next")
+    await publisher.upsert(SID, ROUTE, now=NOW)
+
+
+async def test_an_old_leader_can_neither_publish_nor_rebuild(
+    publisher: Publisher, reader: BusReader, redis: Redis
+) -> None:
+    new = Publisher(redis, KEYS, term=2)
+    await new.rebuild({SID: ROUTE}, {}, epoch="e2", now=NOW)
+    assert await reason_of(publisher.beat(now=NOW)) == "term"
+    assert await reason_of(publisher.rebuild({}, {}, epoch="e3", now=NOW)) == "term"
+    head = await reader.head()
+    assert head is not None
+    assert (head.epoch, head.routes) == ("e2", 1)
+
+
+async def test_a_heartbeat_drops_revocations_that_are_over(
+    publisher: Publisher, reader: BusReader
+) -> None:
+    await publisher.revoke(at=NOW - 86400 - 1, sid=SID)
+    await publisher.revoke(at=NOW, sid=SID, jti="t")
+    await publisher.beat(now=NOW)
+    snapshot = await reader.snapshot()
+    assert snapshot is not None
+    assert (set(snapshot.revoked), snapshot.head.revoked) == ({"jti:t"}, 1)
+    await publisher.beat(now=NOW)
+
+
+async def test_two_publishers_of_one_sequence_never_interleave(publisher: Publisher) -> None:
+    calls = [publisher.upsert(make_sid(n), ROUTE, now=NOW) for n in range(50)]
+    await asyncio.gather(*calls, *(publisher.beat(now=NOW) for _ in range(10)))
+    assert publisher.seq == 50
+
+
+async def test_the_first_use_of_a_token_decides(publisher: Publisher, reader: BusReader) -> None:
+    del publisher
+    now = time.time()
+    first = await reader.mark_used("t-1", "open", kept_until=now + 60, now=now)
+    second = await reader.mark_used("t-1", "bearer", kept_until=now + 60, now=now)
+    assert (first.before, second.before) == (None, "open")
+    assert first.head is not None
+    assert first.head.epoch == "e1"
+
+
+async def test_simultaneous_uses_of_a_token_have_one_first(reader: BusReader) -> None:
+    now = time.time()
+    marks = await asyncio.gather(
+        *(reader.mark_used("t", "open", kept_until=now + 60, now=now) for _ in range(20))
+    )
+    assert [mark.before for mark in marks].count(None) == 1
+    assert all(mark.head is None for mark in marks)
+
+
+async def test_a_mark_is_forgotten_when_its_token_is_over(reader: BusReader, redis: Redis) -> None:
+    await reader.mark_used("t", "open", kept_until=NOW + 59.5, now=NOW)
+    assert 0 < await redis.ttl(KEYS.used("t")) <= 60
+
+
+async def test_nothing_of_an_empty_redis_is_a_snapshot(redis: Redis, reader: BusReader) -> None:
+    assert await reader.head() is None
+    assert await reader.snapshot() is None
+    await redis.hset(KEYS.head, "epoch", "half")
+    assert await reader.snapshot() is None
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {b"epoch": b"e"}, {b"epoch": b"e", b"seq": b"x", b"term": b"1"}]
+)
+def test_what_is_no_head_is_none(fields: dict[bytes, bytes]) -> None:
+    assert parse_head(fields) is None
+
+
+async def test_a_redis_that_is_gone_is_unavailable_and_comes_back_empty(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with RedisServer(redis_program(), tmp_path_factory.mktemp("bus")) as server:
+        client = connect(server.url)
+        reader, publisher = BusReader(client, KEYS), Publisher(client, KEYS, term=1)
+        await publisher.rebuild({}, {}, epoch="e1", now=NOW)
+        async with reader.subscribe() as messages:
+            server.kill()
+            with pytest.raises(BusUnavailable):
+                await asyncio.wait_for(anext(messages), 5)
+        with pytest.raises(BusUnavailable):
+            await publisher.upsert(SID, ROUTE, now=NOW)
+        with pytest.raises(BusUnavailable):
+            await reader.head()
+        server.start()
+        assert await reason_of(publisher.upsert(SID, ROUTE, now=NOW)) == "missing"
+        await client.aclose()

@@ -1,0 +1,121 @@
+"""The key source: rotated without a restart, kept while the source is down, never led astray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from shared.jwks import MAX_BYTES, REFRESH_SECONDS, UNKNOWN_KID_SECONDS, KeySource, key_source
+from tests.shared.samples import SIGNERS, Signer, key_set_of
+
+OLD, NEW = SIGNERS["EdDSA"], SIGNERS["ES256"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Issuer:
+    """Serves a key set, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.answer = web.Response(body=key_set_of(OLD))
+        self.asked = 0
+
+    async def handle(self, _request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        return web.Response(
+            body=self.answer.body, status=self.answer.status, headers=self.answer.headers
+        )
+
+    def serve(self, *signers: Signer) -> None:
+        self.answer = web.Response(body=key_set_of(*signers))
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[tuple[Issuer, str]]:
+    issuer = Issuer()
+    app = web.Application()
+    app.router.add_get("/keys", issuer.handle)
+    async with TestServer(app) as server:
+        yield issuer, str(server.make_url("/keys"))
+
+
+async def test_an_unknown_kid_asks_again_but_not_more_than_every_ten_seconds(
+    issuer: tuple[Issuer, str],
+) -> None:
+    served, url = issuer
+    clock = Clock()
+    source = KeySource(url, clock=clock)
+    assert OLD.kid in await source.keys_for(OLD.kid)
+    served.serve(NEW, OLD)
+    assert NEW.kid not in await source.keys_for(NEW.kid)
+    clock.now += UNKNOWN_KID_SECONDS
+    await asyncio.gather(*(source.keys_for(NEW.kid) for _ in range(50)))
+    assert set(source.keys) == {OLD.kid, NEW.kid}
+    assert served.asked == 2
+    await source.keys_for(OLD.kid)
+    assert served.asked == 2
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+async def test_the_last_good_set_is_kept_while_the_source_is_down(
+    issuer: tuple[Issuer, str], status: int
+) -> None:
+    served, url = issuer
+    clock = Clock()
+    source = KeySource(url, clock=clock)
+    await source.keys_for(OLD.kid)
+    served.answer = web.Response(status=status, headers={"Location": "/elsewhere"}, body=b"{}")
+    clock.now += REFRESH_SECONDS
+    assert set(await source.keys_for("other")) == {OLD.kid}
+
+
+async def test_a_removed_key_is_gone_with_the_next_fetch(issuer: tuple[Issuer, str]) -> None:
+    served, url = issuer
+    clock = Clock()
+    source = KeySource(url, clock=clock)
+    await source.keys_for(OLD.kid)
+    served.serve(NEW)
+    clock.now += UNKNOWN_KID_SECONDS
+    assert set(await source.keys_for(NEW.kid)) == {NEW.kid}
+
+
+async def test_a_set_of_more_than_a_mebibyte_is_not_read(issuer: tuple[Issuer, str]) -> None:
+    served, url = issuer
+    served.answer = web.Response(body=key_set_of(OLD) + b" " * MAX_BYTES)
+    assert not await KeySource(url, clock=Clock()).keys_for(OLD.kid)
+
+
+async def test_a_file_is_read_again_too(tmp_path: Path) -> None:
+    path, clock = tmp_path / "keys.json", Clock()
+    source = KeySource(str(path), clock=clock)
+    assert not await source.keys_for(OLD.kid)
+    path.write_bytes(key_set_of(OLD))
+    clock.now += UNKNOWN_KID_SECONDS
+    assert set(await source.keys_for(OLD.kid)) == {OLD.kid}
+
+
+async def test_keys_are_there_soon_after_the_start(issuer: tuple[Issuer, str]) -> None:
+    source = KeySource(issuer[1], clock=Clock())
+    task = asyncio.create_task(source.keep_fresh())
+    async with asyncio.timeout(5):
+        while not source.keys:
+            await asyncio.sleep(0.01)
+    task.cancel()
+
+
+def test_plain_http_is_for_loopback_only() -> None:
+    assert key_source("http://127.0.0.1:1/keys")
+    assert key_source("/etc/fumarole/jwks.json")
+    with pytest.raises(ValueError, match="loopback"):
+        key_source("http://cloud.example.com/keys")

@@ -1,0 +1,212 @@
+"""Signatures and key sets: nothing but an exact token of a fitting key is believed."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+from jwt.algorithms import RSAAlgorithm
+
+from shared.errors import BadKeySet, TokenRefused
+from shared.jws import (
+    MAX_TOKEN_BYTES,
+    decode_base64url,
+    encode_base64url,
+    read_key_set,
+    strict_json_object,
+    verified_payload,
+)
+from tests.shared.samples import (
+    SIGNERS,
+    TOKEN_ALPHABET,
+    Signer,
+    change_one,
+    key_set_of,
+    places,
+    shifts,
+)
+
+KEYS = read_key_set(key_set_of(*SIGNERS.values()))
+ED = SIGNERS["EdDSA"]
+
+
+def reason_of(token: str) -> str:
+    with pytest.raises(TokenRefused) as refused:
+        verified_payload(token, KEYS)
+    return refused.value.reason
+
+
+@pytest.mark.parametrize("signer", SIGNERS.values(), ids=SIGNERS)
+def test_what_was_signed_comes_back(signer: Signer) -> None:
+    assert verified_payload(signer.sign(b'{"a":1}'), KEYS) == b'{"a":1}'
+
+
+@given(st.sampled_from(sorted(SIGNERS)), places, shifts)
+def test_no_changed_character_goes_unnoticed(name: str, place: int, shift: int) -> None:
+    reason_of(change_one(SIGNERS[name].sign({"sub": "ada"}), place, shift))
+
+
+@given(st.sampled_from(sorted(SIGNERS)), places, st.text(TOKEN_ALPHABET + "= ", min_size=1))
+def test_no_cut_or_lengthened_token_passes(name: str, place: int, more: str) -> None:
+    token = SIGNERS[name].sign({"sub": "ada"})
+    reason_of(token[: place % len(token)])
+    reason_of(token + more)
+
+
+def test_no_part_of_one_token_fits_another() -> None:
+    one, two = (ED.sign({"sub": sub}).split(".") for sub in ("ada", "bob"))
+    assert reason_of(".".join([one[0], two[1], one[2]])) == "signature"
+
+
+def test_a_token_without_signature_is_refused() -> None:
+    header = encode_base64url(json.dumps({"alg": "none", "kid": ED.kid}).encode())
+    assert reason_of(f"{header}.{encode_base64url(b'{}')}.") == "algorithm"
+
+
+def test_a_public_key_cannot_be_used_as_a_secret() -> None:
+    rsa = SIGNERS["RS256"]
+    for encoding in (Encoding.PEM, Encoding.DER):
+        secret = rsa.private.public_key().public_bytes(encoding, PublicFormat.SubjectPublicKeyInfo)
+        header = encode_base64url(json.dumps({"alg": "HS256", "kid": rsa.kid}).encode())
+        signing_input = f"{header}.{encode_base64url(b'{}')}"
+        mac = hmac.digest(secret, signing_input.encode(), "sha256")
+        assert reason_of(f"{signing_input}.{encode_base64url(mac)}") == "algorithm"
+
+
+def test_a_key_verifies_no_other_algorithm() -> None:
+    stranger = Signer(SIGNERS["ES256"].kid, "RS256")
+    assert reason_of(stranger.sign({})) == "algorithm"
+
+
+def test_a_foreign_key_of_the_same_name_does_not_verify() -> None:
+    assert reason_of(Signer(ED.kid, "EdDSA").sign({})) == "signature"
+    assert reason_of(Signer("nobody", "EdDSA").sign({})) == "kid"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [{"jku": "https://x"}, {"jwk": {}}, {"crit": ["exp"]}, {"x5u": "https://x"}, {"x5c": []}],
+)
+def test_a_header_cannot_say_how_it_is_verified(header: dict[str, Any]) -> None:
+    assert reason_of(ED.sign({}, **header)) == "header"
+
+
+@pytest.mark.parametrize("kid", [None, 7, ""])
+def test_a_token_must_name_its_key(kid: Any) -> None:
+    parts = ED.sign({}).split(".")
+    header = {"alg": "EdDSA"} | ({} if kid is None else {"kid": kid})
+    assert (
+        reason_of(".".join([encode_base64url(json.dumps(header).encode()), *parts[1:]])) == "header"
+    )
+
+
+@pytest.mark.parametrize(
+    "token", ["", ".", "..", "a.b", "a.b.c.d", "é.b.c", "A" * (MAX_TOKEN_BYTES + 1)]
+)
+def test_what_is_no_token_is_malformed(token: str) -> None:
+    assert reason_of(token) == "malformed"
+
+
+def test_a_header_that_repeats_a_key_is_malformed() -> None:
+    header = encode_base64url(b'{"alg":"EdDSA","kid":"a","kid":"key-EdDSA"}')
+    assert reason_of(".".join([header, *ED.sign({}).split(".")[1:]])) == "malformed"
+
+
+# base64url and JSON
+
+
+@given(st.binary(max_size=64))
+def test_base64url_round_trips(data: bytes) -> None:
+    assert decode_base64url(encode_base64url(data)) == data
+
+
+@given(st.text(TOKEN_ALPHABET + "=+/ \n", max_size=12))
+def test_only_one_text_stands_for_any_bytes(text: str) -> None:
+    try:
+        data = decode_base64url(text)
+    except ValueError:
+        return
+    assert encode_base64url(data) == text
+
+
+@pytest.mark.parametrize(
+    "data", [b"[]", b"1", b'{"a":1,"a":1}', b'{"x":{"a":1,"a":2}}', b'{"a":NaN}', b'{"a":Infinity}',
+             b"\xff", b"{", b"", b"[" * 100_000]
+)  # fmt: skip
+def test_json_that_can_be_read_in_two_ways_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        strict_json_object(data)
+
+
+# Key sets
+
+
+def with_key(**fields: Any) -> bytes:
+    return json.dumps({"keys": [ED.jwk | fields]}).encode()
+
+
+def test_alg_and_use_may_be_absent_or_fit() -> None:
+    assert set(read_key_set(with_key())) == {ED.kid}
+    assert set(read_key_set(with_key(alg="EdDSA", use="sig", key_ops=["verify"]))) == {ED.kid}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kid": ""},
+        {"kid": None},
+        {"kid": 5},
+        {"alg": "RS256"},
+        {"alg": "none"},
+        {"use": "enc"},
+        {"key_ops": ["sign"]},
+        {"d": "AAAA"},
+        {"kty": "oct", "k": "AAAA"},
+        {"crv": "Ed448"},
+        {"x": "AAAA"},
+        {"x": 5},
+        {"kty": "unheard-of"},
+    ],
+)
+def test_a_key_that_cannot_verify_is_left_out_and_the_others_stay(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadKeySet):
+        read_key_set(with_key(**fields))
+    good = SIGNERS["ES256"]
+    mixed = read_key_set(json.dumps({"keys": [ED.jwk | fields, good.jwk]}).encode())
+    assert (set(mixed), len(mixed.problems)) == ({good.kid}, 1)
+
+
+def test_two_keys_of_one_name_are_both_left_out() -> None:
+    again = Signer(ED.kid, "EdDSA")
+    third = Signer(ED.kid, "EdDSA")
+    keys = read_key_set(key_set_of(ED, again, third, SIGNERS["ES256"]))
+    assert set(keys) == {SIGNERS["ES256"].kid}
+
+
+def test_a_short_rsa_key_is_left_out() -> None:
+    short = generate_private_key(65537, 1024)
+    jwk = RSAAlgorithm.to_jwk(short.public_key(), as_dict=True) | {"kid": "short"}
+    with pytest.raises(BadKeySet, match="2048"):
+        read_key_set(json.dumps({"keys": [jwk]}).encode())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"keys":{}}', b'{"keys":[]}', b'{"keys":[null]}',
+             json.dumps({"keys": [ED.jwk] * 300}).encode()]
+)  # fmt: skip
+def test_what_is_no_key_set_is_refused(data: bytes) -> None:
+    with pytest.raises(BadKeySet):
+        read_key_set(data)
+
+
+def test_the_key_set_shows_no_key_material() -> None:
+    shown = repr(KEYS)
+    for signer in SIGNERS.values():
+        for member in ("x", "n", "y"):
+            assert str(signer.jwk.get(member, "\0")) not in shown

@@ -1,0 +1,112 @@
+"""The link key: what it proves and hides, and that nothing made for one use passes for another."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jwt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import SealRefused, TokenRefused
+from shared.link import AttachTokens, Seal, derive_key
+from tests.shared.samples import SID, change_one, places, shifts
+
+KEY = bytes(range(32))
+NOW = 1_800_000_000.5
+TOKENS = AttachTokens(KEY)
+
+
+def make() -> str:
+    return TOKENS.make(sid=SID, sub="ada", mode="view", jti="a1", now=NOW)
+
+
+def forge(key: bytes = derive_key(KEY, "hub attach"), **claims: Any) -> str:
+    base = {"aud": "fumarole-hub", "sid": SID, "sub": "ada", "mode": "view", "jti": "a1"}
+    times = {"iat": int(NOW), "exp": int(NOW) + 10}
+    merged = base | times | claims
+    return jwt.encode({k: v for k, v in merged.items() if v is not ...}, key, algorithm="HS256")
+
+
+def test_an_attach_token_says_who_attaches_to_what() -> None:
+    attach = TOKENS.verify(make(), now=NOW)
+    assert (attach.sid, attach.sub, attach.mode, attach.jti) == (SID, "ada", "view", "a1")
+
+
+@pytest.mark.parametrize("later", [-6, 16])
+def test_an_attach_token_is_short_lived(later: float) -> None:
+    with pytest.raises(TokenRefused):
+        TOKENS.verify(make(), now=NOW + later)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "fumarole-gateway"},
+        {"aud": ["fumarole-hub"]},
+        {"exp": int(NOW) + 3600},
+        {"exp": ...},
+        {"iat": ...},
+        {"iat": True},
+        {"mode": "admin"},
+        {"mode": ...},
+        {"sid": ...},
+        {"sub": ""},
+        {"jti": 7},
+    ],
+)
+def test_an_attach_token_that_says_anything_else_is_refused(claims: dict[str, Any]) -> None:
+    with pytest.raises(TokenRefused):
+        TOKENS.verify(forge(**claims), now=NOW)
+
+
+@pytest.mark.parametrize("key", [KEY, derive_key(KEY, "sealed route"), bytes(32)])
+def test_a_token_made_with_any_other_key_is_refused(key: bytes) -> None:
+    with pytest.raises(TokenRefused):
+        TOKENS.verify(forge(key), now=NOW)
+
+
+@pytest.mark.parametrize("token", ["", "a.b.c", "é", forge().rpartition(".")[0] + "."])
+def test_what_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(TokenRefused):
+        TOKENS.verify(token, now=NOW)
+
+
+# Sealing
+
+SEAL = Seal(KEY)
+names = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(st.dictionaries(names, names), st.integers(0, 2**40))
+def test_what_was_sealed_can_be_opened_for_the_same_route(
+    secrets: dict[str, str], rev: int
+) -> None:
+    sealed = SEAL.seal(secrets, sid=SID, rev=rev, random=os.urandom)
+    assert SEAL.open(sealed, sid=SID, rev=rev) == secrets
+
+
+@pytest.mark.parametrize(("sid", "rev"), [(SID, 2), (SID[:-1] + "a", 1)])
+def test_sealed_text_opens_for_no_other_route(sid: str, rev: int) -> None:
+    sealed = SEAL.seal({"vnc_password": "s3cret"}, sid=SID, rev=1, random=os.urandom)
+    with pytest.raises(SealRefused):
+        SEAL.open(sealed, sid=sid, rev=rev)
+
+
+@given(places, shifts)
+def test_changed_sealed_text_does_not_open(place: int, shift: int) -> None:
+    sealed = SEAL.seal({"vnc_password": "s3cret"}, sid=SID, rev=1, random=os.urandom)
+    with pytest.raises(SealRefused):
+        SEAL.open(change_one(sealed, place, shift), sid=SID, rev=1)
+
+
+def test_another_link_key_opens_nothing() -> None:
+    sealed = SEAL.seal({}, sid=SID, rev=1, random=os.urandom)
+    with pytest.raises(SealRefused):
+        Seal(bytes(32)).open(sealed, sid=SID, rev=1)
+
+
+def test_no_key_shows_in_a_repr() -> None:
+    assert repr(SEAL) + repr(TOKENS) == "Seal(…)AttachTokens(…)"

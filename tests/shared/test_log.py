@@ -1,0 +1,74 @@
+"""Logs: one line a record whatever is in it, and no flood."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from shared.log import (
+    MAX_FIELD_CHARACTERS,
+    Format,
+    JsonFormatter,
+    RateLimit,
+    TextFormatter,
+    configure,
+)
+
+
+@pytest.fixture
+def quiet_root() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def record(message: str = "hello", **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("gateway.test", logging.INFO, __file__, 1, message, (), None)
+    vars(made).update(fields)
+    return made
+
+
+def test_a_line_is_a_json_object_with_its_fields() -> None:
+    line = json.loads(JsonFormatter().format(record(sid="abc", port=80)))
+    assert (line["message"], line["level"], line["logger"]) == ("hello", "info", "gateway.test")
+    assert (line["sid"], line["port"]) == ("abc", 80)
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_no_field_makes_a_second_line(formatter: logging.Formatter) -> None:
+    line = formatter.format(record("one\ntwo\x1b[31m", user="a\r\nERROR forged"))
+    assert "\n" not in line
+    assert "\x1b" not in line
+    assert "\r" not in line
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_a_megabyte_of_a_user_name_is_cut(formatter: logging.Formatter) -> None:
+    line = formatter.format(record("x" * 1_000_000, user="u" * 1_000_000))
+    assert len(line) < 4 * MAX_FIELD_CHARACTERS
+
+
+def test_at_most_so_many_lines_a_second_and_what_was_left_out_is_told() -> None:
+    now = [10.0]
+    limit = RateLimit(3, clock=lambda: now[0])
+    assert [limit.filter(record()) for _ in range(5)] == [True, True, True, False, False]
+    now[0] = 11.2
+    following = record()
+    assert limit.filter(following)
+    assert vars(following)["dropped_lines"] == 2
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_an_error_brings_its_traceback(quiet_root: None, style: Format) -> None:
+    out = io.StringIO()
+    configure(style=style, stream=out)
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        logging.getLogger("x").exception("it failed")
+    assert "KeyError: 'lost'" in out.getvalue()

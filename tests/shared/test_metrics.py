@@ -1,0 +1,39 @@
+"""The ops listener: alive, ready or why not, and measured."""
+
+from __future__ import annotations
+
+import aiohttp
+from aiohttp import web
+from prometheus_client import Counter
+
+from shared.metrics import listening, make_ops_app, make_registry
+
+
+async def test_the_ops_listener_says_how_the_process_is() -> None:
+    registry = make_registry()
+    Counter("fumarole_test", "Counted in a test.", registry=registry).inc()
+    reasons = ["no route table yet"]
+
+    async def extra(_request: web.Request) -> web.Response:
+        return web.Response(text="extra")
+
+    app = make_ops_app(registry, lambda: reasons, [web.get("/debug/x", extra)])
+    async with (
+        listening(app, ("127.0.0.1", 0)) as (host, port),
+        aiohttp.ClientSession(f"http://{host}:{port}") as client,
+    ):
+
+        async def get(path: str) -> tuple[int, str]:
+            async with client.get(path) as answer:
+                return answer.status, await answer.text()
+
+        assert (await get("/healthz"))[0] == 200
+        status, text = await get("/readyz")
+        assert status == 503
+        assert "no route table yet" in text
+        reasons.clear()
+        assert (await get("/readyz"))[0] == 200
+        status, text = await get("/metrics")
+        assert "fumarole_test_total 1.0" in text
+        assert "process_cpu_seconds_total" in text
+        assert await get("/debug/x") == (200, "extra")

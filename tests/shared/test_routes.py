@@ -1,0 +1,344 @@
+"""The route table: applying events equals the snapshot, and nothing out of order is applied."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import SnapshotRefused, UnreadableRoute
+from shared.events import (
+    GrantRevoked,
+    Head,
+    Heartbeat,
+    RouteRemoved,
+    RouteUpserted,
+    UnknownEvent,
+    event_time,
+)
+from shared.jws import read_key_set, verified_payload
+from shared.routes import Outcome, RouteReader, RouteTable, Standing, digest
+from tests.shared.samples import (
+    SID,
+    SIGNERS,
+    change_one,
+    encode,
+    events,
+    key_set_of,
+    make_route,
+    make_sid,
+    places,
+    routes,
+    shifts,
+)
+
+
+def make_table(
+    held: dict[str, bytes] | None = None,
+    revoked: dict[str, float] | None = None,
+    *,
+    seq: int = 0,
+    epoch: str = "e1",
+    reader: RouteReader | None = None,
+) -> RouteTable:
+    held, revoked = held or {}, revoked or {}
+    head = Head(epoch=epoch, seq=seq, term=1, routes=len(held), revoked=len(revoked))
+    table = RouteTable(head, reader or RouteReader())
+    for sid, raw in held.items():
+        table.load_route(sid, raw)
+    for member, score in revoked.items():
+        table.load_revocation(member, score)
+    table.complete()
+    return table
+
+
+def upserted(route: dict[str, Any], seq: int, epoch: str = "e1") -> RouteUpserted:
+    raw = msgspec.Raw(encode(route))
+    return RouteUpserted(epoch=epoch, seq=seq, at=event_time(0), sid=route["sid"], route=raw)
+
+
+def contents(table: RouteTable) -> Any:
+    hosts = [f"{make_sid(n)}.apps.example.com" for n in range(6)]
+    hosts += ["one.apps.example.com", "two.apps.example.com"]
+    return (
+        {sid: table.entry(sid) for sid in table},
+        dict(table.revocations),
+        {host: (table.find(host).standing, table.find(host).route) for host in hosts},
+        table.hash,
+        table.seq,
+        table.epoch,
+        table.unreadable,
+        sorted(table.ambiguous_hosts()),
+    )
+
+
+class _Store:
+    """What a publisher's store holds after the same events."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, bytes] = {}
+        self.revoked: dict[str, float] = {}
+
+    def take(self, event: Any) -> None:
+        match event:
+            case RouteUpserted():
+                self.routes[event.sid] = bytes(event.route)
+            case RouteRemoved():
+                self.routes.pop(event.sid, None)
+            case GrantRevoked():
+                entry = event.revocation()
+                self.revoked[entry.member] = max(entry.score, self.revoked.get(entry.member, 0))
+
+
+# Following
+
+
+@given(st.lists(events(), max_size=30), st.integers(0, 30))
+def test_applying_events_in_order_equals_the_snapshot(changes: list[Any], start: int) -> None:
+    store, seq = _Store(), 0
+    table = make_table()
+    for index, event in enumerate(changes):
+        seq += not isinstance(event, Heartbeat)
+        placed = msgspec.structs.replace(event, seq=seq)
+        store.take(placed)
+        if index == start:
+            # Whoever joins here with a snapshot goes on like one who was there from the start.
+            table = make_table(store.routes, store.revoked, seq=seq)
+        else:
+            outcome = table.apply(placed)
+            assert outcome is (Outcome.CURRENT if isinstance(event, Heartbeat) else Outcome.APPLIED)
+    assert contents(table) == contents(make_table(store.routes, store.revoked, seq=seq))
+
+
+@given(events(), st.integers(0, 100), st.integers(-100, 100))
+def test_every_gap_and_rollback_is_noticed_and_changes_nothing(
+    event: Any, at: int, step: int
+) -> None:
+    table = make_table({SID: encode(make_route())}, {"jti:x": 1.0}, seq=at)
+    before = contents(table)
+    placed = msgspec.structs.replace(event, seq=max(0, at + step))
+    next_one = placed.seq == (at if isinstance(event, Heartbeat) else at + 1)
+    outcome = table.apply(placed)
+    assert (outcome is Outcome.REPAIR) == (not next_one)
+    if not next_one:
+        assert contents(table) == before
+
+
+@given(events(epoch="e2", seqs=st.integers(0, 3)))
+def test_every_change_of_epoch_is_noticed_and_changes_nothing(event: Any) -> None:
+    table = make_table({SID: encode(make_route())}, seq=1)
+    before = contents(table)
+    assert table.apply(event) is Outcome.REPAIR
+    assert contents(table) == before
+
+
+def test_an_unknown_event_passes_as_applied() -> None:
+    table = make_table(seq=4)
+    assert table.apply(UnknownEvent(v=2, epoch="e1", seq=5, type="RouteMoved")) is Outcome.UNKNOWN
+    assert table.apply(upserted(make_route(), 6)) is Outcome.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("found", "counted"), [((1, 0), (2, 0)), ((1, 1), (1, 0)), ((0, 0), (0, 1))]
+)
+def test_a_snapshot_whose_counts_do_not_fit_is_refused(
+    found: tuple[int, int], counted: tuple[int, int]
+) -> None:
+    head = Head(epoch="e", seq=1, term=1, routes=counted[0], revoked=counted[1])
+    table = RouteTable(head, RouteReader())
+    for number in range(found[0]):
+        table.load_route(make_sid(number), encode(make_route(make_sid(number))))
+    for number in range(found[1]):
+        table.load_revocation(f"jti:{number}", 1.0)
+    with pytest.raises(SnapshotRefused):
+        table.complete()
+
+
+def test_an_older_snapshot_of_the_same_epoch_is_refused_and_one_of_another_is_not() -> None:
+    table = make_table(seq=5)
+    RouteTable(Head(epoch="e2", seq=1, term=1, routes=0, revoked=0), RouteReader()).complete(
+        replaces=table
+    )
+    older = RouteTable(Head(epoch="e1", seq=4, term=1, routes=0, revoked=0), RouteReader())
+    with pytest.raises(SnapshotRefused):
+        older.complete(replaces=table)
+
+
+# The hash
+
+
+@given(st.dictionaries(st.integers(0, 50).map(make_sid), st.integers()), st.randoms())
+def test_the_hash_does_not_depend_on_order(revs: dict[str, int], rng: random.Random) -> None:
+    held = {sid: encode(make_route(sid, rev=abs(rev))) for sid, rev in revs.items()}
+    shuffled = list(held.items())
+    rng.shuffle(shuffled)
+    assert make_table(held).hash == make_table(dict(shuffled)).hash
+
+
+@given(routes(), st.randoms())
+def test_the_hash_does_not_depend_on_how_the_json_is_written(
+    route: dict[str, Any], rng: random.Random
+) -> None:
+    members = list(route.items())
+    rng.shuffle(members)
+    spaced = json.dumps(dict(members), indent=2, ensure_ascii=False).encode()
+    assert digest(route["sid"], spaced) == digest(route["sid"], encode(route))
+
+
+@given(routes(), routes())
+def test_different_routes_have_different_hashes(one: dict[str, Any], other: dict[str, Any]) -> None:
+    same = digest(one["sid"], encode(one)) == digest(other["sid"], encode(other))
+    assert same == (one == other)
+
+
+def test_fields_that_this_version_does_not_know_count_in_the_hash() -> None:
+    assert digest(SID, encode(make_route())) != digest(SID, encode(make_route() | {"later": 1}))
+
+
+# Hosts
+
+
+def test_a_session_is_found_by_its_own_host_and_by_its_links() -> None:
+    hosts = [f"{SID}.apps.example.com", "demo.apps.example.com"]
+    table = make_table({SID: encode(make_route(hosts=hosts, public=True))})
+    assert table.find(hosts[0]).private
+    link = table.find(hosts[1])
+    assert (link.standing, link.private) == (Standing.SERVED, False)
+    assert table.find("other.apps.example.com").standing is Standing.ABSENT
+
+
+def test_a_host_that_two_routes_name_is_served_by_neither_until_one_lets_go() -> None:
+    one, two = make_sid(1), make_sid(2)
+    link = "demo.apps.example.com"
+    held = {
+        sid: encode(make_route(sid, hosts=[f"{sid}.apps.example.com", link])) for sid in (one, two)
+    }
+    table = make_table(held)
+    assert table.find(link).standing is Standing.AMBIGUOUS
+    assert list(table.ambiguous_hosts()) == [link]
+    table.apply(RouteRemoved(epoch="e1", seq=1, at=event_time(0), sid=one))
+    assert table.find(link).route == table.route(two)
+
+
+def test_a_route_that_names_a_host_twice_is_not_in_its_own_way() -> None:
+    host = f"{SID}.apps.example.com"
+    table = make_table({SID: encode(make_route(hosts=[host, host]))})
+    assert table.find(host).standing is Standing.SERVED
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        make_route(make_sid(9)),
+        make_route(kind="ssh"),
+        make_route(state="open"),
+        make_route(rank=-1),
+        make_route(rank=True),
+        make_route(rank=1.0),
+        make_route(hosts=[]),
+        make_route(hosts=["elsewhere.apps.example.com"]),
+        make_route(hosts=[f"{SID}.Apps.example.com"]),
+        make_route(target=None),
+        make_route(kind="vnc"),
+        make_route(kind="terminal", public=True),
+        make_route(target={"scheme": "http", "host": "h", "port": 0, "id": "p"}),
+        make_route(target={"scheme": "http", "host": "h", "port": 1, "id": "p", "base_path": "x"}),
+        make_route(target={"scheme": "http", "host": "h", "port": 1, "id": "p", "base_path": "/?"}),
+        make_route(target={"scheme": "http", "host": "h", "port": 1}),
+        {"sid": SID},
+        [],
+        None,
+    ],
+)
+def test_a_route_that_cannot_be_read_is_known_but_not_served(route: Any) -> None:
+    table = make_table({SID: encode(route)})
+    assert table.find(f"{SID}.apps.example.com").standing is Standing.UNREADABLE
+    assert (table.route(SID), table.unreadable, len(table)) == (None, 1, 1)
+    table.apply(upserted(make_route(), 1))
+    assert table.find(f"{SID}.apps.example.com").standing is Standing.SERVED
+    assert table.unreadable == 0
+
+
+def test_a_starting_route_may_have_no_target_yet() -> None:
+    table = make_table({SID: encode(make_route(state="starting", target=None))})
+    assert table.find(f"{SID}.apps.example.com").standing is Standing.SERVED
+
+
+# Signed routes
+
+KEYS = read_key_set(key_set_of(SIGNERS["EdDSA"]))
+SIGNED_ONLY = RouteReader(lambda token: verified_payload(token, KEYS))
+
+
+def signed(route: dict[str, Any], epoch: str = "e1") -> bytes:
+    return encode(SIGNERS["EdDSA"].sign(route | {"epoch": epoch}))
+
+
+def test_with_keys_only_signed_routes_are_read() -> None:
+    assert SIGNED_ONLY.read(SID, signed(make_route()), epoch="e1").sid == SID
+    with pytest.raises(UnreadableRoute):
+        SIGNED_ONLY.read(SID, encode(make_route()), epoch="e1")
+
+
+def test_a_signed_route_of_another_epoch_is_a_replay() -> None:
+    with pytest.raises(UnreadableRoute):
+        SIGNED_ONLY.read(SID, signed(make_route(), "e0"), epoch="e1")
+
+
+def test_a_signed_route_of_another_session_is_not_read() -> None:
+    with pytest.raises(UnreadableRoute):
+        SIGNED_ONLY.read(make_sid(3), signed(make_route()), epoch="e1")
+
+
+@given(places, shifts)
+def test_a_changed_signed_route_is_not_read(place: int, shift: int) -> None:
+    token = SIGNERS["EdDSA"].sign(make_route() | {"epoch": "e1"})
+    with pytest.raises(UnreadableRoute):
+        SIGNED_ONLY.read(SID, encode(change_one(token, place, shift)), epoch="e1")
+
+
+# Revocations
+
+
+def _grant(**fields: Any) -> dict[str, Any]:
+    return {"sid": SID, "jti": "t-1", "sub": "ada", "kid": "k1", "issued_at": 1000} | fields
+
+
+@pytest.mark.parametrize(
+    ("revocation", "grant", "revoked"),
+    [
+        ({"sid": SID, "jti": "t-1"}, _grant(issued_at=9999), True),
+        ({"sid": SID, "jti": "t-2"}, _grant(), False),
+        ({"kid": "k1"}, _grant(issued_at=9999), True),
+        ({"kid": "k2"}, _grant(), False),
+        ({"sid": SID, "sub": "ada"}, _grant(issued_at=1500), True),
+        ({"sid": SID, "sub": "ada"}, _grant(issued_at=1501), False),
+        ({"sid": SID, "sub": "bob"}, _grant(), False),
+        ({"sid": make_sid(8), "sub": "ada"}, _grant(), False),
+        ({"sid": SID}, _grant(issued_at=1500), True),
+        ({"sid": SID}, _grant(issued_at=1501), False),
+        ({"sid": make_sid(8)}, _grant(), False),
+    ],
+)
+def test_which_grants_a_revocation_ends(revocation: Any, grant: Any, revoked: bool) -> None:
+    table = make_table()
+    table.apply(GrantRevoked(epoch="e1", seq=1, at=event_time(1500), **revocation))
+    assert table.is_revoked(**grant) is revoked
+
+
+def test_an_earlier_revocation_does_not_shorten_a_later_one() -> None:
+    table = make_table()
+    table.apply(GrantRevoked(epoch="e1", seq=1, at=event_time(1500), sid=SID))
+    table.apply(GrantRevoked(epoch="e1", seq=2, at=event_time(1400), sid=SID))
+    assert table.is_revoked(**_grant(issued_at=1450))
+
+
+def test_a_revocation_is_forgotten_when_no_grant_can_outlive_it() -> None:
+    table = make_table(revoked={"jti:old": 999.0, "jti:t-1": 1001.0})
+    table.prune(1000.0)
+    assert set(table.revocations) == {"jti:t-1"}

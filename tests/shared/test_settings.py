@@ -1,0 +1,150 @@
+"""Settings: every problem is told at once, and no weak key or open door is taken."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared import settings
+from shared.errors import SettingsError
+from shared.settings import Environment
+
+
+def test_every_problem_is_told_at_once() -> None:
+    environment = Environment({"A": "x", "C": "70000"})
+    environment.value("A", settings.seconds, 1.0)
+    environment.required("B", settings.text, "")
+    environment.value("C", settings.count(0, 65535), 1)
+    with pytest.raises(SettingsError) as error:
+        environment.check()
+    assert [problem.split()[0] for problem in error.value.problems] == ["A", "B", "C"]
+
+
+def test_bad_settings_end_the_process_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def read(environment: Environment) -> str:
+        return environment.required("A", settings.text, "") + environment.required(
+            "B", settings.text, ""
+        )
+
+    with pytest.raises(SystemExit) as end:
+        settings.or_exit(read, {"B": " "})
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "error: A is not set\nerror: B is not set\n"
+
+
+def test_an_empty_setting_is_one_that_is_not_set() -> None:
+    environment = Environment({"A": "", "B": "  "})
+    assert environment.value("A", settings.seconds, 3.0) == 3.0
+    assert environment.optional("B", settings.seconds) is None
+    environment.check()
+
+
+@pytest.mark.parametrize(
+    ("parse", "raw", "value"),
+    [
+        (settings.seconds, "0.5", 0.5),
+        (settings.listen_address, "0.0.0.0:80", ("0.0.0.0", 80)),
+        (settings.listen_address, "[::1]:0", ("::1", 0)),
+        (settings.origin, "https://a.example/", "https://a.example"),
+        (settings.origin, "https://a.example:443", "https://a.example"),
+        (settings.origin, "http://x.localhost:8080", "http://x.localhost:8080"),
+        (settings.origin, "http://[::1]:81", "http://[::1]:81"),
+        (
+            settings.origins,
+            "https://a.example, https://b.example",
+            ("https://a.example", "https://b.example"),
+        ),
+    ],
+)
+def test_what_fits_is_taken(parse: Any, raw: str, value: Any) -> None:
+    assert parse(raw) == value
+
+
+def test_networks_are_read_from_a_list() -> None:
+    assert [str(net) for net in settings.networks("10.0.0.0/8, fd00::/8")] == [
+        "10.0.0.0/8",
+        "fd00::/8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parse", "raw"),
+    [
+        (settings.seconds, "-1"),
+        (settings.seconds, "nan"),
+        (settings.seconds, "inf"),
+        (settings.seconds, "soon"),
+        (settings.count(1, 64), "0"),
+        (settings.count(1, 64), "²"),
+        (settings.listen_address, "8080"),
+        (settings.listen_address, ":8080"),
+        (settings.listen_address, "localhost:x"),
+        (settings.listen_address, "localhost:70000"),
+        (settings.networks, "10.0.0.1/8"),
+        (settings.networks, "everything"),
+        (settings.web_url, "http://apps.example.com"),
+        (settings.web_url, "http://localhost.example.com"),
+        (settings.web_url, "ftp://localhost"),
+        (settings.web_url, "https://user:secret@apps.example.com"),
+        (settings.web_url, "https://apps.example.com/?token=x"),
+        (settings.web_url, "https://apps.example.com:port"),
+        (settings.web_url, "https://"),
+        (settings.origin, "https://apps.example.com/path"),
+    ],
+)
+def test_what_does_not_fit_is_refused(parse: Any, raw: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(raw)
+
+
+# Key files
+
+
+def key(size: int = 32) -> str:
+    return base64.b64encode(os.urandom(size)).decode()
+
+
+def test_a_key_file_holds_one_key_a_line(tmp_path: Path) -> None:
+    lines = [key(), key(48)]
+    path = tmp_path / "keys"
+    path.write_text("\n".join(["", *lines, ""]))
+    assert settings.key_file(str(path)) == tuple(base64.b64decode(line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        key(31),
+        "changeme",
+        base64.b64encode(bytes(32)).decode(),
+        base64.b64encode(b"secret" * 6).decode(),
+        "not base64 at all!",
+        f"{key()}\n{key(16)}",
+        "\n".join([key()] * 1 + ["AAAA"]),
+    ],
+)
+def test_a_short_empty_or_guessable_key_is_refused_and_not_told(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    environment = Environment({"KEY": str(path)})
+    environment.optional("KEY", settings.key_file)
+    assert len(environment.problems) == 1
+    assert not any(line and line in environment.problems[0] for line in text.split("\n"))
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("\n".join([key()] * 2))
+    with pytest.raises(ValueError, match="twice"):
+        settings.key_file(str(path))
+
+
+def test_a_key_file_that_is_missing_is_a_problem_that_names_the_setting() -> None:
+    environment = Environment({"KEY": "/does/not/exist"})
+    environment.optional("KEY", settings.key_file)
+    assert environment.problems[0].startswith("KEY is wrong")
