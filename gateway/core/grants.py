@@ -1,0 +1,147 @@
+"""Grants: what a verified session token allowed one user, signed by the gateways for the cookie.
+
+A grant is the cookie's value, so that any gateway takes up a session that another one opened and
+a restarted gateway knows its users again. Only gateways hold the keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from shared.jws import decode_base64url, encode_base64url
+
+HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
+HTTP_COOKIE_NAME: Final = b"fumarole"
+"""Over http, which is for localhost only, browsers refuse names with a ``__Host-`` prefix."""
+
+MIN_KEY_BYTES: Final = 32
+MAX_VALUE_CHARACTERS: Final = 4096
+"""What browsers store of a cookie; nothing longer was made by us."""
+
+_CONTEXT: Final = b"fumarole grant 1\n"
+_REMEMBERED: Final = 4096
+
+Reason = Literal["malformed", "signature", "ended"]
+
+
+class GrantRefused(Exception):
+    """A value that is no grant of ours, or one whose time is over."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"grant refused: {reason}")
+        self.reason: Reason = reason
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What one user may do with one session. Times are unix seconds.
+
+    ``issued_at`` is the token's ``iat``: revocations of users count by it. ``ends_at`` is where
+    the grant ends by itself.
+    """
+
+    sid: str
+    jti: str
+    kid: str
+    sub: str
+    mode: Literal["control", "view"]
+    issued_at: float
+    ends_at: float
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Grant).decode
+
+
+class GrantKeys:
+    """Signs with the first key and verifies with all, so that keys can be rotated.
+
+    Args:
+        keys: Secret keys of at least 32 bytes, no two of them equal.
+
+    Raises:
+        ValueError: If there is no key, a short one or the same one twice.
+    """
+
+    __slots__ = ("_keys", "_remembered")
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        if not keys:
+            raise ValueError("there is no grant key")
+        if any(len(key) < MIN_KEY_BYTES for key in keys):
+            raise ValueError(f"a grant key is shorter than {MIN_KEY_BYTES} bytes")
+        if len(set(keys)) != len(keys):
+            raise ValueError("the same grant key stands twice")
+        # The hash state after the key is kept: starting from it halves the cost of a signature.
+        self._keys = tuple(hmac.new(key, _CONTEXT, hashlib.sha256) for key in keys)
+        self._remembered: dict[bytes, Grant] = {}
+
+    def __repr__(self) -> str:
+        return f"GrantKeys(<{len(self._keys)} keys>)"
+
+    def sign(self, grant: Grant) -> str:
+        """Return the cookie value that :meth:`verify` takes for *grant*."""
+        payload = _encode(_canonical(grant))
+        signature = self._signature(self._keys[0], payload)
+        return f"{encode_base64url(payload)}.{encode_base64url(signature)}"
+
+    def verify(self, value: str | bytes, now: float) -> Grant:
+        """Return the grant that *value* was made from, if it has not ended at *now*.
+
+        Whether it has been revoked is for the route table to say.
+
+        Raises:
+            GrantRefused: ``malformed``, ``signature``, or ``ended``.
+        """
+        raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
+        grant = self._remembered.get(raw)
+        if grant is None:
+            grant = self._verified(raw)
+            self._remember(raw, grant)
+        if now >= grant.ends_at:
+            raise GrantRefused("ended")
+        return grant
+
+    def _verified(self, raw: bytes) -> Grant:
+        if len(raw) > MAX_VALUE_CHARACTERS:
+            raise GrantRefused("malformed")
+        try:
+            payload, signature = map(decode_base64url, raw.decode("ascii").split("."))
+        except ValueError:
+            raise GrantRefused("malformed") from None
+        # All keys are tried, so that the time taken does not tell which one made it.
+        good = [hmac.compare_digest(self._signature(key, payload), signature) for key in self._keys]
+        if not any(good):
+            raise GrantRefused("signature")
+        return _read(payload)
+
+    def _signature(self, key: hmac.HMAC, payload: bytes) -> bytes:
+        state = key.copy()
+        state.update(payload)
+        return state.digest()
+
+    def _remember(self, raw: bytes, grant: Grant) -> None:
+        if len(self._remembered) >= _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[raw] = grant
+
+
+def _canonical(grant: Grant) -> Grant:
+    # Integers would come back as floats, and would then be encoded in another way.
+    return msgspec.structs.replace(
+        grant, issued_at=float(grant.issued_at), ends_at=float(grant.ends_at)
+    )
+
+
+def _read(payload: bytes) -> Grant:
+    try:
+        grant = _decode(payload)
+    except msgspec.DecodeError:
+        raise GrantRefused("malformed") from None
+    if _encode(grant) != payload:
+        raise GrantRefused("malformed")
+    return grant
