@@ -1,0 +1,102 @@
+"""Start the API server, and write a kubeconfig for each identity."""
+
+import argparse
+import asyncio
+import json
+import random
+import secrets
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from deploy.local.cluster.apiserver.access import Doorkeeper, User
+from deploy.local.cluster.apiserver.app import Disturbance, Front
+from deploy.local.cluster.apiserver.controllers import Controllers, serve_definitions
+from deploy.local.cluster.apiserver.kinds import KindTable, make_builtin_kinds
+from deploy.local.cluster.apiserver.kubelets import Kubelets
+from deploy.local.cluster.apiserver.registry import Options, Registry
+from deploy.local.cluster.apiserver.resources import Resources
+from deploy.local.cluster.apiserver.store import Store
+from deploy.local.cluster.apiserver.webhooks import Webhooks
+from deploy.local.cluster.certificates import client_context, ensure_pki, server_context
+from deploy.local.cluster.kubeconfig import write_kubeconfig
+from deploy.local.cluster.program import announce_ready, make_parser, run_program
+
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_ROOT = User("system:apiserver", ("system:masters",))
+
+
+async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+    state: Path = arguments.state
+    chance = random.Random(f"apiserver {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
+    store, kinds = Store(), KindTable(make_builtin_kinds())
+    store.listen(lambda key, event: serve_definitions(kinds, key, event))
+    pki = ensure_pki(state / "pki")
+    webhooks = Webhooks(store)
+    registry = Registry(store, kinds, webhooks)
+    kubelets = Kubelets(store, kinds.by_key(("", "pods")), client_context(pki))
+    tokens = {name: secrets.token_urlsafe(32) for name in _identities(state)}
+    users = [(tokens[name], user) for name, user in _identities(state).items()]
+    front = Front(
+        kinds,
+        Resources(registry, kubelets, chance),
+        Doorkeeper(users),
+        Disturbance(chance, enabled=arguments.disturb),
+    )
+    controllers = asyncio.create_task(Controllers(registry, chance).run())
+    compaction = asyncio.create_task(_compact_now_and_then(store, chance))
+    runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
+    try:
+        for name in _NAMESPACES:
+            body = {"metadata": {"name": name}}
+            kind = kinds.by_key(("", "namespaces"))
+            await registry.create(kind, "", body, user=_ROOT, options=Options())
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", arguments.port, ssl_context=server_context(pki))
+        await site.start()
+        port = runner.addresses[0][1]
+        for name, token in tokens.items():
+            path = state / "kubeconfig" / f"{name}.yaml"
+            write_kubeconfig(path, f"https://127.0.0.1:{port}", pki.authority, name, token)
+        announce_ready()
+        await stop.wait()
+    finally:
+        for task in (controllers, compaction):
+            task.cancel()
+        await asyncio.gather(controllers, compaction, return_exceptions=True)
+        await runner.cleanup()
+        await webhooks.close()
+        await kubelets.close()
+
+
+def _identities(state: Path) -> dict[str, User]:
+    path = state / "identities.json"
+    admin: dict[str, Any] = {"admin": {"user": "kubernetes-admin", "groups": ["system:masters"]}}
+    known = json.loads(path.read_text()) if path.exists() else admin
+    return {
+        name: User(entry["user"], tuple(entry["groups"]), tuple(entry.get("rules", ())))
+        for name, entry in known.items()
+    }
+
+
+async def _compact_now_and_then(store: Store, chance: random.Random) -> None:
+    """Forget history as etcd does, at moments of the seed: older watches then get 410."""
+    while True:
+        await asyncio.sleep(chance.uniform(5, 60))
+        store.compact()
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    parser = make_parser("The embedded cluster's API server.")
+    parser.add_argument("--state", type=Path, required=True, help="where kubeconfigs are written")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: any)")
+    parser.add_argument(
+        "--disturb", action="store_true", help="answer 409 and 429 now and then, as the seed says"
+    )
+    run_program(_run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

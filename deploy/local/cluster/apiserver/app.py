@@ -1,0 +1,127 @@
+"""The server's front: who asks, what for, and refusals as Status objects."""
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from deploy.local.cluster.apiserver import discovery
+from deploy.local.cluster.apiserver.access import Doorkeeper, check_path, check_resource
+from deploy.local.cluster.apiserver.errors import ApiError
+from deploy.local.cluster.apiserver.kinds import KindTable
+from deploy.local.cluster.apiserver.requests import Target, parse_path, verb_of
+from deploy.local.cluster.apiserver.resources import Resources
+
+_LOG: Final = logging.getLogger(__name__)
+_BODY_BYTES: Final = 3 * 1024 * 1024
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Front:
+    """Every request comes here; there is one route."""
+
+    def __init__(
+        self,
+        kinds: KindTable,
+        resources: Resources,
+        doorkeeper: Doorkeeper,
+        disturbance: "Disturbance",
+    ) -> None:
+        self._kinds = kinds
+        self._resources = resources
+        self._doorkeeper = doorkeeper
+        self._disturbance = disturbance
+
+    def make_app(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_border])
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        return app
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Identify, authorise and answer one request."""
+        user = self._doorkeeper.identify(request.headers.get("Authorization"))
+        target = parse_path(request.path)
+        if target is None:
+            check_path(user, request.method.lower(), request.path)
+            return self._say(request)
+        watch = request.query.get("watch") in ("true", "1")
+        verb = verb_of(request.method, target, watch=watch)
+        check_resource(user, verb, target.group, target.resource, target.namespace, target.name)
+        kind = self._kinds.find(target.group, target.version, target.plural)
+        if kind is None or (target.namespace and not kind.namespaced):
+            return _plain_not_found()
+        self._disturbance.maybe(verb, target, user.name)
+        return await self._resources.answer(request, verb, kind, target, user)
+
+    def _say(self, request: web.Request) -> web.Response:
+        """Answer what is asked about the server itself."""
+        if request.method not in ("GET", "HEAD"):
+            raise ApiError(405, "the server does not allow this method on the requested resource")
+        if request.path in ("/healthz", "/livez", "/readyz"):
+            return web.Response(text="ok")
+        said = discovery.describe(request.path.strip("/").split("/"), self._kinds, request.host)
+        if said is None:
+            return _plain_not_found()
+        return web.Response(body=msgspec.json.encode(said), content_type="application/json")
+
+
+class Disturbance:
+    """Refuses now and then what a client has to try again, when asked for."""
+
+    def __init__(self, chance: random.Random, *, enabled: bool) -> None:
+        self._chance = chance
+        self._enabled = enabled
+
+    def maybe(self, verb: str, target: Target, user: str) -> None:
+        """Raise a 429 or a 409 that a real server could have answered here.
+
+        Raises:
+            ApiError: In one request of thirty, and one write of thirty.
+        """
+        if not self._enabled or user.startswith("system:node"):
+            return
+        if self._chance.random() < 1 / 30:
+            raise ApiError(
+                429,
+                "the server has received too many requests and has asked us to try again later",
+                headers={"Retry-After": "1"},
+            )
+        if verb in ("update", "patch") and self._chance.random() < 1 / 30:
+            resource = f"{target.plural}.{target.group}" if target.group else target.plural
+            raise ApiError(
+                409,
+                f'Operation cannot be fulfilled on {resource} "{target.name}": the object has '
+                f"been modified; please apply your changes to the latest version and try again",
+            )
+
+
+@web.middleware
+async def _border(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return _refused(error)
+    except web.HTTPRequestEntityTooLarge:
+        return _refused(ApiError(413, f"Request entity too large: limit is {_BODY_BYTES}"))
+    except (web.HTTPException, ConnectionError):
+        raise
+    except Exception:  # noqa: BLE001 - the outermost border: logged, and answered with a 500
+        _LOG.exception("%s %s", request.method, request.path)
+        return _refused(ApiError(500, "Internal error occurred"))
+
+
+def _refused(error: ApiError) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(error.status),
+        status=error.code,
+        content_type="application/json",
+        headers=error.headers,
+    )
+
+
+def _plain_not_found() -> web.Response:
+    return web.Response(text="404 page not found\n", status=404)

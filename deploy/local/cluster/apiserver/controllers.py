@@ -1,0 +1,221 @@
+"""What kube-controller-manager does for a cluster of this size.
+
+Four small loops beside the server: the garbage collector, the end of namespaces, their
+``default`` ServiceAccount, and custom kinds. All are level-triggered: a change only wakes
+them, and each looks at the store.
+"""
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from typing import Any, Final
+
+from deploy.local.cluster.apiserver.access import User
+from deploy.local.cluster.apiserver.definitions import DEFINITIONS, make_custom_kinds
+from deploy.local.cluster.apiserver.deletion import FOREGROUND, ORPHAN
+from deploy.local.cluster.apiserver.errors import ApiError
+from deploy.local.cluster.apiserver.kinds import KindTable, Object
+from deploy.local.cluster.apiserver.registry import Options, Registry
+from deploy.local.cluster.apiserver.rules import NAMESPACES
+from deploy.local.cluster.apiserver.store import Event, Key, Stored
+
+_LOG: Final = logging.getLogger(__name__)
+_SELF: Final = User("system:kube-controller-manager", ("system:masters",))
+_ACCOUNTS: Final = ("", "serviceaccounts")
+_SETTLE_SECONDS: Final = 0.05
+Address = tuple[Key, str, str]
+
+
+def serve_definitions(kinds: KindTable, key: Key, event: Event) -> None:
+    """Serve what a definition defines, at once: a client that created it may go on."""
+    if key != DEFINITIONS:
+        return
+    for kind in make_custom_kinds(event.now.value):
+        if event.change == "DELETED":
+            kinds.remove(kind)
+        else:
+            kinds.add(kind)
+
+
+class Controllers:
+    """The loops; `run` returns only by being cancelled."""
+
+    def __init__(self, registry: Registry, chance: random.Random) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._kinds = registry.kinds
+        self._chance = chance
+        self._owned: dict[str, set[Address]] = defaultdict(set)
+        self._by_uid: dict[str, Address] = {}
+        self._spaces: set[str] = set()
+        self._suspects: set[Address] = set()
+        self._gone_owners: set[str] = set()
+        self._wake = asyncio.Event()
+        self._store.listen(self._hear)  # from the start: nothing may happen unheard
+
+    async def run(self) -> None:
+        """Collect, finish and complete until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._collect_forever())
+            tasks.create_task(self._complete_namespaces_forever())
+
+    def _hear(self, key: Key, event: Event) -> None:
+        metadata = event.now.value["metadata"]
+        address = (key, metadata.get("namespace", ""), metadata["name"])
+        before = event.before.value["metadata"] if event.before else {}
+        for owner in before.get("ownerReferences") or []:
+            self._owned[owner["uid"]].discard(address)
+        if event.change == "DELETED":
+            self._by_uid.pop(metadata["uid"], None)
+            self._gone_owners.add(metadata["uid"])
+            self._gone_owners |= {o["uid"] for o in metadata.get("ownerReferences") or []}
+        else:
+            self._by_uid[metadata["uid"]] = address
+            for owner in metadata.get("ownerReferences") or []:
+                self._owned[owner["uid"]].add(address)
+            if metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
+                self._suspects.add(address)
+        if key in (NAMESPACES, _ACCOUNTS):
+            self._spaces.add(metadata.get("namespace") or metadata["name"])
+        elif metadata.get("namespace") and event.change == "DELETED":
+            space = self._store.get(NAMESPACES, "", metadata["namespace"])
+            if space and space.value["metadata"].get("deletionTimestamp"):
+                self._spaces.add(metadata["namespace"])
+        self._wake.set()
+
+    async def _collect_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(_SETTLE_SECONDS)  # a real collector takes about 0.1 s
+            self._wake.clear()
+            gone, self._gone_owners = self._gone_owners, set()
+            suspects, self._suspects = self._suspects, set()
+            for uid in gone:
+                suspects |= self._owned.get(uid, set())
+                if uid in self._by_uid:
+                    suspects.add(self._by_uid[uid])
+                elif not self._owned.get(uid):
+                    self._owned.pop(uid, None)
+            for address in suspects:
+                await self._attempt(self._collect(address))
+
+    async def _collect(self, address: Address) -> None:
+        stored = self._store.get(*address)
+        if stored is None:
+            return
+        metadata = stored.value["metadata"]
+        finalizers = metadata.get("finalizers") or []
+        if metadata.get("deletionTimestamp") and FOREGROUND in finalizers:
+            await self._delete_dependents_first(address, stored)
+        elif metadata.get("deletionTimestamp") and ORPHAN in finalizers:
+            await self._orphan_dependents(address, stored)
+        elif not metadata.get("deletionTimestamp") and metadata.get("ownerReferences"):
+            await self._delete_if_orphaned(address, stored)
+
+    async def _delete_dependents_first(self, address: Address, owner: Stored) -> None:
+        waits = False
+        uid = owner.value["metadata"]["uid"]
+        for dependent in list(self._owned.get(uid, ())):
+            stored = self._store.get(*dependent)
+            if stored is None:
+                continue
+            reference = _reference(stored, uid)
+            waits = waits or bool(reference.get("blockOwnerDeletion"))
+            if not stored.value["metadata"].get("deletionTimestamp"):
+                await self._attempt(self._delete(dependent, stored, "Foreground"))
+        if not waits or not self._owned.get(uid):
+            await self._without_finalizer(address, FOREGROUND)
+
+    async def _orphan_dependents(self, address: Address, owner: Stored) -> None:
+        uid = owner.value["metadata"]["uid"]
+        for dependent in list(self._owned.get(uid, ())):
+            await self._without_owners(dependent, {uid})
+        await self._without_finalizer(address, ORPHAN)
+
+    async def _delete_if_orphaned(self, address: Address, stored: Stored) -> None:
+        owners = stored.value["metadata"]["ownerReferences"]
+        gone = {owner["uid"] for owner in owners if owner["uid"] not in self._by_uid}
+        if len(gone) == len(owners):
+            await self._delete(address, stored, "Background")
+        elif gone:
+            await self._without_owners(address, gone)
+
+    async def _complete_namespaces_forever(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                if not self._spaces:
+                    await asyncio.sleep(_SETTLE_SECONDS)
+                spaces, self._spaces = self._spaces, set()
+                for name in spaces:
+                    tasks.create_task(self._attempt(self._complete_namespace(name)))
+
+    async def _complete_namespace(self, name: str) -> None:
+        space = self._store.get(NAMESPACES, "", name)
+        if space is None:
+            return
+        if space.value["metadata"].get("deletionTimestamp"):
+            await self._empty_namespace(name)
+        elif self._store.get(_ACCOUNTS, name, "default") is None:
+            # Seconds on a real cluster, and never in the same instant as the namespace.
+            await asyncio.sleep(self._chance.uniform(0.01, 0.3))
+            account: Object = {"metadata": {"name": "default", "namespace": name}}
+            kind = self._kinds.by_key(_ACCOUNTS)
+            await self._registry.create(kind, name, account, user=_SELF, options=Options())
+
+    async def _empty_namespace(self, name: str) -> None:
+        content = list(self._store.in_namespace(name))
+        for key, stored in content:
+            address = (key, name, stored.value["metadata"]["name"])
+            if not stored.value["metadata"].get("deletionTimestamp"):
+                await self._attempt(self._delete(address, stored, "Background"))
+        if not any(True for _ in self._store.in_namespace(name)):
+            space = self._store.get(NAMESPACES, "", name)
+            if space is not None and not space.value["metadata"].get("finalizers"):
+                self._store.remove(NAMESPACES, space)
+
+    async def _delete(self, address: Address, stored: Stored, policy: str) -> None:
+        key, namespace, name = address
+        metadata = stored.value["metadata"]
+        wish: Object = {
+            "propagationPolicy": policy,
+            "preconditions": {"uid": metadata["uid"]},
+        }
+        kind = self._kinds.by_key(key)
+        await self._registry.delete(kind, namespace, name, wish, user=_SELF, options=Options())
+
+    async def _without_finalizer(self, address: Address, finalizer: str) -> None:
+        def change(value: Object) -> Object:
+            rest = [f for f in value["metadata"].get("finalizers") or [] if f != finalizer]
+            value["metadata"]["finalizers"] = rest
+            return value
+
+        await self._update(address, change)
+
+    async def _without_owners(self, address: Address, uids: set[str]) -> None:
+        def change(value: Object) -> Object:
+            owners = value["metadata"].get("ownerReferences") or []
+            value["metadata"]["ownerReferences"] = [o for o in owners if o["uid"] not in uids]
+            return value
+
+        await self._update(address, change)
+
+    async def _update(self, address: Address, change: Any) -> None:
+        key, namespace, name = address
+        kind = self._kinds.by_key(key)
+        await self._registry.update(kind, namespace, name, change, user=_SELF, options=Options())
+
+    async def _attempt(self, work: Any) -> None:
+        """Await *work*; what it finds already done or changed is somebody else's progress."""
+        try:
+            await work
+        except ApiError as error:
+            if error.code not in (404, 409):
+                _LOG.warning("%s", error)
+        except StopIteration:  # its kind is served no more
+            pass
+
+
+def _reference(stored: Stored, uid: str) -> Object:
+    owners = stored.value["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner["uid"] == uid), {})

@@ -1,0 +1,226 @@
+"""The table of kinds: what each is called, and the few ways in which kinds differ.
+
+Nothing elsewhere in the server asks for a kind by name, except the semantics of Pods,
+Secrets, Namespaces and Services in `builtin`, which the table refers to.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+Object = dict[str, Any]
+Columns = tuple[tuple[str, str], ...]
+"""What `kubectl get` prints: a title, and the path of the value in the object."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One kind in one version, as its group serves it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    status: bool = False
+    """Whether /status is a subresource: then only that writes ``status``."""
+    generation: bool = False
+    """Whether ``metadata.generation`` counts the changes of what is not status."""
+    schema: Object | None = None
+    """A structural schema; without one, fields are taken as they come."""
+    columns: Columns = ()
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ("create", "delete", "get", "list", "patch", "update", "watch")
+    custom: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or the version alone in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """``plural.group``, as messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the store and the rules know it by: versions share their objects."""
+        return self.group, self.plural
+
+
+class KindTable:
+    """The kinds that are served now; custom ones come and go."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(list(self._kinds.values()))
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """Return the kind behind a path, or None."""
+        return self._kinds.get((group, version, plural))
+
+    def named(self, api_version: str, kind: str) -> Kind | None:
+        """Return the kind that an object or reference names, or None."""
+        matching = (k for k in self._kinds.values() if k.kind == kind)
+        return next((k for k in matching if k.api_version == api_version), None)
+
+    def by_key(self, key: tuple[str, str]) -> Kind:
+        """Return the kind that the store knows as *key*."""
+        return next(kind for kind in self._kinds.values() if kind.key == key)
+
+    def add(self, kind: Kind) -> None:
+        """Serve *kind* from now on, in place of what was served at its path."""
+        self._kinds[kind.group, kind.version, kind.plural] = kind
+
+    def remove(self, kind: Kind) -> None:
+        """Serve *kind* no more."""
+        self._kinds.pop((kind.group, kind.version, kind.plural), None)
+
+
+_NAME: Final = ("Name", "metadata.name")
+_AGE: Final = ("Age", "metadata.creationTimestamp")
+RBAC: Final = "rbac.authorization.k8s.io"
+ADMISSION: Final = "admissionregistration.k8s.io"
+
+
+def _kind(group: str, version: str, name: str, plural: str, **rest: Any) -> Kind:
+    columns = rest.pop("columns", ())
+    return Kind(group, version, name, plural, columns=(_NAME, *columns, _AGE), **rest)
+
+
+def make_builtin_kinds() -> list[Kind]:
+    """Return the kinds that are served without a definition."""
+    return [
+        _kind(
+            "",
+            "v1",
+            "Namespace",
+            "namespaces",
+            namespaced=False,
+            short=("ns",),
+            status=True,
+            columns=(("Status", "status.phase"),),
+        ),
+        _kind(
+            "",
+            "v1",
+            "Node",
+            "nodes",
+            namespaced=False,
+            short=("no",),
+            status=True,
+            columns=(("Status", "=node_status"), ("Version", "status.nodeInfo.kubeletVersion")),
+        ),
+        _kind(
+            "",
+            "v1",
+            "Pod",
+            "pods",
+            short=("po",),
+            status=True,
+            generation=True,
+            subresources=("binding", "exec", "log"),
+            columns=(
+                ("Ready", "=pod_ready"),
+                ("Status", "=pod_status"),
+                ("Restarts", "=pod_restarts"),
+            ),
+        ),
+        _kind(
+            "",
+            "v1",
+            "Service",
+            "services",
+            short=("svc",),
+            status=True,
+            columns=(
+                ("Type", "spec.type"),
+                ("Cluster-IP", "spec.clusterIP"),
+                ("Port(s)", "=service_ports"),
+            ),
+        ),
+        _kind("", "v1", "ServiceAccount", "serviceaccounts", short=("sa",)),
+        _kind(
+            "", "v1", "ConfigMap", "configmaps", short=("cm",), columns=(("Data", "=data_count"),)
+        ),
+        _kind(
+            "",
+            "v1",
+            "Secret",
+            "secrets",
+            columns=(("Type", "type"), ("Data", "=data_count")),
+        ),
+        Kind(
+            "",
+            "v1",
+            "Event",
+            "events",
+            short=("ev",),
+            columns=(
+                ("Last Seen", "lastTimestamp"),
+                ("Type", "type"),
+                ("Reason", "reason"),
+                ("Object", "=event_object"),
+                ("Message", "message"),
+            ),
+        ),
+        _kind(
+            "",
+            "v1",
+            "PersistentVolumeClaim",
+            "persistentvolumeclaims",
+            short=("pvc",),
+            status=True,
+            columns=(("Status", "status.phase"),),
+        ),
+        _kind("", "v1", "ResourceQuota", "resourcequotas", short=("quota",), status=True),
+        _kind(
+            "coordination.k8s.io",
+            "v1",
+            "Lease",
+            "leases",
+            columns=(("Holder", "spec.holderIdentity"),),
+        ),
+        _kind(
+            "networking.k8s.io",
+            "v1",
+            "NetworkPolicy",
+            "networkpolicies",
+            short=("netpol",),
+            generation=True,
+        ),
+        _kind(
+            "scheduling.k8s.io",
+            "v1",
+            "PriorityClass",
+            "priorityclasses",
+            namespaced=False,
+            short=("pc",),
+            columns=(("Value", "value"),),
+        ),
+        _kind(RBAC, "v1", "Role", "roles"),
+        _kind(RBAC, "v1", "RoleBinding", "rolebindings"),
+        _kind(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
+        _kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+        _kind(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            namespaced=False,
+            short=("crd",),
+            status=True,
+            generation=True,
+        ),
+        *(
+            _kind(ADMISSION, "v1", name, plural, namespaced=False, generation=True)
+            for name, plural in (
+                ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+                ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+            )
+        ),
+    ]

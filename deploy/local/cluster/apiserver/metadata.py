@@ -1,0 +1,168 @@
+"""What every object's metadata must look like, and what of it only the server writes."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from deploy.local.cluster.apiserver.errors import Problem, bad_request
+from deploy.local.cluster.apiserver.kinds import Kind, Object
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SERVICE: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_ANNOTATION_BYTES: Final = 262_144
+_SERVER_WRITES: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
+_STRINGS: Final = ("labels", "annotations")
+
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character"
+)
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character"
+)
+_SERVICE_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character"
+)
+_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character"
+)
+_KEY_RULE: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character"
+)
+_NAMED_AS_LABELS: Final = {("", "namespaces"): (_LABEL, _LABEL_RULE)}
+_NAMED_AS_SERVICES: Final = {("", "services"): (_SERVICE, _SERVICE_RULE)}
+_PATHS: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
+
+
+def check_shape(kind: Kind, metadata: object) -> None:
+    """Refuse metadata whose types no server could decode.
+
+    Raises:
+        ApiError: 400.
+    """
+    where = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+    if not isinstance(metadata, dict):
+        raise bad_request(f"{where}: metadata must be an object")
+    for name in ("name", "namespace", "generateName", "resourceVersion", "uid"):
+        if not isinstance(metadata.get(name, ""), str):
+            raise bad_request(
+                f"{where}: json: cannot unmarshal {_json_type(metadata[name])} into Go struct "
+                f"field ObjectMeta.metadata.{name} of type string"
+            )
+    for name in _STRINGS:
+        for value in _entries(where, metadata, name):
+            if not isinstance(value, str):
+                raise bad_request(
+                    f"{where}: json: cannot unmarshal {_json_type(value)} into Go struct field "
+                    f"ObjectMeta.metadata.{name} of type string"
+                )
+    for name in ("finalizers", "ownerReferences"):
+        if not isinstance(metadata.get(name) or [], list):
+            raise bad_request(f"{where}: metadata.{name} must be a list")
+
+
+def problems(kind: Kind, metadata: Object) -> Iterator[Problem]:
+    """Yield what is wrong with names, labels, annotations, finalizers and owners."""
+    yield from _name_problems(kind, metadata.get("name", ""))
+    for key, value in (metadata.get("labels") or {}).items():
+        yield from _key_problems("metadata.labels", key)
+        if value and (len(value) > 63 or not _QUALIFIED.fullmatch(value)):
+            yield Problem.invalid("metadata.labels", value, _VALUE_RULE)
+    annotations = metadata.get("annotations") or {}
+    for key in annotations:
+        yield from _key_problems("metadata.annotations", key)
+    if sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items()) > _ANNOTATION_BYTES:
+        yield Problem(
+            "metadata.annotations",
+            "FieldValueTooLong",
+            f"Too long: may not be more than {_ANNOTATION_BYTES} bytes",
+        )
+    for position, owner in enumerate(metadata.get("ownerReferences") or []):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not (isinstance(owner, dict) and owner.get(field)):
+                yield Problem.required(f"metadata.ownerReferences[{position}].{field}")
+
+
+def clean_new(metadata: Object) -> Object:
+    """Return *metadata* of an object to be created, without what the server writes."""
+    dropped = (*_SERVER_WRITES, "managedFields", "selfLink", "resourceVersion")
+    return {k: v for k, v in metadata.items() if k not in dropped and v is not None}
+
+
+def carried_over(old: Object, new: Object) -> Object:
+    """Return *new* metadata with what the server writes taken from *old*."""
+    kept = {k: v for k, v in new.items() if v is not None and k != "managedFields"}
+    for name in (*_SERVER_WRITES, "name", "namespace", "generateName", "resourceVersion"):
+        if name in old:
+            kept[name] = old[name]
+        else:
+            kept.pop(name, None)
+    for name in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if not kept.get(name):
+            kept.pop(name, None)
+    return kept
+
+
+def finalizer_problems(old: Object, new: Object) -> Iterator[Problem]:
+    """Yield the finalizers that were added to an object that is going."""
+    if not old.get("deletionTimestamp"):
+        return
+    added = [f for f in new.get("finalizers") or [] if f not in (old.get("finalizers") or [])]
+    if added:
+        names = ", ".join(f'"{name}"' for name in added)
+        yield Problem.forbidden(
+            "metadata.finalizers",
+            f"no new finalizers can be added if the object is being deleted, found new "
+            f"finalizers []string{{{names}}}",
+        )
+
+
+def _name_problems(kind: Kind, name: str) -> Iterator[Problem]:
+    if not name:
+        yield Problem.required("metadata.name", "name or generateName is required")
+        return
+    if kind.plural in _PATHS:
+        return
+    pattern, rule = (_NAMED_AS_LABELS | _NAMED_AS_SERVICES).get(
+        kind.key, (_SUBDOMAIN, _SUBDOMAIN_RULE)
+    )
+    longest = 253 if pattern is _SUBDOMAIN else 63
+    if len(name) > longest:
+        rule = f"must be no more than {longest} characters"
+    if len(name) > longest or not pattern.fullmatch(name):
+        yield Problem.invalid("metadata.name", name, rule)
+
+
+def _key_problems(field: str, key: str) -> Iterator[Problem]:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+        yield Problem.invalid(field, key, f"prefix part {_SUBDOMAIN_RULE}")
+    if len(name) > 63 or not _QUALIFIED.fullmatch(name):
+        yield Problem.invalid(field, key, _KEY_RULE)
+
+
+def _entries(where: str, metadata: Object, name: str) -> list[object]:
+    entries = metadata.get(name) or {}
+    if not isinstance(entries, dict):
+        raise bad_request(
+            f"{where}: json: cannot unmarshal {_json_type(entries)} into Go struct field "
+            f"ObjectMeta.metadata.{name} of type map[string]string"
+        )
+    return list(entries.values())
+
+
+def _json_type(value: object) -> str:
+    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array"}
+    return names.get(type(value), "object")

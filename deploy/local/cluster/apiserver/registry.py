@@ -1,0 +1,265 @@
+"""Create, update and delete as the API server does them, for every kind alike.
+
+Reads go to the store directly. A write completes and checks the object, asks webhooks where
+any are concerned, and stores it only if it still is what the decision was made on.
+"""
+
+import secrets
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from deploy.local.cluster.apiserver import metadata as meta
+from deploy.local.cluster.apiserver import rules
+from deploy.local.cluster.apiserver.access import User
+from deploy.local.cluster.apiserver.builtin import SEMANTICS, Semantics
+from deploy.local.cluster.apiserver.definitions import (
+    DEFINITIONS,
+    complete_definition,
+    definition_problems,
+)
+from deploy.local.cluster.apiserver.deletion import Deletion, decide_deletion
+from deploy.local.cluster.apiserver.errors import (
+    Problem,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+)
+from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
+from deploy.local.cluster.apiserver.schema import fill_defaults, pruned, unknown_fields, violations
+from deploy.local.cluster.apiserver.store import Store, Stored
+from deploy.local.cluster.apiserver.webhooks import Webhooks
+
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+_PLAIN: Final = Semantics()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a write's query says about how it is to be done."""
+
+    dry_run: bool = False
+    strict: bool = False
+
+
+def now() -> str:
+    """Return the time as metadata holds it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Registry:
+    """The writes; `store` holds what they come to."""
+
+    def __init__(self, store: Store, kinds: KindTable, webhooks: Webhooks) -> None:
+        self.store = store
+        self.kinds = kinds
+        self._webhooks = webhooks
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return the object.
+
+        Raises:
+            ApiError: 404.
+        """
+        stored = self.store.get(kind.key, namespace, name)
+        if stored is None:
+            raise not_found(kind, name)
+        return stored
+
+    async def create(
+        self, kind: Kind, namespace: str, body: Object, *, user: User, options: Options
+    ) -> Stored:
+        """Store a new object and return it as it now is."""
+        self._check_envelope(kind, namespace, body)
+        if body["metadata"].get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        value = {**body, "metadata": meta.clean_new(body["metadata"])}
+        self._identify(kind, namespace, value)
+        name = value["metadata"].get("name", "")
+        rules.check_namespace(self.store, self.kinds, kind, namespace, name)
+        if kind.status:
+            value.pop("status", None)
+        value = self._completed(kind, value, None, options)
+        if self._webhooks.concern(kind, "CREATE"):
+            value = await self._webhooks.admit(kind, "CREATE", value, None, user.info) or value
+            value = self._completed(kind, value, None, options)
+        self._check(kind, value, None)
+        rules.admit(self.store, kind, value)
+        if self.store.get(kind.key, namespace, name) is not None:
+            raise already_exists(kind, name)
+        if kind.generation:
+            value["metadata"]["generation"] = 1
+        return self._put(kind, value, options)
+
+    async def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Object], Object],
+        *,
+        user: User,
+        options: Options,
+        subresource: str = "",
+        whole: bool = False,
+    ) -> Stored:
+        """Store what *change* makes of the object; *whole* says that it replaces all of it."""
+        stored = self.get(kind, namespace, name)
+        old = stored.value
+        body = change(stored.copy())
+        self._check_envelope(kind, namespace, body)
+        self._check_basis(kind, old, body, whole=whole)
+        value = _carried(kind, old, body, subresource)
+        value = self._completed(kind, value, old, options)
+        if subresource != "status" and self._webhooks.concern(kind, "UPDATE"):
+            value = await self._webhooks.admit(kind, "UPDATE", value, old, user.info) or value
+            if self.get(kind, namespace, name) is not stored:
+                raise conflict(kind, name)
+        self._check(kind, value, old)
+        if value == old:
+            return stored
+        if kind.generation and _substance(value) != _substance(old):
+            value["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        return self._put(kind, value, options)
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, wish: Object, *, user: User, options: Options
+    ) -> tuple[Stored, Deletion]:
+        """Delete the object, or begin to; return its last state and how far it went."""
+        stored = self.get(kind, namespace, name)
+        if self._webhooks.concern(kind, "DELETE"):
+            await self._webhooks.admit(kind, "DELETE", None, stored.value, user.info)
+            stored = self.get(kind, namespace, name)
+        decision = decide_deletion(kind, stored.copy(), wish, datetime.now(UTC))
+        if options.dry_run:
+            return stored, decision
+        if decision.gone:
+            return self.store.remove(kind.key, stored), decision
+        if decision.value == stored.value:
+            return stored, decision
+        return self.store.put(kind.key, decision.value), decision
+
+    def _put(self, kind: Kind, value: Object, options: Options) -> Stored:
+        metadata = value["metadata"]
+        if options.dry_run:
+            return Stored.of(value)
+        going = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+        # Namespaces and Pods on a node also wait for their controller and their kubelet.
+        waits = (value.get("spec") or {}).get("finalizers") or metadata.get(
+            "deletionGracePeriodSeconds"
+        )
+        stored = self.store.put(kind.key, value)
+        return self.store.remove(kind.key, stored) if going and not waits else stored
+
+    def _check_envelope(self, kind: Kind, namespace: str, body: Object) -> None:
+        body.setdefault("apiVersion", kind.api_version)
+        body.setdefault("kind", kind.kind)
+        if (body["apiVersion"], body["kind"]) != (kind.api_version, kind.kind):
+            raise bad_request(
+                f"the API version in the data ({body['apiVersion']}) does not match the expected "
+                f"API version ({kind.api_version}), or {body['kind']} is not {kind.kind}"
+            )
+        metadata = body.setdefault("metadata", {})
+        meta.check_shape(kind, metadata)
+        if kind.namespaced and metadata.setdefault("namespace", namespace) != namespace:
+            raise bad_request(
+                f"the namespace of the provided object does not match the namespace sent on the "
+                f"request ({metadata['namespace']} vs {namespace})"
+            )
+
+    def _identify(self, kind: Kind, namespace: str, value: Object) -> None:
+        metadata = value["metadata"]
+        if not kind.namespaced:
+            metadata.pop("namespace", None)
+        prefix = metadata.get("generateName")
+        while prefix and not metadata.get("name"):
+            name = prefix[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+            if self.store.get(kind.key, namespace, name) is None:
+                metadata["name"] = name
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = now()
+
+    def _check_basis(self, kind: Kind, old: Object, body: Object, *, whole: bool) -> None:
+        """Refuse a write that was made for another object, or from an older state."""
+        given, is_now = body["metadata"], old["metadata"]
+        if given.get("name", is_now["name"]) != is_now["name"]:
+            raise bad_request(
+                f"the name of the object ({given['name']}) does not match the name on the URL "
+                f"({is_now['name']})"
+            )
+        if given.get("uid", is_now["uid"]) != is_now["uid"]:
+            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: "
+            raise conflict(kind, is_now["name"], why + is_now["uid"])
+        revision = given.get("resourceVersion")
+        if revision and revision != is_now["resourceVersion"]:
+            raise conflict(kind, is_now["name"])
+        if whole and kind.custom and not revision:
+            problem = Problem.invalid(
+                "metadata.resourceVersion", 0, "must be specified for an update"
+            )
+            raise invalid(kind, is_now["name"], [problem])
+
+    def _completed(self, kind: Kind, value: Object, old: Object | None, options: Options) -> Object:
+        if kind.schema is not None:
+            unknown = list(unknown_fields(kind.schema, value))
+            if unknown and options.strict:
+                listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+                raise bad_request(f"strict decoding error: {listed}")
+            value = pruned(kind.schema, value)
+            fill_defaults(kind.schema, value)
+            if not kind.custom:
+                _check_types(kind, value)
+        SEMANTICS.get(kind.key, _PLAIN).complete(value, old)
+        if kind.key == DEFINITIONS and old is None and not list(definition_problems(value)):
+            complete_definition(value, now())
+        return value
+
+    def _check(self, kind: Kind, value: Object, old: Object | None) -> None:
+        problems = [*meta.problems(kind, value["metadata"]), *self._own_problems(kind, value, old)]
+        if old is not None:
+            problems += meta.finalizer_problems(old["metadata"], value["metadata"])
+        if problems:
+            raise invalid(kind, value["metadata"].get("name", ""), problems)
+
+    def _own_problems(self, kind: Kind, value: Object, old: Object | None) -> Iterator[Problem]:
+        if kind.custom and kind.schema is not None:
+            yield from violations(kind.schema, value)
+        if kind.key == DEFINITIONS:
+            yield from definition_problems(value)
+        yield from SEMANTICS.get(kind.key, _PLAIN).check(value, old)
+
+
+def _carried(kind: Kind, old: Object, body: Object, subresource: str) -> Object:
+    """Return *body* with what this way of writing cannot change taken from *old*."""
+    metadata = meta.carried_over(old["metadata"], body["metadata"])
+    if subresource == "status":
+        # As on a real server, a Pod's status also carries labels and annotations.
+        kept = metadata if kind.key == ("", "pods") else dict(old["metadata"])
+        value = {**old, "metadata": kept}
+        value.pop("status", None)
+        return {**value, "status": body["status"]} if "status" in body else value
+    value = {**body, "metadata": metadata}
+    if kind.status:
+        value.pop("status", None)
+        if "status" in old:
+            value["status"] = old["status"]
+    return value
+
+
+def _substance(value: Object) -> Object:
+    return {k: v for k, v in value.items() if k not in ("metadata", "status")}
+
+
+def _check_types(kind: Kind, value: Object) -> None:
+    """Refuse what does not fit the kind's types: a real server fails to decode it (400)."""
+    wrong = [p for p in violations(kind.schema or {}, value) if p.reason == "FieldValueTypeInvalid"]
+    if wrong:
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+            f"json: cannot unmarshal into Go struct field {kind.kind}.{wrong[0].field}: "
+            f"{wrong[0].message}"
+        )

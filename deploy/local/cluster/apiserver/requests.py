@@ -1,0 +1,70 @@
+"""A URL path as Kubernetes reads it: which kind, which object, which verb."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.local.cluster.apiserver.errors import ApiError
+
+_VERBS: Final = {
+    ("GET", True): "get",
+    ("GET", False): "list",
+    ("POST", False): "create",
+    ("PUT", True): "update",
+    ("PATCH", True): "patch",
+    ("DELETE", True): "delete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names; *name* is empty for a collection."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def resource(self) -> str:
+        """``plural`` or ``plural/subresource``, as rules name it."""
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
+
+def parse_path(path: str) -> Target | None:
+    """Return what *path* names, or None if it is not that of a resource."""
+    parts = path.strip("/").split("/")
+    match parts:
+        case ["api", version, *rest] if rest:
+            return _target("", version, rest)
+        case ["apis", group, version, *rest] if rest:
+            return _target(group, version, rest)
+        case _:
+            return None
+
+
+def verb_of(method: str, target: Target, *, watch: bool) -> str:
+    """Return the verb that rules know this request by.
+
+    Raises:
+        ApiError: 405 for what is not served, deleting a whole collection among it.
+    """
+    if target.subresource in ("exec", "binding"):
+        verb = {"GET": "get", "POST": "create"}.get(method)
+    else:
+        verb = _VERBS.get((method, bool(target.name)))
+    if verb is None:
+        raise ApiError(405, "the server does not allow this method on the requested resource")
+    return "watch" if verb == "list" and watch else verb
+
+
+def _target(group: str, version: str, parts: list[str]) -> Target | None:
+    namespace = ""
+    # A namespace itself is /namespaces/<name>, its content /namespaces/<name>/<plural>/…
+    if parts[0] == "namespaces" and len(parts) > 2 and parts[2] not in ("status", "finalize"):
+        namespace, parts = parts[1], parts[2:]
+    if not 1 <= len(parts) <= 3 or not all(parts):
+        return None
+    plural, name, subresource = (*parts, "", "")[:3]
+    return Target(group, version, plural, namespace, name, subresource)

@@ -1,0 +1,99 @@
+"""Admission that needs other objects: namespaces, service accounts, priorities, addresses."""
+
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+from deploy.local.cluster.apiserver.errors import ApiError, bad_request, forbidden, not_found
+from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
+from deploy.local.cluster.apiserver.store import Store
+
+NAMESPACES: Final = ("", "namespaces")
+SERVICE_NETWORK: Final = IPv4Network("127.128.0.0/16")
+"""Service addresses are loopback addresses too: inside a pod nothing else has a route."""
+
+
+def check_namespace(store: Store, kinds: KindTable, kind: Kind, namespace: str, name: str) -> None:
+    """Refuse to create in a namespace that is missing (404) or going (403)."""
+    if not kind.namespaced:
+        return
+    space = store.get(NAMESPACES, "", namespace)
+    if space is None:
+        raise not_found(kinds.by_key(NAMESPACES), namespace)
+    if space.value["metadata"].get("deletionTimestamp"):
+        why = (
+            f"unable to create new content in namespace {namespace} because it is being terminated"
+        )
+        error = forbidden(kind, name, why)
+        causes = [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ]
+        error.details = {**(error.details or {}), "causes": causes}
+        raise error
+
+
+def admit(store: Store, kind: Kind, value: Object) -> None:
+    """Complete, in place, or refuse a new object by what else there is."""
+    match kind.key:
+        case ("", "pods"):
+            _admit_pod(store, kind, value)
+        case ("", "services"):
+            _give_address(store, value)
+        case _:
+            pass
+
+
+def _admit_pod(store: Store, kind: Kind, pod: Object) -> None:
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    account = pod["spec"]["serviceAccountName"]
+    if store.get(("", "serviceaccounts"), namespace, account) is None:
+        missing = f'serviceaccount "{account}" not found'
+        why = f"error looking up service account {namespace}/{account}: {missing}"
+        raise forbidden(kind, name, why)
+    priority = pod["spec"].get("priorityClassName")
+    if priority:
+        found = store.get(("scheduling.k8s.io", "priorityclasses"), "", priority)
+        if found is None:
+            raise forbidden(kind, name, f"no PriorityClass with name {priority} was found")
+        pod["spec"]["priority"] = found.value["value"]
+    else:
+        pod["spec"].setdefault("priority", 0)
+
+
+def _give_address(store: Store, service: Object) -> None:
+    spec = service["spec"]
+    if spec.get("clusterIP") or spec["type"] == "ExternalName":
+        return
+    taken = {item.value["spec"].get("clusterIP") for item in store.items(("", "services"))}
+    first, last = int(SERVICE_NETWORK[1]), int(SERVICE_NETWORK[-1])
+    free = (str(IPv4Address(n)) for n in range(first, last) if str(IPv4Address(n)) not in taken)
+    address = next(free, None)
+    if address is None:
+        raise ApiError(500, "failed to allocate a serviceIP: range is full")
+    spec["clusterIP"] = address
+    spec["clusterIPs"] = [address]
+
+
+def bind(pod: Object, binding: Object, now: str) -> None:
+    """Put *pod* on the node that *binding* names, in place.
+
+    Raises:
+        ApiError: 409 if it is on a node already, 400 without a target.
+    """
+    name = pod["metadata"]["name"]
+    node = (binding.get("target") or {}).get("name")
+    if not node:
+        raise bad_request("a binding needs target.name")
+    if pod["spec"].get("nodeName"):
+        raise ApiError(
+            409,
+            f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} is already '
+            f'assigned to node "{pod["spec"]["nodeName"]}"',
+        )
+    pod["spec"]["nodeName"] = node
+    conditions = [c for c in pod["status"].get("conditions", []) if c["type"] != "PodScheduled"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+    pod["status"]["conditions"] = [*conditions, scheduled]

@@ -1,0 +1,144 @@
+"""Objects in memory, one revision after the other, and what changed since a revision.
+
+What is stored is never changed in place: a write replaces the object. Each is also kept
+encoded, so that lists and watches copy bytes instead of encoding again.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+import msgspec
+
+from deploy.local.cluster.apiserver.kinds import Object
+
+Key = tuple[str, str]
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+
+HISTORY: Final = 4096
+"""Changes kept per kind; a watch from before them gets 410."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it is at its revision."""
+
+    value: Object
+    raw: bytes
+
+    @classmethod
+    def of(cls, value: Object) -> Self:
+        """Return *value* with its encoding; the caller gives it up."""
+        return cls(value, msgspec.json.encode(value))
+
+    @property
+    def revision(self) -> int:
+        """The revision at which it came to be so."""
+        return int(self.value["metadata"]["resourceVersion"])
+
+    def copy(self) -> Object:
+        """Return a copy that may be changed."""
+        copy: Object = msgspec.json.decode(self.raw)
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change. A selector needs the state before as well as the state after."""
+
+    revision: int
+    change: Change
+    now: Stored
+    before: Stored | None
+
+
+Listener = Callable[[Key, Event], None]
+
+
+class Store:
+    """All objects of all kinds under one revision counter."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self._objects: dict[Key, dict[str, dict[str, Stored]]] = defaultdict(dict)
+        self._history: dict[Key, deque[Event]] = defaultdict(lambda: deque(maxlen=HISTORY))
+        self._oldest: dict[Key, int] = defaultdict(lambda: 1)
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call *listener* at every change from now on; the returned function ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def get(self, key: Key, namespace: str, name: str) -> Stored | None:
+        """Return the object, or None."""
+        return self._objects[key].get(namespace, {}).get(name)
+
+    def items(self, key: Key, namespace: str = "") -> list[Stored]:
+        """Return the objects of one namespace, or of all, in the order of their names."""
+        spaces = self._objects[key]
+        chosen = [namespace] if namespace else sorted(spaces)
+        return [
+            item
+            for space in chosen
+            for _, item in sorted(spaces.get(space, {}).items(), key=lambda pair: pair[0])
+        ]
+
+    def in_namespace(self, namespace: str) -> Iterator[tuple[Key, Stored]]:
+        """Yield every object of every kind in *namespace*."""
+        for key, spaces in self._objects.items():
+            for item in list(spaces.get(namespace, {}).values()):
+                yield key, item
+
+    def put(self, key: Key, value: Object) -> Stored:
+        """Store *value* under its name, with a new revision; the caller gives it up."""
+        metadata = value["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        before = self.get(key, namespace, name)
+        stored = self._revised(value)
+        self._objects[key].setdefault(namespace, {})[name] = stored
+        change: Change = "MODIFIED" if before else "ADDED"
+        self._tell(key, Event(self.revision, change, stored, before))
+        return stored
+
+    def remove(self, key: Key, stored: Stored) -> Stored:
+        """Remove the object; what is returned has the revision of the removal."""
+        metadata = stored.value["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        del self._objects[key][namespace][name]
+        if not self._objects[key][namespace]:
+            del self._objects[key][namespace]
+        last = self._revised(stored.copy())
+        self._tell(key, Event(self.revision, "DELETED", last, stored))
+        return last
+
+    def since(self, key: Key, revision: int) -> list[Event] | None:
+        """Return what changed after *revision*, or None when that is no longer known."""
+        history = self._history[key]
+        if revision < self._oldest[key]:
+            return None
+        return [event for event in history if event.revision > revision]
+
+    def oldest(self, key: Key) -> int:
+        """Return the oldest revision that a watch of *key* can start from."""
+        return self._oldest[key]
+
+    def compact(self) -> None:
+        """Forget what happened before now, as etcd does every few minutes."""
+        for key in list(self._objects):
+            self._history[key].clear()
+            self._oldest[key] = self.revision
+
+    def _revised(self, value: Object) -> Stored:
+        self.revision += 1
+        value["metadata"]["resourceVersion"] = str(self.revision)
+        return Stored.of(value)
+
+    def _tell(self, key: Key, event: Event) -> None:
+        history = self._history[key]
+        if len(history) == HISTORY:
+            self._oldest[key] = history[0].revision
+        history.append(event)
+        for listener in list(self._listeners):
+            listener(key, event)
