@@ -1,0 +1,221 @@
+"""What configures a gateway, read from the environment once, at start.
+
+Every problem is told at once; see docs/ for each setting's meaning, unit and default.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult
+
+from shared.errors import BadKeySet
+from shared.jwks import key_source
+from shared.jws import KeySet, read_key_set
+from shared.settings import (
+    Environment,
+    Network,
+    count,
+    existing_file,
+    key_file,
+    listen_address,
+    networks,
+    or_exit,
+    origin,
+    origins,
+    seconds,
+    text,
+    web_url,
+)
+
+Address = tuple[str, int]
+
+DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+_STAND_IN_KEYS: Final[tuple[bytes, ...]] = (b"\0" * 32,)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicUrl:
+    """What browsers see: every host is *base* or below it."""
+
+    scheme: str
+    base: str
+    port: int
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach us by TLS."""
+        return self.scheme == "https"
+
+    @property
+    def port_suffix(self) -> str:
+        """``:port`` where it is not the scheme's default, else nothing."""
+        return "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
+
+    def origin_of(self, host: str) -> str:
+        """Return the origin (RFC 6454) of *host*, which has no port."""
+        return f"{self.scheme}://{host}{self.port_suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The gateway's settings; nothing in it that is a secret appears in its ``repr``."""
+
+    instance: str
+    redis_url: str = field(repr=False)
+    link_key: bytes = field(repr=False)
+    listen: Address
+    ops_listen: Address
+    public_url: PublicUrl
+    token_issuer: str
+    token_jwks: str
+    grant_keys: tuple[bytes, ...] = field(repr=False)
+    upstream_networks: tuple[Network, ...]
+    route_keys: KeySet | None
+    trusted_proxies: tuple[Network, ...]
+    open_origins: tuple[str, ...]
+    embed_origins: tuple[str, ...]
+    bus_grace_seconds: float
+    controller_grace_seconds: float
+    drain_seconds: float
+    tls_cert_file: Path | None
+    tls_key_file: Path | None
+    address_file: Path | None
+
+
+def read_settings(values: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings, or end the process with every problem listed, exit code 2."""
+    return or_exit(settings_from, values)
+
+
+def settings_from(env: Environment) -> Settings:
+    """Return the settings in *env*; usable only if ``env.check()`` raises nothing."""
+    issuer = env.required("FUMAROLE_GATEWAY_TOKEN_ISSUER", text, "")
+    link_keys = env.required("FUMAROLE_LINK_KEY_FILE", key_file, _STAND_IN_KEYS)
+    grant_keys = env.required("FUMAROLE_GATEWAY_GRANT_KEY_FILE", key_file, _STAND_IN_KEYS)
+    certificate = env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", existing_file)
+    certificate_key = env.optional("FUMAROLE_GATEWAY_TLS_KEY_FILE", existing_file)
+    _check_keys(env, link_keys, grant_keys)
+    _check_tls(env, certificate, certificate_key)
+    env.value("FUMAROLE_GATEWAY_WORKERS", _one_worker, 1)
+    return Settings(
+        instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
+        redis_url=env.value("FUMAROLE_REDIS_URL", _redis_url, "redis://127.0.0.1:6379/0"),
+        link_key=link_keys[0],
+        listen=env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080)),
+        ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
+        public_url=env.required(
+            "FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, PublicUrl("http", "localhost", 80)
+        ),
+        token_issuer=issuer,
+        token_jwks=env.required("FUMAROLE_GATEWAY_TOKEN_JWKS", key_source, ""),
+        grant_keys=grant_keys,
+        upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),
+        route_keys=env.optional("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file),
+        trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
+        open_origins=_open_origins(env, issuer),
+        embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
+        bus_grace_seconds=env.value("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", seconds, 300.0),
+        controller_grace_seconds=env.value(
+            "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
+        ),
+        drain_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_SECONDS", seconds, 30.0),
+        tls_cert_file=certificate,
+        tls_key_file=certificate_key,
+        address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", Path),
+    )
+
+
+def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:
+    given = env.optional("FUMAROLE_GATEWAY_OPEN_ORIGINS", origins)
+    if given is not None:
+        return given
+    try:
+        url = web_url(issuer)
+        return (origin(f"{url.scheme}://{url.netloc}"),)
+    except ValueError:
+        # An issuer need not be a URL (RFC 7519, section 4.1.1); then nobody else may post.
+        return ()
+
+
+def _check_keys(env: Environment, link: tuple[bytes, ...], grant: tuple[bytes, ...]) -> None:
+    if len(link) > 1:
+        env.problem("FUMAROLE_LINK_KEY_FILE", "holds more than one key")
+    if set(link) & set(grant) - set(_STAND_IN_KEYS):
+        env.problem(
+            "FUMAROLE_GATEWAY_GRANT_KEY_FILE",
+            "shares a key with FUMAROLE_LINK_KEY_FILE; the controller must not know it",
+        )
+
+
+def _check_tls(env: Environment, certificate: Path | None, key: Path | None) -> None:
+    if (certificate is None) != (key is None):
+        missing = "KEY" if key is None else "CERT"
+        env.problem(f"FUMAROLE_GATEWAY_TLS_{missing}_FILE", "is not set, but the other one is")
+    if certificate is not None and key is not None:
+        try:
+            make_tls_context(certificate, key)
+        except OSError as error:  # ssl.SSLError is one
+            env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key do not fit: {error}")
+
+
+def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Return the context that browsers are served with; only HTTP/1.1 is spoken.
+
+    Raises:
+        OSError: If the files do not hold a certificate and its key.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+# Parsers: each raises ValueError with what is wrong.
+
+
+def _public_url(raw: str) -> PublicUrl:
+    url: SplitResult = web_url(raw)
+    if url.path not in ("", "/"):
+        raise ValueError("the public URL has no path")
+    host = (url.hostname or "").rstrip(".")
+    if ":" in host or host.replace(".", "").isdigit():
+        raise ValueError("sessions live below this host, so it must be a name")
+    return PublicUrl(url.scheme, host, url.port or DEFAULT_PORTS[url.scheme])
+
+
+def _one_worker(raw: str) -> int:
+    workers = count(1, 256)(raw)
+    if workers != 1:
+        raise ValueError("more than one worker process is not supported yet")
+    return workers
+
+
+def _some_networks(raw: str) -> tuple[Network, ...]:
+    found = networks(raw)
+    if not found:
+        raise ValueError("no network is named")
+    return found
+
+
+def _instance(raw: str) -> str:
+    if not (raw.isascii() and raw.replace("-", "").isalnum() and raw == raw.lower()):
+        raise ValueError("an instance is named by lower-case letters, digits and '-'")
+    return raw
+
+
+def _redis_url(raw: str) -> str:
+    if not raw.startswith(("redis://", "rediss://", "unix://")):
+        # Never with the URL itself, which may hold a password.
+        raise ValueError("not a redis://, rediss:// or unix:// URL")
+    return raw
+
+
+def _key_set_file(raw: str) -> KeySet:
+    try:
+        return read_key_set(Path(raw).read_bytes())
+    except BadKeySet as error:
+        raise ValueError(str(error)) from None

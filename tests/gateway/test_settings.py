@@ -1,0 +1,147 @@
+"""What configures a gateway, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.settings import PublicUrl, Settings, read_settings, settings_from
+from shared.errors import SettingsError
+from shared.settings import Environment
+
+
+def write_key(folder: Path, name: str, *keys: bytes) -> str:
+    path = folder / name
+    lines = [base64.b64encode(key).decode() for key in keys or (os.urandom(32),)]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> dict[str, str]:
+    return {
+        "FUMAROLE_LINK_KEY_FILE": write_key(tmp_path, "link"),
+        "FUMAROLE_GATEWAY_GRANT_KEY_FILE": write_key(tmp_path, "grant"),
+        "FUMAROLE_GATEWAY_PUBLIC_URL": "https://apps.example.com",
+        "FUMAROLE_GATEWAY_TOKEN_ISSUER": "https://orchestrator.example.org/realm",
+        "FUMAROLE_GATEWAY_TOKEN_JWKS": "https://orchestrator.example.org/jwks",
+        "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": "10.0.0.0/8, fd00::/8",
+    }
+
+
+def read(values: dict[str, str]) -> Settings:
+    environment = Environment(values)
+    settings = settings_from(environment)
+    environment.check()
+    return settings
+
+
+def problems(values: dict[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as refused:
+        read(values)
+    return list(refused.value.problems)
+
+
+def test_what_is_not_set_has_its_documented_default(values: dict[str, str]) -> None:
+    settings = read(values)
+    assert (settings.instance, settings.redis_url) == ("default", "redis://127.0.0.1:6379/0")
+    assert (settings.listen, settings.ops_listen) == (("0.0.0.0", 8080), ("127.0.0.1", 8090))
+    graces = (settings.bus_grace_seconds, settings.controller_grace_seconds)
+    assert (*graces, settings.drain_seconds) == (300.0, 300.0, 30.0)
+    assert settings.open_origins == ("https://orchestrator.example.org",)
+    assert (settings.embed_origins, settings.trusted_proxies, settings.route_keys) == ((), (), None)
+
+
+def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read_settings({})
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    for name in (
+        "FUMAROLE_LINK_KEY_FILE",
+        "FUMAROLE_GATEWAY_GRANT_KEY_FILE",
+        "FUMAROLE_GATEWAY_PUBLIC_URL",
+        "FUMAROLE_GATEWAY_TOKEN_ISSUER",
+        "FUMAROLE_GATEWAY_TOKEN_JWKS",
+        "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS",
+    ):
+        assert f"error: {name} is not set" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("FUMAROLE_INSTANCE", "a b"),
+        ("FUMAROLE_INSTANCE", "{x}"),
+        ("FUMAROLE_REDIS_URL", "http://127.0.0.1"),
+        ("FUMAROLE_GATEWAY_LISTEN", "8080"),
+        ("FUMAROLE_GATEWAY_LISTEN", "0.0.0.0:70000"),
+        ("FUMAROLE_GATEWAY_PUBLIC_URL", "http://apps.example.com"),
+        ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://apps.example.com/path"),
+        ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://10.1.2.3"),
+        ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://[fd00::1]"),
+        ("FUMAROLE_GATEWAY_TOKEN_JWKS", "http://orchestrator.example.org/jwks"),
+        ("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", "10.0.0.1/8"),
+        ("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", ","),
+        ("FUMAROLE_GATEWAY_ROUTE_KEYS", "/does/not/exist"),
+        ("FUMAROLE_GATEWAY_TRUSTED_PROXIES", "nobody"),
+        ("FUMAROLE_GATEWAY_OPEN_ORIGINS", "https://a.example/path"),
+        ("FUMAROLE_GATEWAY_EMBED_ORIGINS", "*"),
+        ("FUMAROLE_GATEWAY_WORKERS", "2"),
+        ("FUMAROLE_GATEWAY_WORKERS", "0"),
+        ("FUMAROLE_GATEWAY_DRAIN_SECONDS", "-1"),
+        ("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", "nan"),
+        ("FUMAROLE_GATEWAY_TLS_CERT_FILE", "/does/not/exist"),
+    ],
+)
+def test_a_bad_value_is_named(values: dict[str, str], name: str, bad: str) -> None:
+    found = problems(values | {name: bad})
+    assert any(problem.startswith(f"{name} is wrong") for problem in found), found
+
+
+def test_a_password_in_a_bad_redis_url_is_not_repeated(values: dict[str, str]) -> None:
+    found = problems(values | {"FUMAROLE_REDIS_URL": "http://user:hunter2@127.0.0.1"})
+    assert "hunter2" not in str(found)
+
+
+def test_a_grant_key_that_the_controller_knows_is_refused(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    key = os.urandom(32)
+    values["FUMAROLE_LINK_KEY_FILE"] = write_key(tmp_path, "link", key)
+    values["FUMAROLE_GATEWAY_GRANT_KEY_FILE"] = write_key(tmp_path, "grant", os.urandom(32), key)
+    assert "shares a key" in str(problems(values))
+
+
+def test_two_link_keys_are_refused(values: dict[str, str], tmp_path: Path) -> None:
+    values["FUMAROLE_LINK_KEY_FILE"] = write_key(tmp_path, "l", os.urandom(32), os.urandom(32))
+    assert "more than one key" in str(problems(values))
+
+
+def test_a_certificate_without_its_key_is_refused(values: dict[str, str], tmp_path: Path) -> None:
+    certificate = tmp_path / "certificate.pem"
+    certificate.write_text("")
+    values["FUMAROLE_GATEWAY_TLS_CERT_FILE"] = str(certificate)
+    assert "FUMAROLE_GATEWAY_TLS_KEY_FILE is not set" in str(problems(values))
+
+
+def test_keys_do_not_show_in_the_representation(values: dict[str, str]) -> None:
+    settings = read(values | {"FUMAROLE_REDIS_URL": "redis://:hunter2@127.0.0.1"})
+    shown = repr(settings)
+    assert "hunter2" not in shown
+    assert repr(settings.link_key) not in shown
+    assert repr(settings.grant_keys[0]) not in shown
+
+
+def test_an_issuer_that_is_no_url_leaves_no_origin_that_may_post(values: dict[str, str]) -> None:
+    assert read(values | {"FUMAROLE_GATEWAY_TOKEN_ISSUER": "realm-7"}).open_origins == ()
+
+
+def test_the_public_port_shows_only_where_it_is_not_the_default() -> None:
+    assert PublicUrl("https", "apps.example.com", 443).origin_of("a.b") == "https://a.b"
+    assert PublicUrl("http", "localhost", 8080).origin_of("a.b") == "http://a.b:8080"
