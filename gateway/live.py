@@ -1,0 +1,173 @@
+"""Every connection that is open by some right, and the one place that ends them.
+
+Level-triggered: whoever learns that something changed says which sessions to look at again, and
+each of their connections is judged against the table as it is now. Looking twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gateway.core.passage import judge
+from gateway.relay.wheel import Wheel
+
+if TYPE_CHECKING:
+    from gateway.core.passage import Ending, Passage
+    from shared.routes import RouteTable
+
+_BATCH: Final = 500
+"""Connections ended before the loop turns: about 10 ms."""
+_LONGEST_SECONDS: Final = 3600.0
+"""A timer is never set further ahead, so that a clock that was set is noticed within an hour."""
+
+
+class Member(Protocol):
+    """A connection that can be ended."""
+
+    @property
+    def passage(self) -> Passage:
+        """By which right it exists."""
+        ...
+
+    def end(self, ending: Ending) -> None:
+        """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
+        ...
+
+
+class Reviewed(Protocol):
+    """Something else that depends on routes: the pools of unused connections."""
+
+    def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
+        """Drop what does not fit *table* any more."""
+        ...
+
+
+class _Session:
+    """The open connections of one session; the wheel asks it when the first of them ends."""
+
+    __slots__ = ("live", "members", "sid", "tick")
+
+    def __init__(self, live: Live, sid: str) -> None:
+        self.live = live
+        self.sid = sid
+        self.members: set[Member] = set()
+        self.tick = 0
+
+    def due(self, now: float) -> float:
+        """Judge all members; called by the wheel."""
+        self.live.review((self.sid,))
+        return self.live.next_look(self, now) if self.members else 0.0
+
+
+class Live:
+    """The registry of open connections.
+
+    Args:
+        table: Returns the table in use; None before there is one.
+        wall: Unix seconds.
+        loop: Where the connections live.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: Callable[[], RouteTable | None],
+        wall: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._table = table
+        self._wall = wall
+        self._loop = loop
+        self._wheel = Wheel(loop)
+        self._sessions: dict[str, _Session] = {}
+        self._reviewed: list[Reviewed] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many connections are open."""
+        return self._count
+
+    def watch(self, reviewed: Reviewed) -> None:
+        """Have *reviewed* looked at with every review."""
+        self._reviewed.append(reviewed)
+
+    def add(self, member: Member) -> None:
+        """Enter an open connection; adding it twice changes nothing."""
+        passage = member.passage
+        session = self._sessions.get(passage.sid)
+        if session is None:
+            session = self._sessions[passage.sid] = _Session(self, passage.sid)
+        if member in session.members:
+            return
+        session.members.add(member)
+        self._count += 1
+        ends_at = passage.ends_at
+        if ends_at != float("inf"):
+            self._wheel.arm(session, self._loop.time() + self._until(ends_at))
+
+    def discard(self, member: Member) -> None:
+        """Forget a connection that has closed."""
+        sid = member.passage.sid
+        session = self._sessions.get(sid)
+        if session is None or member not in session.members:
+            return
+        session.members.discard(member)
+        self._count -= 1
+        if not session.members:
+            self._wheel.disarm(session)
+            del self._sessions[sid]
+
+    def review(self, sids: Iterable[str] | None = None) -> None:
+        """Judge the connections of *sids* (None: of all sessions) now, and end those to end.
+
+        Call it whenever the table changed, with the sessions that changed; with None for
+        whatever is not about single sessions, such as another table or a withdrawn ``kid``.
+        """
+        table = self._table()
+        if table is None:
+            return
+        wanted = set(self._sessions) if sids is None else set(sids)
+        now = self._wall()
+        ended: list[tuple[Member, Ending]] = []
+        for sid in wanted:
+            session = self._sessions.get(sid)
+            for member in tuple(session.members) if session else ():
+                ending = judge(member.passage, table, now)
+                if ending is not None:
+                    # Forgotten at once, so that nobody is ended twice.
+                    self.discard(member)
+                    ended.append((member, ending))
+        for reviewed in self._reviewed:
+            reviewed.review(None if sids is None else wanted, table)
+        self._end(ended)
+
+    def end_all(self, ending: Ending) -> None:
+        """End every connection: ``DRAINING`` or ``BUS_LOST``, say."""
+        members = self.members()
+        for member in members:
+            self.discard(member)
+        self._end([(member, ending) for member in members])
+
+    def members(self) -> list[Member]:
+        """Return all open connections, for whoever ends them over some time."""
+        return [m for session in self._sessions.values() for m in session.members]
+
+    def close(self) -> None:
+        """Stop the timer; the connections are their owners' to close."""
+        self._wheel.close()
+
+    def next_look(self, session: _Session, now: float) -> float:
+        """Return when (on the loop's clock) the next connection of *session* ends; 0 for never."""
+        ends_at = min((m.passage.ends_at for m in session.members), default=float("inf"))
+        return now + self._until(ends_at) if ends_at != float("inf") else 0.0
+
+    def _until(self, ends_at: float) -> float:
+        return min(max(ends_at - self._wall(), 0.0), _LONGEST_SECONDS)
+
+    def _end(self, ended: list[tuple[Member, Ending]]) -> None:
+        for member, ending in ended[:_BATCH]:
+            member.end(ending)
+        if len(ended) > _BATCH:
+            self._loop.call_soon(self._end, ended[_BATCH:])

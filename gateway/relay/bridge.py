@@ -1,0 +1,84 @@
+"""What a bridge is: the gateway's end of a desktop or terminal, whose frames are ours.
+
+An upgrade to ``/.fumarole/connect`` on a vnc or terminal route that has been allowed (grant,
+origin, route) is not relayed. The front makes a bridge with the factory for the route's kind,
+gives it the transport, and has no further part in the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from gateway.core.passage import Ending, Passage
+    from gateway.live import Live
+    from gateway.relay.errands import Errands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeRequest:
+    """An allowed upgrade.
+
+    ``head`` is a canonical, proper WebSocket request head (``Host``, ``Origin``, key, version 13
+    and the offered subprotocols; no extensions, no credentials), to be fed to
+    ``websockets.server.ServerProtocol.receive_data`` as it is. ``passage`` holds route and grant;
+    its route is exchanged for newer revisions of the same target while the connection lives.
+    """
+
+    head: bytes
+    protocols: tuple[str, ...]
+    passage: Passage
+    client_address: str
+    live: Live
+    errands: Errands
+
+
+class Bridge(asyncio.Protocol):
+    """The downstream protocol of one desktop or terminal.
+
+    In order, it is given ``connection_made`` with the downstream transport (on which it must
+    write the answer to the upgrade), perhaps ``data_received`` with bytes that followed the head,
+    and then whatever the transport calls. ``pause_writing`` and ``resume_writing`` are its flow
+    control; to hold the browser back it calls ``transport.pause_reading()``.
+
+    Tasks (dialling, say) are made with ``request.errands.run``, never bare. Subclasses that
+    override ``connection_made`` or ``connection_lost`` must call these here: they keep the
+    connection in the registry by which it is ended.
+    """
+
+    def __init__(self, request: UpgradeRequest) -> None:
+        self.request = request
+        self.transport: asyncio.Transport | None = None
+
+    @property
+    def passage(self) -> Passage:
+        """By which right this connection exists."""
+        return self.request.passage
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport and enter the registry."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # narrows for mypy
+        self.transport = transport
+        self.request.live.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's
+        """Leave the registry."""
+        self.transport = None
+        self.request.live.discard(self)
+
+    @abstractmethod
+    def end(self, ending: Ending) -> None:
+        """End the connection with a Close of *ending*'s code and reason; called at most once.
+
+        From this call on no byte passes between browser and job in either direction: what still
+        comes from the browser is read and thrown away, the upstream connection is aborted, a
+        Close is written, our side is shut down, and the transport is aborted when the browser has
+        not closed within 2 s, or when 250 ms after this call the Close is still unwritten.
+        """
+
+
+BridgeFactory: TypeAlias = Callable[[UpgradeRequest], Bridge]

@@ -1,0 +1,43 @@
+"""The one place where the data path makes tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class Errands:
+    """Owns short tasks that connections need (dialling, asking Redis), and ends them all.
+
+    Every errand has its own deadline; whoever starts one cancels it when the connection goes.
+    """
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def run(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start *errand*; what it raises is logged, since nobody awaits it."""
+        task = asyncio.get_running_loop().create_task(errand)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all errands and wait until they are gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an errand failed", exc_info=error)

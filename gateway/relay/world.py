@@ -1,0 +1,61 @@
+"""What the data path is given of the world outside: the table, the bus, Redis' marks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from shared.routes import RouteTable
+    from shared.tokens import SessionClaims
+
+
+class World(Protocol):
+    """What the follower knows. Properties are read at every request and must be cheap."""
+
+    @property
+    def table(self) -> RouteTable | None:
+        """The table in use; None before the first snapshot."""
+        ...
+
+    @property
+    def serving(self) -> bool:
+        """False once the bus has been lost for longer than its grace: then all is 503."""
+        ...
+
+    @property
+    def dialling(self) -> bool:
+        """False once the controller has been silent for longer than its grace."""
+        ...
+
+    async def repair(self) -> None:
+        """Bring the table up to date, in at most 500 ms; rate-limited, and never fails."""
+        ...
+
+
+class BearerRefused(Exception):
+    """A token that opens nothing here; ``code`` names the refusal."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class BearerGate(Protocol):
+    """Verifies session tokens that are used as bearer, and marks them as used so."""
+
+    async def verify(self, token: str) -> SessionClaims:
+        """Return the claims of *token*, whose signature and times hold.
+
+        Raises:
+            BearerRefused: ``bad_credential``.
+        """
+        ...
+
+    async def mark(self, claims: SessionClaims) -> None:
+        """Mark the token as a bearer; the last check, so that no refused try costs a link.
+
+        Raises:
+            BearerRefused: ``token_spent`` when it opened a session, ``bus_lost`` or
+                ``token_unsure`` when that is not known.
+        """
+        ...
