@@ -1,0 +1,89 @@
+"""The apps of the demo: each as a job for ``POST /v1/jobs``, and what of it a user opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One app.
+
+    ``job`` is a job without ``id`` and ``owner``. ``opens`` is the item of ``POST /v1/sessions``
+    without ``job`` and ``rank``; ``start_path`` is where in the app a browser begins.
+    """
+
+    name: str
+    title: str
+    about: str
+    kind: Literal["web", "vnc", "terminal"]
+    job: Mapping[str, Any]
+    opens: Mapping[str, Any]
+    start_path: str = "/"
+
+
+_LAB = (
+    "jupyter",
+    "lab",
+    "--ip=0.0.0.0",
+    "--port=8888",
+    "--no-browser",
+    # In the embedded cluster a container's root is nobody outside of it.
+    "--allow-root",
+    # The gateway lets in nobody without a grant, and only the gateway reaches the port.
+    "--IdentityProvider.token=",
+    "--ServerApp.allow_remote_access=True",
+    "--LabApp.extension_manager=readonly",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    "--LabApp.news_url=",
+)
+
+APPS: Mapping[str, App] = MappingProxyType(
+    {
+        app.name: app
+        for app in (
+            App(
+                name="jupyterlab",
+                title="JupyterLab",
+                about="A notebook server with a Python kernel.",
+                kind="web",
+                job={
+                    "image": "jupyter/base",
+                    "resources": {"cpu": 1, "memory": "1Gi"},
+                    "invocation": {"command": list(_LAB)},
+                    "interactive": {"lab": {"kind": "web", "port": 8888}},
+                },
+                opens={"endpoint": "lab"},
+                start_path="/lab",
+            ),
+            App(
+                name="shell",
+                title="Shell",
+                about="A terminal inside a running job.",
+                kind="terminal",
+                job={
+                    "image": "shell",
+                    "resources": {"cpu": 0.5, "memory": "256Mi"},
+                    "invocation": {"command": ["sleep", "infinity"]},
+                },
+                opens={"kind": "terminal"},
+            ),
+            App(
+                name="desktop",
+                title="Desktop",
+                about="A screen to draw and type on, over VNC.",
+                kind="vnc",
+                job={
+                    "image": "desktop",
+                    "resources": {"cpu": 1, "memory": "512Mi"},
+                    "invocation": {"command": ["desktop", "--port=5900"]},
+                    "interactive": {"desk": {"kind": "vnc", "port": 5900}},
+                },
+                opens={"endpoint": "desk"},
+            ),
+        )
+    }
+)
