@@ -1,1 +1,14 @@
-"""controller."""
+"""The controller: turns an orchestrator's jobs into Volcano jobs and publishes their sessions.
+
+- ``api``: the orchestrator-facing HTTP API; what it accepts is in the store before it answers.
+- ``jobs``: the job model, the plugin interface and pipeline, the lifecycle, the reconciler.
+- ``plugins``: what makes a VolcanoJob of a job, one file each.
+- ``volcano``: the VolcanoJob itself, its rules and phases (no I/O).
+- ``kube``: the Kubernetes client, its error border, watches.
+- ``sessions``: interactive sessions, and the publisher that keeps Redis as it should be.
+- ``hub``: the terminal hub, a role of its own.
+- ``store``: what must outlive a process, in SQL.
+
+Flow: api → store → reconciler (store and cluster compared, per job) → cluster; watches and
+session rows → routes → publisher → Redis.
+"""

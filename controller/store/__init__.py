@@ -1,1 +1,11 @@
-"""controller.store."""
+"""What must outlive a process, in SQL: SQLite for one machine, PostgreSQL for several.
+
+- ``tables``: the tables. ``migrations``: how a database becomes that.
+- ``database``: connections and transactions: reading, writing, writing as the leader.
+- ``jobs``, ``progress``, ``sessions``, ``revocations``, ``hubs``, ``position``: queries, each
+  taking a transaction, so that a caller decides what belongs together.
+- ``vault``: seals the secrets of jobs that are still to run.
+
+Several processes share one SQLite file (controller and hub): every writing transaction takes the
+write lock when it begins, so that none fails half-way because another one wrote meanwhile.
+"""

@@ -1,0 +1,143 @@
+"""What a terminal hub does with the store: say that it lives, and learn of its terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Store
+from controller.store.hubs import Hub, refresh_hub, remove_hub
+
+CONTAINER = "job"
+"""The container of a job's pods in which its program runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """A terminal session and the pod that its shell belongs into.
+
+    Another ``pod_uid`` is another pod, also under the same name: its shell is a new one.
+    """
+
+    sid: str
+    job: str
+    rank: int
+    namespace: str
+    pod: str
+    pod_uid: str
+    container: str
+
+    @property
+    def shell(self) -> tuple[str, str]:
+        """Name the shell: a route with another one has another ``target.id``."""
+        return self.sid, self.pod_uid
+
+
+def target_id(hub_id: str, pod_uid: str) -> str:
+    """Return the ``id`` of a terminal's target: another hub or pod is another shell."""
+    return f"{hub_id}/{pod_uid}"
+
+
+def target_path(sid: str) -> str:
+    """Return the path under which a hub serves the terminal: its target's ``base_path``."""
+    return f"/terminals/{sid}"
+
+
+class TerminalSessions:
+    """One hub's view of the store.
+
+    Call :meth:`refresh` every three seconds or so: a hub that was not heard of for ten is taken
+    for gone, and its terminals go to another one. A terminal is assigned, in the store, before
+    its route is published; only the hub that it is assigned to may serve it.
+    """
+
+    def __init__(self, store: Store, hub: Hub, *, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self.hub = hub
+
+    async def refresh(self) -> None:
+        """Say that this hub is alive, and where it is.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        async with self._store.write() as transaction:
+            await refresh_hub(transaction, self.hub, now=self._clock())
+
+    async def leave(self) -> None:
+        """Say that this hub ends: its terminals are published anew elsewhere.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        async with self._store.write() as transaction:
+            await remove_hub(transaction, self.hub.id)
+
+    async def find(self, sid: str) -> Terminal | None:
+        """Return the terminal, if it is this hub's and has not ended.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        found = await self._select(tables.sessions.c.sid == sid)
+        return found.get(sid)
+
+    async def held(self) -> Mapping[str, Terminal]:
+        """Return all terminals that are this hub's and have not ended, by sid.
+
+        A shell of the hub that is not among them (compare :attr:`Terminal.shell`) is to be ended.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        return await self._select(sa.true())
+
+    async def _select(self, which: sa.ColumnElement[bool]) -> dict[str, Terminal]:
+        async with self._store.read() as transaction:
+            rows = await transaction.execute(self._statement().where(which))
+            return {row.sid: _terminal(row) for row in rows}
+
+    def _statement(self) -> sa.Select[tuple[str, str, int, str, str, str]]:
+        sessions, jobs = tables.sessions.c, tables.jobs.c
+        return (
+            sa.select(
+                sessions.sid,
+                sessions.job_id,
+                sessions.rank,
+                jobs.namespace,
+                sessions.pod,
+                sessions.pod_uid,
+            )
+            .join_from(tables.sessions, tables.jobs)
+            .where(
+                sessions.kind == "terminal",
+                sessions.hub_id == self.hub.id,
+                sessions.ended_at.is_(None),
+            )
+        )
+
+
+def _terminal(row: sa.Row[tuple[str, str, int, str, str, str]]) -> Terminal:
+    return Terminal(
+        sid=row.sid,
+        job=row.job_id,
+        rank=row.rank,
+        namespace=row.namespace,
+        pod=row.pod,
+        pod_uid=row.pod_uid,
+        container=CONTAINER,
+    )
+
+
+__all__ = [
+    "CONTAINER",
+    "Hub",
+    "Terminal",
+    "TerminalSessions",
+    "target_id",
+    "target_path",
+]

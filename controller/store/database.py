@@ -1,0 +1,151 @@
+"""Connections and transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from controller.store import tables
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.migrations import migrate
+
+Transaction = AsyncConnection
+
+BUSY_SECONDS: Final = 10.0
+_MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
+
+
+class Store:
+    """The database, from :meth:`open` until :meth:`close`.
+
+    Args:
+        url: A SQLAlchemy URL for ``sqlite+aiosqlite`` or ``postgresql+asyncpg``; the driver may be
+            left out.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _make_engine(url)
+        self._sqlite = self._engine.dialect.name == "sqlite"
+        # SQLite has one writer; waiting here is cheaper than on its file lock.
+        self._writing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Make the tables what this version needs; one process at a time does it.
+
+        Raises:
+            StoreUnavailable: If the database cannot be reached.
+        """
+        async with self.write() as transaction:
+            if not self._sqlite:
+                lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK))
+                await transaction.execute(lock)
+            await transaction.run_sync(migrate)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Transaction]:
+        """Give a transaction that sees one state of the store and must not write.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        with _translated():
+            async with self._engine.connect() as connection, connection.begin():
+                yield connection
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Transaction]:
+        """Give a transaction that is committed when the block ends without an error.
+
+        Raises:
+            StoreUnavailable: If the database does not answer; nothing was written.
+        """
+        with _translated():
+            async with self._one_writer(), self._engine.connect() as connection:
+                await connection.execution_options(fumarole_writes=True)
+                async with connection.begin():
+                    yield connection
+
+    @asynccontextmanager
+    async def lead(self, term: int) -> AsyncIterator[Transaction]:
+        """Give a writing transaction of the leader of *term*.
+
+        Raises:
+            LeadershipLost: If another one leads; nothing was written.
+            StoreUnavailable: If the database does not answer; nothing was written.
+        """
+        async with self.write() as transaction:
+            row = sa.select(tables.position.c.term)
+            # The lock keeps a new leader from raising the term until this is committed.
+            current = await transaction.scalar(row.with_for_update(read=True))
+            if current != term:
+                raise LeadershipLost(f"the term is {current}, not {term}")
+            yield transaction
+
+    @asynccontextmanager
+    async def _one_writer(self) -> AsyncIterator[None]:
+        if not self._sqlite:
+            yield
+            return
+        async with self._writing:
+            yield
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (DBAPIError, sa.exc.TimeoutError, OSError) as error:
+        if isinstance(error, DBAPIError) and not _is_about_the_connection(error):
+            raise
+        # The cause alone: the statement's parameters hold what is not for logs.
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise StoreUnavailable(f"the database does not answer: {cause}") from None
+
+
+def _is_about_the_connection(error: DBAPIError) -> bool:
+    return isinstance(error, OperationalError) or error.connection_invalidated
+
+
+def _make_engine(url: str) -> AsyncEngine:
+    parsed = sa.make_url(url)
+    if parsed.drivername == "sqlite":
+        parsed = parsed.set(drivername="sqlite+aiosqlite")
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+asyncpg")
+    # Parameters hold specs and sealed secrets: they are in no log and no error.
+    engine = create_async_engine(parsed, hide_parameters=True)
+    if parsed.get_backend_name() == "sqlite":
+        sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin where we say so, not the driver
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout={int(BUSY_SECONDS * 1000)}",
+        "journal_mode=WAL",
+        # Every commit reaches the disk: an answered call is not forgotten by a power cut.
+        "synchronous=FULL",
+        "foreign_keys=ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A writer takes the lock at once: one that begins as a reader and finds that another has
+    # written meanwhile fails with SQLITE_BUSY, which no timeout helps against.
+    writes = connection.get_execution_options().get("fumarole_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

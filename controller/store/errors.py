@@ -1,0 +1,23 @@
+"""What the store raises.
+
+FumaroleError
+└── StoreError
+    ├── StoreUnavailable   the database could not be asked, or did not answer in time
+    └── LeadershipLost     another controller leads: nothing was written
+"""
+
+from __future__ import annotations
+
+from shared.errors import FumaroleError
+
+
+class StoreError(FumaroleError):
+    """The store did not do what was asked of it."""
+
+
+class StoreUnavailable(StoreError):
+    """The database could not be asked; in a writing transaction nothing was written."""
+
+
+class LeadershipLost(StoreError):
+    """Another controller leads by now; the transaction was rolled back."""

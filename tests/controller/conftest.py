@@ -1,0 +1,41 @@
+"""What the controller's tests share: a store of their own, a clock that they move."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from controller.store.database import Store
+from controller.store.position import ensure_position
+
+
+class Clock:
+    """Unix seconds that only move when a test says so."""
+
+    def __init__(self, now: float = 1_750_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    opened = Store(store_url)
+    await opened.open()
+    async with opened.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+    yield opened
+    await opened.close()

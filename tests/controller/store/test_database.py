@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost
+from controller.store.position import ensure_position, raise_revision, raise_term, read_position
+
+
+async def test_the_migrations_make_exactly_the_tables_of_the_code(store: Store) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def differences(connection: sa.Connection) -> list[object]:
+        return list(compare_metadata(MigrationContext.configure(connection), tables.metadata))
+
+    async with store.read() as transaction:
+        assert await transaction.run_sync(differences) == []
+
+
+async def test_two_processes_can_open_a_new_store_at_the_same_time(store_url: str) -> None:
+    stores = [Store(store_url) for _ in range(4)]
+    try:
+        await asyncio.gather(*(one.open() for one in stores))
+    finally:
+        for one in stores:
+            await one.close()
+
+
+async def test_writers_of_two_processes_wait_for_each_other(store: Store, store_url: str) -> None:
+    other = Store(store_url)
+
+    async def count_up(one: Store) -> None:
+        for _ in range(20):
+            async with one.write() as transaction:
+                before = (await read_position(transaction)).revision
+                await asyncio.sleep(0)
+                assert await raise_revision(transaction) == before + 1
+
+    try:
+        await asyncio.gather(count_up(store), count_up(other))
+        async with other.read() as transaction:
+            assert (await read_position(transaction)).revision == 40
+    finally:
+        await other.close()
+
+
+async def test_a_failed_block_writes_nothing(store: Store) -> None:
+    async def fail() -> None:
+        async with store.write() as transaction:
+            await raise_revision(transaction)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    async with store.read() as transaction:
+        assert (await read_position(transaction)).revision == 0
+
+
+async def test_a_leader_whose_term_is_over_writes_nothing(store: Store) -> None:
+    async with store.write() as transaction:
+        first = await raise_term(transaction)
+    async with store.lead(first) as transaction:
+        await raise_revision(transaction)
+    async with store.write() as transaction:
+        await raise_term(transaction)
+    with pytest.raises(LeadershipLost):
+        async with store.lead(first) as transaction:
+            await raise_revision(transaction)
+    async with store.read() as transaction:
+        assert (await read_position(transaction)).revision == 1
+
+
+async def test_a_store_keeps_the_identity_it_was_made_with(store: Store) -> None:
+    async with store.write() as transaction:
+        assert (await ensure_position(transaction, new_identity="other")).identity == "test"
+
+
+async def test_foreign_keys_are_enforced(store: Store) -> None:
+    with pytest.raises(sa.exc.IntegrityError):
+        async with store.write() as transaction:
+            await transaction.execute(
+                sa.insert(tables.job_labels).values(job_id="missing", name="a", value="b")
+            )
+
+
+async def test_what_a_failing_statement_was_given_is_not_in_its_error(store: Store) -> None:
+    with pytest.raises(sa.exc.IntegrityError) as caught:
+        async with store.write() as transaction:
+            await transaction.execute(
+                sa.insert(tables.job_labels).values(job_id="x", name="a", value="canary")
+            )
+    assert "canary" not in str(caught.value)
