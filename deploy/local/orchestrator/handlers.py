@@ -1,0 +1,175 @@
+"""The page and its calls. Whoever calls is named by a cookie that this process signed in."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from deploy.local.apps.catalogue import APPS
+from deploy.local.orchestrator.controller import Controller, ControllerError
+from deploy.local.orchestrator.keys import SigningKey
+from deploy.local.orchestrator.sessions import APP_LABEL, Sessions
+
+USERS: Final = ("ada", "bob")
+COOKIE: Final = "orchestrator"
+MAX_BODY: Final = 4096
+WEB: Final = Path(__file__).parent / "web"
+STATIC: Final = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Handlers:
+    """All that the orchestrator answers."""
+
+    def __init__(
+        self,
+        *,
+        key: SigningKey,
+        controller: Controller,
+        sessions: Sessions,
+        origin: str,
+        gateway_sources: str,
+    ) -> None:
+        self._key = key
+        self._controller = controller
+        self._sessions = sessions
+        self._origin = origin
+        self._gateway_sources = gateway_sources
+        self._signed_in: dict[str, str] = {}
+
+    def make_app(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[self._guard])
+        app.add_routes([web.get(path, self._static) for path in STATIC])
+        app.add_routes(
+            [
+                web.get("/healthz", self._healthz),
+                web.get("/.well-known/jwks.json", self._jwks),
+                web.get("/api/apps", self._apps),
+                web.post("/api/login", self._login),
+                web.get("/api/jobs", self._jobs),
+                web.post("/api/jobs", self._start),
+                web.post("/api/jobs/{id}/open", self._open),
+                web.post("/api/jobs/{id}/stop", self._stop),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse what other pages send, translate errors, and lock the page down."""
+        # A browser always says where a POST comes from; programs that are no browser need not.
+        if request.method == "POST" and request.headers.get("Origin", self._origin) != self._origin:
+            return _error(403, "foreign_origin", "This call comes from another page.")
+        try:
+            answer = await handler(request)
+        except ControllerError as error:
+            answer = _error(error.status, error.code, error.message)
+        except web.HTTPException as error:
+            answer = _error(error.status, "refused", error.reason)
+        answer.headers.update(
+            {
+                # Opening ends in a redirect to the gateway, which form-action has to allow.
+                "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+                "style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
+                f"frame-ancestors 'none'; form-action 'self' {self._gateway_sources}",
+                "Referrer-Policy": "same-origin",
+                "X-Content-Type-Options": "nosniff",
+                "Cache-Control": "no-store",
+            }
+        )
+        return answer
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _jwks(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._key.jwks())
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name, kind = STATIC[request.path]
+        return web.Response(text=(WEB / name).read_text("utf-8"), content_type=kind)
+
+    async def _apps(self, request: web.Request) -> web.Response:
+        apps = [{"name": app.name, "title": app.title, "about": app.about} for app in APPS.values()]
+        user = self._signed_in.get(request.cookies.get(COOKIE, ""))
+        return web.json_response({"apps": apps, "users": USERS, "user": user})
+
+    async def _login(self, request: web.Request) -> web.Response:
+        # A real orchestrator asks for proof here.
+        user = (await _json(request)).get("user")
+        if user not in USERS:
+            return _error(400, "no_such_user", f"Users are {' and '.join(USERS)}.")
+        ticket = secrets.token_urlsafe(32)
+        self._signed_in[ticket] = user
+        answer = web.json_response({"user": user})
+        answer.set_cookie(COOKIE, ticket, httponly=True, samesite="Lax", path="/")
+        return answer
+
+    def _user(self, request: web.Request) -> str:
+        user = self._signed_in.get(request.cookies.get(COOKIE, ""))
+        if user is None:
+            raise ControllerError(401, "signed_out", "Choose who you are first.")
+        return user
+
+    async def _jobs(self, request: web.Request) -> web.Response:
+        jobs = await self._controller.jobs_of(self._user(request))
+        return web.json_response({"jobs": [_shown(job) for job in jobs]})
+
+    async def _start(self, request: web.Request) -> web.Response:
+        user = self._user(request)
+        app = APPS.get(str((await _json(request)).get("app")))
+        if app is None:
+            return _error(400, "no_such_app", f"Apps are {', '.join(APPS)}.")
+        job_id = f"{app.name}-{secrets.token_hex(4)}"
+        job = {"id": job_id, "owner": {"user": user}, "name": app.title, **app.job}
+        await self._controller.submit(job | {"labels": {APP_LABEL: app.name}})
+        return web.json_response({"id": job_id}, status=201)
+
+    async def _open(self, request: web.Request) -> web.Response:
+        link = await self._sessions.link(request.match_info["id"], self._user(request))
+        if request.content_type == "application/json":
+            return web.json_response({"url": link})
+        # A form with a target opens a tab without any script, and no pop-up is blocked.
+        return web.Response(status=303, headers={"Location": link})
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        job_id = request.match_info["id"]
+        await self._sessions.job_of(job_id, self._user(request))
+        await self._controller.delete(job_id)
+        return web.json_response({"id": job_id})
+
+
+async def _json(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.text())
+    except ValueError:
+        body = None
+    if request.content_type != "application/json" or not isinstance(body, dict):
+        raise ControllerError(400, "bad_json", "A JSON object is expected.")
+    return body
+
+
+def _shown(job: dict[str, Any]) -> dict[str, Any]:
+    app = APPS.get(job.get("labels", {}).get(APP_LABEL, ""))
+    return {
+        "id": job["id"],
+        "title": app.title if app else job["id"],
+        "state": job["state"],
+        "message": job.get("message"),
+        "submitted_at": job.get("submitted_at"),
+    }
+
+
+def _error(status: int, code: str, message: str) -> web.Response:
+    return web.json_response({"code": code, "message": message}, status=status)

@@ -1,0 +1,75 @@
+"""Who may open what: the decision that only the orchestrator makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import SplitResult, quote
+
+from deploy.local.apps.catalogue import APPS, App
+from deploy.local.orchestrator.controller import Controller, ControllerError
+from deploy.local.orchestrator.tokens import Tokens
+
+APP_LABEL = "app"
+
+
+class Sessions:
+    """Opens the sessions of users' own jobs, and of no others.
+
+    Args:
+        controller: Where sessions are made.
+        tokens: Signs what the gateway will believe.
+        gateway: The gateways' public URL.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        tokens: Tokens,
+        *,
+        gateway: SplitResult,
+        clock: Callable[[], float],
+    ) -> None:
+        self._controller = controller
+        self._tokens = tokens
+        self._gateway = gateway
+        self._clock = clock
+        # One session for each job: opened again it has the same address, and the app in the
+        # browser finds what it stored there. After a restart of ours there is a new one.
+        self._sid_of: dict[str, str] = {}
+
+    async def job_of(self, job_id: str, user: str) -> dict[str, Any]:
+        """Return the job if it is *user*'s.
+
+        Raises:
+            ControllerError: 404 when there is none, or it is another's: nobody learns which.
+        """
+        job = await self._controller.job(job_id)
+        if job["owner"]["user"] != user:
+            raise ControllerError(404, "not_found", "You have no such job.")
+        return job
+
+    async def link(self, job_id: str, user: str) -> str:
+        """Return the address with which *user* opens the job's app, once, within a minute."""
+        job = await self.job_of(job_id, user)
+        app = APPS[job["labels"][APP_LABEL]]
+        session = await self._session(job_id, app)
+        claims = {"sid": session["sid"], "job": job_id, "rank": 0, "kind": app.kind}
+        token = self._tokens.for_session(claims, user=user, now=self._clock())
+        port = f":{self._gateway.port}" if self._gateway.port else ""
+        origin = f"{self._gateway.scheme}://{session['hosts'][0]}{port}"
+        # In the fragment, which no server, log or referrer sees.
+        return f"{origin}/.fumarole/open#token={token}&next={quote(app.start_path, safe='')}"
+
+    async def _session(self, job_id: str, app: App) -> dict[str, Any]:
+        known = self._sid_of.get(job_id)
+        if known is not None:
+            try:
+                return await self._controller.session(known)
+            except ControllerError as error:
+                if error.status not in (404, 410):
+                    raise
+        session = await self._controller.open_session({"job": job_id, "rank": 0, **app.opens})
+        self._sid_of[job_id] = session["sid"]
+        return session
