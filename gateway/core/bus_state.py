@@ -1,0 +1,103 @@
+"""How the bus stands, from what was last known of it: docs/proxy-events.md, "Following".
+
+Nothing here reads a clock: monotonic seconds are arguments, and a state is what follows from them
+at the moment of asking. So a process that was stopped for a minute knows it with its first look.
+
+==========  =============================  =======  ======  =====
+state       no good head of our epoch for  ready    serves  opens
+==========  =============================  =======  ======  =====
+starting    ever (there is no table)       no       no      no
+following   up to 5 s                      yes      yes     yes
+lost        more                           yes      yes     no
+closed      5 s + the grace                no       no      no
+==========  =============================  =======  ======  =====
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+LOST_SECONDS: Final = 5.0
+
+
+class Bus(enum.Enum):
+    """How the bus stands."""
+
+    STARTING = "starting"
+    FOLLOWING = "following"
+    LOST = "lost"
+    CLOSED = "closed"
+
+    @property
+    def serves(self) -> bool:
+        """Whether what the table says may be acted upon."""
+        return self in (Bus.FOLLOWING, Bus.LOST)
+
+    @property
+    def opens(self) -> bool:
+        """Whether new sessions may be opened."""
+        return self is Bus.FOLLOWING
+
+
+class BusClock:
+    """Remembers when the bus was last good and when the controller was last heard.
+
+    Args:
+        bus_grace_seconds: For how long a lost bus still serves what is known.
+        controller_grace_seconds: For how long a silent controller's addresses are believed.
+    """
+
+    __slots__ = ("_bus_grace", "_controller_grace", "_deaf_since", "_good_at", "_heard_at")
+
+    def __init__(self, *, bus_grace_seconds: float, controller_grace_seconds: float) -> None:
+        self._bus_grace = bus_grace_seconds
+        self._controller_grace = controller_grace_seconds
+        self._good_at: float | None = None
+        self._heard_at = 0.0
+        self._deaf_since: float | None = 0.0
+
+    # What happened
+
+    def good(self, at: float) -> None:
+        """Note that the head read at *at* was of our epoch, and that the table has reached it."""
+        self._good_at = at if self._good_at is None else max(at, self._good_at)
+
+    def heard(self, at: float) -> None:
+        """Note that the publisher of our epoch gave a sign of life."""
+        self._heard_at = max(at, self._heard_at)
+        if self._deaf_since is not None:
+            self._deaf_since = max(at, self._deaf_since)
+
+    def subscribed(self, at: float) -> None:
+        """Note that heartbeats can be heard; time without that is no silence of theirs."""
+        if self._deaf_since is not None:
+            self._heard_at += max(0.0, at - self._deaf_since)
+            self._deaf_since = None
+
+    def unsubscribed(self, at: float) -> None:
+        """Note that heartbeats cannot be heard."""
+        if self._deaf_since is None:
+            self._deaf_since = at
+
+    # What follows
+
+    def bus(self, now: float) -> Bus:
+        """Return how the bus stands at *now*."""
+        if self._good_at is None:
+            return Bus.STARTING
+        silent = now - self._good_at
+        if silent <= LOST_SECONDS:
+            return Bus.FOLLOWING
+        return Bus.LOST if silent <= LOST_SECONDS + self._bus_grace else Bus.CLOSED
+
+    def controller_silent(self, now: float) -> bool:
+        """Say whether addresses are too old to be dialled."""
+        until = now if self._deaf_since is None else self._deaf_since
+        return until - self._heard_at > self._controller_grace
+
+    def closes_at(self) -> float:
+        """Return when the bus is closed unless something good happens; infinity if never."""
+        if self._good_at is None:
+            return float("inf")
+        return self._good_at + LOST_SECONDS + self._bus_grace

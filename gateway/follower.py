@@ -1,0 +1,400 @@
+"""Follows the bus and keeps the route table: docs/proxy-events.md, "Following".
+
+Three tasks, one owner (:meth:`Follower.run`)::
+
+    listen   the subscription: applies every event that is the next one, and asks for a look at
+             the head at any other
+    watch    reads the head every two seconds, or at once when asked; what it says about the table
+             is what the bus' state is made of
+    mend     takes a snapshot when the table is behind its head, one at a time
+
+The table in use changes only by the next event in order, or is exchanged for a better one. No
+request waits for any of this, but for :meth:`Follower.repair`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from typing import Final, Literal
+
+from gateway.core.bus_state import Bus, BusClock
+from shared.bus import BusReader, Snapshot
+from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
+from shared.events import (
+    Event,
+    GrantRevoked,
+    Head,
+    RouteRemoved,
+    RouteUpserted,
+    UnknownEvent,
+    decode_event,
+)
+from shared.routes import Outcome, RouteReader, RouteTable
+
+HEAD_SECONDS: Final = 2.0
+"""Between two looks at the head, and for one look."""
+REPAIR_SECONDS: Final = 0.5
+"""How long a request may wait for one repair."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks that requests ask for."""
+SETTLE_SECONDS: Final = 0.02
+"""How long a head that is ahead may be explained by events that are still under way."""
+ROUTES_PER_SECOND: Final = 50_000
+"""Followers that lose the bus together spread their snapshots by this."""
+SNAPSHOT_SECONDS: Final = 60.0
+UNKNOWN_SECONDS: Final = 30.0
+"""Between two snapshots for events that this version does not know."""
+DEAF_SECONDS: Final = 10.0
+"""Without any message for so long (heartbeats come every 2 s) the subscription is made anew: its
+connection may be dead without having said so."""
+PRUNE_SECONDS: Final = 600.0
+_FIRST_RETRY_SECONDS: Final = 0.1
+_PIECE: Final = 250
+"""Routes loaded before the loop turns: a few milliseconds."""
+
+Noted = Literal[
+    "applied", "gap", "malformed", "unknown", "snapshot", "snapshot_refused", "rollback", "silent"
+]
+
+log = logging.getLogger(__name__)
+
+
+class Follower:
+    """Keeps the table in step with Redis for as long as :meth:`run` runs.
+
+    Args:
+        reader: Reads the bus.
+        routes: Reads single routes.
+        clock: What is known of the bus' state; the follower is its only writer.
+        monotonic: Seconds that only rise.
+        wall: Unix seconds.
+        random: A number from 0 to below 1.
+        on_change: Called with the sessions that changed, or None for all, after the table has.
+        on_closed: Called when the bus has been lost for longer than its grace.
+    """
+
+    def __init__(
+        self,
+        reader: BusReader,
+        routes: RouteReader,
+        *,
+        clock: BusClock,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+        random: Callable[[], float],
+        on_change: Callable[[Iterable[str] | None], None],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self._reader = reader
+        self._routes = routes
+        self._clock = clock
+        self._monotonic = monotonic
+        self._wall = wall
+        self._random = random
+        self._on_change = on_change
+        self._on_closed = on_closed
+        self.table: RouteTable | None = None
+        self.noted: Counter[Noted] = Counter()
+        self.lag_seconds = 0.0
+        """Of the last event: from its publication until it was applied, by both clocks."""
+        self._look = asyncio.Event()
+        self._mend = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._looked_at = float("-inf")
+        self._wanted: tuple[Head, float] | None = None
+        self._anew = False
+        self._anew_at = float("-inf")
+        self._arrived: list[Event] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._behind: list[asyncio.Future[None]] = []
+        self._was = Bus.STARTING
+
+    # What is known
+
+    @property
+    def bus(self) -> Bus:
+        """How the bus stands now."""
+        return self._clock.bus(self._monotonic())
+
+    @property
+    def serving(self) -> bool:
+        """False before there is a table, and once the bus has been lost beyond its grace."""
+        return self.table is not None and self.bus.serves
+
+    @property
+    def opening(self) -> bool:
+        """Whether sessions may be opened: only while the bus is followed."""
+        return self.table is not None and self.bus.opens
+
+    @property
+    def dialling(self) -> bool:
+        """False once the controller has been silent beyond its grace."""
+        return not self._clock.controller_silent(self._monotonic())
+
+    async def repair(self) -> None:
+        """Return when the table is what Redis held after this call, or after 500 ms; never fail.
+
+        At most ten looks at the head a second come of it, however many ask.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._look.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPAIR_SECONDS):
+                await waiter
+
+    # Following
+
+    async def run(self) -> None:
+        """Follow the bus until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            tasks.create_task(self._watch())
+            tasks.create_task(self._keep_mended())
+            tasks.create_task(self._prune())
+
+    async def _listen(self) -> None:
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                async with self._reader.subscribe() as messages:
+                    self._clock.subscribed(self._monotonic())
+                    self._look.set()
+                    pause = _FIRST_RETRY_SECONDS
+                    await self._take_all(messages)
+            except BusUnavailable as error:
+                log.warning("the subscription was lost: %s", error)
+            finally:
+                self._clock.unsubscribed(self._monotonic())
+            await asyncio.sleep(pause * (0.5 + self._random()))
+            pause = min(pause * 2, HEAD_SECONDS)
+
+    async def _take_all(self, messages: AsyncIterator[bytes]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(DEAF_SECONDS):
+                    message = await anext(messages)
+            except TimeoutError:
+                self.noted["silent"] += 1
+                return
+            self._take(message)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            event = decode_event(message)
+        except MalformedEvent as error:
+            self.noted["malformed"] += 1
+            log.warning("a message was dropped: %s", error)
+            return
+        if self._arrived is not None:
+            self._arrived.append(event)
+        if self.table is None:
+            return
+        if event.epoch == self.table.epoch:
+            self._clock.heard(self._monotonic())
+        match self.table.apply(event):
+            case Outcome.APPLIED:
+                self._applied(event)
+            case Outcome.UNKNOWN:
+                self._applied(event)
+                self._pass_unknown(event)
+            case Outcome.REPAIR:
+                self.noted["gap"] += 1
+                self._look.set()
+            case Outcome.CURRENT:
+                pass
+
+    def _applied(self, event: Event) -> None:
+        self.noted["applied"] += 1
+        at = None if isinstance(event, UnknownEvent) else event.at
+        if at is not None:
+            self.lag_seconds = max(0.0, self._wall() - at.timestamp())
+        self._advance()
+        match event:
+            case RouteUpserted(sid=sid) | RouteRemoved(sid=sid):
+                self._on_change((sid,))
+            case GrantRevoked(sid=sid):
+                self._on_change(None if sid is None else (sid,))
+            case _:
+                pass
+
+    def _pass_unknown(self, event: Event) -> None:
+        self.noted["unknown"] += 1
+        now = self._monotonic()
+        if now - self._anew_at < UNKNOWN_SECONDS:
+            return
+        self._anew_at = now
+        self._anew = True
+        self._mend.set()
+        kind = event.type if isinstance(event, UnknownEvent) else ""
+        log.warning("an event of a version or type that is not known", extra={"type": kind})
+
+    # Watching the head
+
+    async def _watch(self) -> None:
+        pause, retry = HEAD_SECONDS, _FIRST_RETRY_SECONDS
+        while True:
+            await self._until_next_look(pause)
+            if await self._look_at_head():
+                pause, retry = HEAD_SECONDS, _FIRST_RETRY_SECONDS
+            else:
+                pause, retry = retry, min(retry * 2, HEAD_SECONDS)
+            self._note_state()
+
+    async def _until_next_look(self, pause: float) -> None:
+        now = self._monotonic()
+        due = self._looked_at + pause
+        if self._was is not Bus.CLOSED:
+            due = min(due, max(self._clock.closes_at(), now))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, due - now)):
+                await self._look.wait()
+        since = self._monotonic() - self._looked_at
+        if since < LOOK_SECONDS:
+            await asyncio.sleep(LOOK_SECONDS - since)
+        self._look.clear()
+
+    async def _look_at_head(self) -> bool:
+        """Return whether the head is there and one that the table can reach."""
+        asking, self._waiting = self._waiting, []
+        self._looked_at = now = self._monotonic()
+        before = (self.table.epoch, self.table.seq) if self.table else None
+        head = await self._fetch_head()
+        if head is None:
+            _release(asking)
+            return False
+        self._wanted = (head, now)
+        if before is not None and (head.epoch, head.seq) < before and head.epoch == before[0]:
+            # Redis forgot what it had acknowledged. What is known here is newer, and stays until
+            # the publisher notices, too, and starts another epoch.
+            self.noted["rollback"] += 1
+            self._wanted = None
+            _release(asking)
+            return False
+        self._behind += asking
+        if not self._advance():
+            self._mend.set()
+        return True
+
+    async def _fetch_head(self) -> Head | None:
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                return await self._reader.head()
+        except (BusUnavailable, TimeoutError):
+            return None
+
+    def _advance(self) -> bool:
+        """Note whether the table has reached the head that was seen last."""
+        table, wanted = self.table, self._wanted
+        if wanted is None:
+            return True
+        head, read_at = wanted
+        if table is None or table.epoch != head.epoch or table.seq < head.seq:
+            return False
+        self._wanted = None
+        self._clock.good(read_at)
+        self._progress.set()
+        behind, self._behind = self._behind, []
+        _release(behind)
+        return True
+
+    def _note_state(self) -> None:
+        state = self.bus
+        if state is self._was:
+            return
+        log.warning("the bus is now %s, was %s", state.value, self._was.value)
+        self._was = state
+        if state is Bus.CLOSED:
+            self._on_closed()
+
+    # Mending
+
+    async def _keep_mended(self) -> None:
+        while True:
+            await self._mend.wait()
+            self._mend.clear()
+            if self._advance() and not self._anew:
+                continue
+            await self._settle()
+            if self._wanted is None and not self._anew:
+                continue
+            await self._exchange()
+
+    async def _settle(self) -> None:
+        """Give events under way their time, and spread the snapshots of many followers."""
+        routes = len(self.table) if self.table is not None else 0
+        # Whoever waits is one request at one gateway, not all gateways at once.
+        spread = 0.0 if self._behind else self._random() * routes / ROUTES_PER_SECOND
+        self._progress.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS + spread):
+                await self._progress.wait()
+
+    async def _exchange(self) -> None:
+        # The stream `log` would be read here first, from the table's seq on.
+        self._anew = False
+        self._arrived = []
+        try:
+            async with asyncio.timeout(SNAPSHOT_SECONDS):
+                read_at = self._monotonic()
+                snapshot = await self._reader.snapshot()
+                if snapshot is not None:
+                    self._adopt(await self._loaded(snapshot), read_at=read_at)
+        except (BusUnavailable, TimeoutError) as error:
+            log.warning("no snapshot could be had: %s", error or "it took too long")
+        except SnapshotRefused as error:
+            self.noted["snapshot_refused"] += 1
+            log.warning("a snapshot was refused: %s", error)
+        finally:
+            self._arrived = None
+
+    async def _loaded(self, snapshot: Snapshot) -> RouteTable:
+        table = RouteTable(snapshot.head, self._routes)
+        for number, (sid, raw) in enumerate(snapshot.routes.items(), 1):
+            table.load_route(sid, raw)
+            if number % _PIECE == 0:
+                await asyncio.sleep(0)
+        for number, (member, score) in enumerate(snapshot.revoked.items(), 1):
+            table.load_revocation(member, score)
+            if number % (_PIECE * 10) == 0:
+                await asyncio.sleep(0)
+        table.complete()
+        return table
+
+    def _adopt(self, table: RouteTable, *, read_at: float) -> None:
+        """Take *table*, brought up by what arrived meanwhile, unless the one in use is newer."""
+        for event in self._arrived or ():
+            if event.epoch == table.epoch and event.seq > table.seq:
+                table.apply(event)
+        old = self.table
+        if old is not None and old.epoch == table.epoch and old.seq > table.seq:
+            raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
+        self.noted["snapshot"] += 1
+        if old is None or (old.epoch, old.seq) != (table.epoch, table.seq):
+            self._clock.heard(self._monotonic())
+        self.table = table
+        self._clock.good(read_at)
+        log.info(
+            "took a snapshot",
+            extra={"epoch": table.epoch, "seq": table.seq, "routes": len(table)},
+        )
+        if not self._advance():
+            self._look.set()
+        self._note_state()
+        self._on_change(None)
+
+    async def _prune(self) -> None:
+        while True:
+            await asyncio.sleep(PRUNE_SECONDS)
+            if self.table is not None:
+                self.table.prune(self._wall())
+
+
+def _release(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiting:
+        if not waiter.done():
+            waiter.set_result(None)

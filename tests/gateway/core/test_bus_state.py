@@ -1,0 +1,92 @@
+"""What follows from what was last known of the bus."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.bus_state import LOST_SECONDS, Bus, BusClock
+
+MOMENTS = st.floats(0, 1e6, allow_nan=False)
+
+
+def clock(bus_grace: float = 300, controller_grace: float = 300) -> BusClock:
+    return BusClock(bus_grace_seconds=bus_grace, controller_grace_seconds=controller_grace)
+
+
+def test_without_a_table_the_bus_is_starting_for_however_long() -> None:
+    assert clock().bus(1e9) is Bus.STARTING
+
+
+def test_a_bus_is_followed_lost_and_closed_in_that_order() -> None:
+    known = clock(bus_grace=300)
+    known.good(100.0)
+    seen = [known.bus(at) for at in (100, 105, 105.1, 405, 405.1)]
+    assert seen == [Bus.FOLLOWING, Bus.FOLLOWING, Bus.LOST, Bus.LOST, Bus.CLOSED]
+
+
+def test_without_a_grace_a_lost_bus_is_closed_at_once() -> None:
+    known = clock(bus_grace=0)
+    known.good(100.0)
+    assert known.bus(100 + LOST_SECONDS) is Bus.FOLLOWING
+    assert known.bus(100.1 + LOST_SECONDS) is Bus.CLOSED
+
+
+def test_a_good_head_ends_a_closed_bus() -> None:
+    known = clock(bus_grace=0)
+    known.good(100.0)
+    assert known.bus(500.0) is Bus.CLOSED
+    known.good(500.0)
+    assert known.bus(500.0) is Bus.FOLLOWING
+
+
+def test_a_head_that_was_read_earlier_takes_nothing_back() -> None:
+    known = clock()
+    known.good(100.0)
+    known.good(50.0)
+    assert known.bus(104.0) is Bus.FOLLOWING
+
+
+def test_only_a_followed_bus_opens_and_only_a_closed_or_unknown_one_does_not_serve() -> None:
+    assert [state for state in Bus if state.opens] == [Bus.FOLLOWING]
+    assert [state for state in Bus if state.serves] == [Bus.FOLLOWING, Bus.LOST]
+
+
+def test_a_controller_that_says_nothing_while_it_could_be_heard_is_silent() -> None:
+    known = clock(controller_grace=10)
+    known.subscribed(100.0)
+    assert not known.controller_silent(110.0)
+    assert known.controller_silent(110.1)
+    known.heard(111.0)
+    assert not known.controller_silent(111.0)
+
+
+def test_time_without_a_subscription_is_not_the_controllers_silence() -> None:
+    known = clock(controller_grace=10)
+    known.subscribed(100.0)
+    known.heard(100.0)
+    known.unsubscribed(106.0)
+    assert not known.controller_silent(1000.0)
+    known.subscribed(1000.0)
+    assert not known.controller_silent(1004.0)
+    assert known.controller_silent(1004.1)
+
+
+def test_a_subscription_that_comes_and_goes_does_not_hide_silence() -> None:
+    known = clock(controller_grace=10)
+    known.subscribed(0.0)
+    for at in range(1, 12):
+        known.unsubscribed(at)
+        known.subscribed(at)
+    assert known.controller_silent(11.0)
+
+
+@given(st.lists(MOMENTS, min_size=1), MOMENTS)
+def test_a_bus_never_opens_later_than_five_seconds_after_its_last_good_head(
+    goods: list[float], now: float
+) -> None:
+    known = clock()
+    for at in goods:
+        known.good(at)
+    if known.bus(now).opens:
+        assert now - max(goods) <= LOST_SECONDS
