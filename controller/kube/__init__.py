@@ -1,1 +1,9 @@
-"""controller.kube."""
+"""Kubernetes, as far as the controller calls it; objects are dicts as their JSON is.
+
+- ``kinds``: which resources are called, and where they are.
+- ``client``: get, list, create, PUT with resourceVersion, merge and JSON patch, delete with
+  preconditions; nothing else is called. Credentials are read again before they expire.
+- ``errors``: what every call may raise; nothing of the client library gets past this package.
+- ``watch``: a stream of a kind's objects that never ends: it lists again by itself when it must.
+- ``exec``: a command in a container, over WebSocket.
+"""

@@ -1,0 +1,336 @@
+"""The one client of Kubernetes: few verbs, plain objects, errors of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeAlias
+
+import aiohttp
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import ConfigException
+
+from controller.kube.errors import Expired, Forbidden, KubeError, NotFound, Unavailable, error_from
+from controller.kube.kinds import Kind
+
+Object: TypeAlias = dict[str, Any]
+Objects: TypeAlias = list[Object]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+CALL_SECONDS: Final = 30.0
+PAGE: Final = 500
+CREDENTIALS_SECONDS: Final = 60.0
+"""How long credentials are used before they are read again: bound ServiceAccount tokens and exec
+credentials end, and nothing says when."""
+MERGE: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+
+log = logging.getLogger(__name__)
+
+
+class Credentials:
+    """The client's configuration: in-cluster where there is one, else a kubeconfig.
+
+    Args:
+        kubeconfig: A kubeconfig's path; without it the in-cluster configuration if this is a pod,
+            else ``~/.kube/config``.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, kubeconfig: Path | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._read_at = 0.0
+        self.configuration = Configuration()
+
+    async def load(self) -> None:
+        """Read the configuration for the first time.
+
+        Raises:
+            Unavailable: If there is none, or it is malformed.
+        """
+        await self._load_into(self.configuration)
+        self._read_at = self._clock()
+        self.configuration.refresh_api_key_hook = self._refresh
+
+    async def renew(self) -> None:
+        """Read the credentials again now: the server refused them."""
+        async with self._lock:
+            fresh = Configuration()
+            await self._load_into(fresh)
+            self.configuration.api_key = fresh.api_key
+            self._read_at = self._clock()
+
+    async def _refresh(self, _configuration: Configuration) -> None:
+        if self._clock() - self._read_at < CREDENTIALS_SECONDS:
+            return
+        try:
+            await self.renew()
+        except Unavailable as error:
+            # The old ones may still be good; if they are not, the server says so.
+            log.warning("credentials could not be read again: %s", error)
+            self._read_at = self._clock()
+
+    async def _load_into(self, configuration: Configuration) -> None:
+        try:
+            if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+                config.load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+            else:
+                file = str(self._kubeconfig) if self._kubeconfig else None
+                await config.load_kube_config(file, client_configuration=configuration)
+        except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+            raise Unavailable(f"no usable Kubernetes configuration: {error}") from error
+
+
+class Kube:
+    """Calls the API server; every method raises a KubeError when the call fails."""
+
+    def __init__(self, api: ApiClient, credentials: Credentials) -> None:
+        self._api = api
+        self._credentials = credentials
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: Path | None = None) -> AsyncIterator[Self]:
+        """Give a client; nothing is sent yet.
+
+        Raises:
+            Unavailable: If there is no usable configuration.
+        """
+        credentials = Credentials(kubeconfig)
+        await credentials.load()
+        async with ApiClient(credentials.configuration) as api:
+            yield cls(api, credentials)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The client library's configuration, for what does not speak HTTP."""
+        return self._credentials.configuration
+
+    # Verbs
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
+        """Return an object.
+
+        Raises:
+            NotFound: If it is not there.
+        """
+        return await self._call("GET", kind.path(namespace, name))
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Objects:
+        """Return all objects that the selectors match, in all namespaces if none is named."""
+        items, _ = await self.list_at(kind, namespace, labels=labels, fields=fields)
+        return items
+
+    async def list_at(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> tuple[Objects, str]:
+        """Return all objects, and the resourceVersion at which they were like this."""
+        query = _selectors(labels, fields) | {"limit": str(PAGE)}
+        while True:
+            try:
+                return await self._pages(kind.path(namespace), query)
+            except Expired:
+                continue  # the list became too old between two pages: from the start
+
+    async def _pages(self, path: str, query: Mapping[str, str]) -> tuple[Objects, str]:
+        items: Objects = []
+        page: Mapping[str, str] = {}
+        while True:
+            answer = await self._call("GET", path, query={**query, **page})
+            items += answer["items"]
+            metadata = answer["metadata"]
+            if not metadata.get("continue"):
+                return items, metadata["resourceVersion"]
+            page = {"continue": metadata["continue"]}
+
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
+        """Create an object, and return it as it was stored.
+
+        Raises:
+            AlreadyExists: If one of its name is there.
+        """
+        typed = {"apiVersion": kind.api, "kind": kind.kind} | body
+        return await self._call("POST", kind.path(namespace), body=typed)
+
+    async def replace(
+        self, kind: Kind, name: str, body: Object, namespace: str | None = None
+    ) -> Object:
+        """Replace an object; with a resourceVersion in *body*, only if it is still that.
+
+        Raises:
+            Conflict: If it is not.
+        """
+        typed = {"apiVersion": kind.api, "kind": kind.kind} | body
+        return await self._call("PUT", kind.path(namespace, name), body=typed)
+
+    async def merge(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Object,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Apply a merge patch (RFC 7386)."""
+        path = kind.path(namespace, name, subresource)
+        return await self._call("PATCH", path, body=patch, content_type=MERGE)
+
+    async def json_patch(
+        self,
+        kind: Kind,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        namespace: str | None = None,
+    ) -> Object:
+        """Apply a JSON patch (RFC 6902); it is Invalid when one of its tests fails."""
+        path = kind.path(namespace, name)
+        return await self._call("PATCH", path, body=list(operations), content_type=JSON_PATCH)
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        propagation: Propagation = "Background",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete an object; one that is gone already is fine.
+
+        Args:
+            kind: The resource.
+            name: The object's name.
+            namespace: The object's namespace.
+            uid: Only if it is this very object.
+            propagation: What becomes of what it owns.
+            grace_seconds: Overrides the object's own grace period.
+
+        Raises:
+            Conflict: If an object of this name has another *uid*.
+        """
+        options: Object = {"propagationPolicy": propagation}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            await self._call("DELETE", kind.path(namespace, name), body=options)
+        except NotFound:
+            return
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, quiet_seconds: float
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Give the body of an answer that goes on, failing after *quiet_seconds* of silence."""
+        timeout = aiohttp.ClientTimeout(sock_connect=CALL_SECONDS, sock_read=quiet_seconds)
+        answer = await self._send("GET", path, query, None, "application/json", timeout)
+        try:
+            if answer.status != 200:
+                raise await _refusal(answer)
+            with _translated():
+                yield answer.content
+        finally:
+            answer.close()
+
+    # The border
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        try:
+            return await self._once(method, path, query, body, content_type)
+        except Forbidden as error:
+            if error.status != 401:
+                raise
+            await self._credentials.renew()
+        return await self._once(method, path, query, body, content_type)
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        content_type: str,
+    ) -> Object:
+        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+        answer = await self._send(method, path, query, body, content_type, timeout)
+        async with answer:
+            if not 200 <= answer.status < 300:
+                raise await _refusal(answer)
+            with _translated():
+                content: Object = json.loads(await answer.read())
+            return content
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        with _translated():
+            answer: aiohttp.ClientResponse = await self._api.call_api(
+                path,
+                method,
+                query_params=list((query or {}).items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _request_timeout=timeout,
+            )
+        return answer
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in selectors.items() if value}
+
+
+async def _refusal(answer: aiohttp.ClientResponse) -> KubeError:
+    with _translated():
+        text = await answer.read()
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = {}
+    retry_after = answer.headers.get("Retry-After")
+    return error_from(answer.status, body if isinstance(body, dict) else {}, retry_after)
+
+
+class _translated:  # noqa: N801  # reads as a statement
+    """Turns what the HTTP client raises into Unavailable."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, aiohttp.ClientError | OSError | TimeoutError | ValueError):
+            # ValueError: a body that is no JSON, or breaks off.
+            raise Unavailable(f"the API server did not answer: {type(error).__name__}") from error

@@ -1,0 +1,110 @@
+"""What a call to Kubernetes may raise.
+
+KubeError
+├── NotFound        404: the object, or its namespace, is not there
+├── AlreadyExists   409: an object of this name is there
+├── Conflict        409: it changed since it was read, or is not the one that was meant
+├── Invalid         400, 422: what was sent is wrong; an admission webhook's refusal too
+├── Forbidden       401, 403: these credentials may not
+├── Expired         410: the resourceVersion or continue token is too old
+├── Throttled       429: later, after ``retry_after_seconds``
+└── Unavailable     5xx, timeouts, lost connections: whether it was done is not known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class KubeError(Exception):
+    """A call that failed.
+
+    ``reason`` is the Status' (Kubernetes API conventions, "Response Status Kind"), ``details`` its
+    details; ``retry_after_seconds`` is what the server asked for, if it did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        details: Mapping[str, Any] | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.details = details or {}
+        self.retry_after_seconds = retry_after_seconds
+
+
+class NotFound(KubeError):
+    """The object, or its namespace, is not there."""
+
+
+class AlreadyExists(KubeError):
+    """An object of this name is there."""
+
+
+class Conflict(KubeError):
+    """The object changed since it was read, or is not the one that was meant."""
+
+
+class Invalid(KubeError):
+    """What was sent is wrong, or an admission webhook refused it."""
+
+
+class Forbidden(KubeError):
+    """These credentials may not do this."""
+
+
+class Expired(KubeError):
+    """The resourceVersion or continue token is too old."""
+
+
+class Throttled(KubeError):
+    """The server has too much to do."""
+
+
+class Unavailable(KubeError):
+    """The server failed or did not answer; whether it was done is not known."""
+
+
+_BY_STATUS: Mapping[int, type[KubeError]] = {
+    400: Invalid,
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = None) -> KubeError:
+    """Return the error that an answer stands for: its HTTP status and its body, a Status."""
+    reason = str(body.get("reason") or "")
+    kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
+    if reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif reason in ("Expired", "Gone"):
+        kind = Expired
+    details = body.get("details")
+    return kind(
+        str(body.get("message") or f"the API server answered {status}"),
+        status=status,
+        reason=reason,
+        details=details if isinstance(details, Mapping) else None,
+        retry_after_seconds=_seconds(retry_after, details),
+    )
+
+
+def _seconds(header: str | None, details: object) -> float | None:
+    if header is not None and header.isdigit():
+        return float(header)
+    asked = details.get("retryAfterSeconds") if isinstance(details, Mapping) else None
+    return float(asked) if isinstance(asked, int) and asked > 0 else None

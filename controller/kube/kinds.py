@@ -1,0 +1,40 @@
+"""The resources that the controller calls."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+
+class Kind(NamedTuple):
+    """A resource: ``api`` is its group and version (``v1`` for the core)."""
+
+    api: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """Return the path of the collection, an object, or a subresource.
+
+        Without *namespace* the collection is that of all namespaces.
+        """
+        root = f"/api/{self.api}" if "/" not in self.api else f"/apis/{self.api}"
+        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        parts = [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join([f"{root}{inside}/{self.plural}", *parts])
+
+
+NAMESPACES = Kind("v1", "namespaces", "Namespace", namespaced=False)
+PODS = Kind("v1", "pods", "Pod")
+SECRETS = Kind("v1", "secrets", "Secret")
+CONFIG_MAPS = Kind("v1", "configmaps", "ConfigMap")
+SERVICES = Kind("v1", "services", "Service")
+SERVICE_ACCOUNTS = Kind("v1", "serviceaccounts", "ServiceAccount")
+EVENTS = Kind("v1", "events", "Event")
+LEASES = Kind("coordination.k8s.io/v1", "leases", "Lease")
+NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+VCJOBS = Kind("batch.volcano.sh/v1alpha1", "jobs", "Job")
+COMMANDS = Kind("bus.volcano.sh/v1alpha1", "commands", "Command")
+QUEUES = Kind("scheduling.volcano.sh/v1beta1", "queues", "Queue", namespaced=False)
+POD_GROUPS = Kind("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")

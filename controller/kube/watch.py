@@ -1,0 +1,152 @@
+"""A stream of a kind's objects that never ends.
+
+It begins with all of them, and then says what changed. It begins again, with all of them, only when
+the server has forgotten what was last seen (410 Gone); a stream that the server ended, or a
+connection that was cut, goes on where it was. (Kubernetes API concepts, "Efficient detection of
+changes".)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import aiohttp
+
+from controller.kube.client import Kube, Object
+from controller.kube.errors import Expired, KubeError, Unavailable, error_from
+from controller.kube.kinds import Kind
+
+STREAM_SECONDS: Final = 240.0
+QUIET_SECONDS: Final = 90.0
+"""Bookmarks come about every minute; a connection that is silent for longer is dead."""
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 30.0
+MAX_LINE: Final = 16 << 20
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """These are all objects; whatever is not among them is gone."""
+
+    objects: tuple[Object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """This object was added or modified."""
+
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """This object is gone, or no longer matches the selector; this is how it was last."""
+
+    object: Object
+
+
+WatchEvent: TypeAlias = Listed | Changed | Deleted
+
+
+class Backoff:
+    """Pauses that double, with jitter, and never come earlier than the server asked for."""
+
+    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._uniform = uniform
+        self._next = FIRST_PAUSE_SECONDS
+
+    def reset(self) -> None:
+        """Begin again with the shortest pause."""
+        self._next = FIRST_PAUSE_SECONDS
+
+    def after(self, error: KubeError) -> float:
+        """Return how many seconds to wait after *error*."""
+        pause = self._uniform(self._next / 2, self._next)
+        self._next = min(2 * self._next, LONGEST_PAUSE_SECONDS)
+        return max(pause, error.retry_after_seconds or 0.0)
+
+
+async def watch(
+    kube: Kube, kind: Kind, *, namespace: str | None = None, labels: str = ""
+) -> AsyncGenerator[WatchEvent, None]:
+    """Yield all objects, then each change; raises nothing but cancellation."""
+    backoff = Backoff()
+    version: str | None = None
+    while True:
+        try:
+            if version is None:
+                objects, version = await kube.list_at(kind, namespace, labels=labels)
+                yield Listed(tuple(objects))
+                backoff.reset()
+            stream = _stream(kube, kind, namespace, labels, version)
+            async with aclosing(stream):
+                async for change, seen in stream:
+                    backoff.reset()
+                    version = seen
+                    if change is not None:
+                        yield change
+        except Expired:
+            log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
+            version = None
+        except KubeError as error:
+            pause = backoff.after(error)
+            log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
+            await asyncio.sleep(pause)
+
+
+async def _stream(
+    kube: Kube, kind: Kind, namespace: str | None, labels: str, version: str
+) -> AsyncGenerator[tuple[WatchEvent | None, str], None]:
+    """Yield changes after *version* with the version of each, until the stream ends."""
+    query = {
+        "watch": "true",
+        "resourceVersion": version,
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": str(int(STREAM_SECONDS)),
+    }
+    query |= {"labelSelector": labels} if labels else {}
+    path = kind.path(namespace)
+    async with kube.stream(path, query, quiet_seconds=QUIET_SECONDS) as content:
+        async for line in _lines(content):
+            yield _read(line)
+
+
+def _read(line: bytes) -> tuple[WatchEvent | None, str]:
+    try:
+        event = json.loads(line)
+        kind, thing = event["type"], event["object"]
+        if kind == "ERROR":
+            raise error_from(int(thing.get("code", 500)), thing)
+        version: str = thing["metadata"]["resourceVersion"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable("the watch sent what is no event") from error
+    match kind:
+        case "ADDED" | "MODIFIED":
+            return Changed(thing), version
+        case "DELETED":
+            return Deleted(thing), version
+        case _:
+            return None, version  # BOOKMARK, and what may come later
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    # Not content.readline(): its limit is smaller than what an object may have.
+    pending = bytearray()
+    async for piece in content.iter_any():
+        pending += piece
+        *lines, rest = bytes(pending).split(b"\n")
+        pending = bytearray(rest)
+        if len(pending) > MAX_LINE:
+            raise Unavailable("the watch sent a line without end")
+        for line in lines:
+            if line.strip():
+                yield line
