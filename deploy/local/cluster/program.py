@@ -46,6 +46,17 @@ def announce_ready() -> None:
     sys.stdout.flush()
 
 
+async def wait_for_file(path: Path, stop: asyncio.Event, seconds: float = 30.0) -> None:
+    """Return when *path* is there: the API server writes kubeconfigs when it can be called.
+
+    Raises:
+        TimeoutError: If it does not appear in time.
+    """
+    async with asyncio.timeout(seconds):
+        while not os.path.exists(path) and not stop.is_set():  # noqa: ASYNC110, ASYNC240 - a file
+            await asyncio.sleep(0.02)
+
+
 def run_program(run: Run, arguments: argparse.Namespace) -> None:
     """Run *run* until it returns; its event is set by SIGTERM, SIGINT and a parent's death."""
     logging.basicConfig(

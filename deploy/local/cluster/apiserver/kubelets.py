@@ -123,8 +123,10 @@ async def _joined(
             to_kubelet.cancel()
     finally:
         await upstream.close()
-        if request.transport is not None:
-            # A real server ends the connection without a close frame: clients see 1006.
+        if protocol == PROTOCOLS[0]:
+            await downstream.close()
+        elif request.transport is not None:
+            # With v4 a real server ends the connection without a close frame: clients see 1006.
             request.transport.close()
     return downstream
 

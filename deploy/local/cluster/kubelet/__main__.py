@@ -1,0 +1,167 @@
+"""Register a node and run the Pods that are bound to it."""
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from deploy.local.cluster.certificates import Pki, server_context
+from deploy.local.cluster.client import PODS, Cache, Client, Object
+from deploy.local.cluster.kubeconfig import read_kubeconfig
+from deploy.local.cluster.kubelet import node as nodes
+from deploy.local.cluster.kubelet.addresses import Addresses
+from deploy.local.cluster.kubelet.events import EventRecorder
+from deploy.local.cluster.kubelet.mounts import make_root
+from deploy.local.cluster.kubelet.pod import Node, PodRun
+from deploy.local.cluster.kubelet.sandboxes import namespaces_available
+from deploy.local.cluster.kubelet.server import make_app
+from deploy.local.cluster.program import (
+    announce_ready,
+    client_parser,
+    run_program,
+    wait_for_file,
+)
+
+_LOG: Final = logging.getLogger("deploy.local.cluster.kubelet")
+
+
+class Kubelet:
+    """The Pods of one node, each run by a task of `tasks`."""
+
+    def __init__(self, node: Node, tasks: asyncio.TaskGroup) -> None:
+        self._node = node
+        self._tasks = tasks
+        self._pods: dict[str, PodRun] = {}
+        self._lives: set[asyncio.Task[None]] = set()
+
+    def changed(self, change: str, pod: Object) -> None:
+        """Take a Pod as the server tells of it."""
+        uid = pod["metadata"]["uid"]
+        running = self._pods.get(uid)
+        if change == "DELETED":
+            if running is not None:
+                running.forget()
+        elif running is not None:
+            running.update(pod)
+        else:
+            running = self._pods[uid] = PodRun(pod, self._node)
+            running.update(pod)
+            life = self._tasks.create_task(self._run(uid, running))
+            self._lives.add(life)
+            life.add_done_callback(self._lives.discard)
+
+    def end(self) -> None:
+        """End all Pods here and now; each cleans up as it is cancelled."""
+        for life in self._lives:
+            life.cancel()
+
+    def find(self, namespace: str, name: str) -> PodRun | None:
+        """Return the Pod of that name."""
+        for running in self._pods.values():
+            metadata = running.pod["metadata"]
+            if (metadata["namespace"], metadata["name"]) == (namespace, name):
+                return running
+        return None
+
+    async def _run(self, uid: str, running: PodRun) -> None:
+        try:
+            await running.run()
+        except Exception:  # noqa: BLE001 - one Pod's failure must not end the others
+            _LOG.exception("pod %s", running.pod["metadata"]["name"])
+        finally:
+            del self._pods[uid]
+
+
+async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+    chance = random.Random(f"kubelet {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
+    isolated = await asyncio.to_thread(namespaces_available)
+    if not isolated:
+        _LOG.warning("no namespaces here: pods are plain processes that share this network")
+    await wait_for_file(arguments.kubeconfig, stop)
+    addresses = Addresses(chance)
+    folder: Path = arguments.state
+    async with Client(read_kubeconfig(arguments.kubeconfig)) as client:
+        recorder = EventRecorder(client, "kubelet")
+        node = Node(
+            client=client,
+            name=arguments.node_name,
+            folder=folder,
+            addresses=addresses,
+            isolated=isolated,
+            root=make_root(_host_root()),
+            tell=recorder.tell,
+        )
+        try:
+            await _serve(arguments, node, recorder, stop)
+        finally:
+            addresses.close()
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _serve(
+    arguments: argparse.Namespace, node: Node, recorder: EventRecorder, stop: asyncio.Event
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        kubelet = Kubelet(node, tasks)
+        runner = web.AppRunner(make_app(kubelet.find), access_log=None, shutdown_timeout=0.2)
+        await runner.setup()
+        tls = server_context(Pki(arguments.pki), "kubelet", clients=True)
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        port = runner.addresses[0][1]
+        pods = Cache(
+            node.client,
+            PODS,
+            {"fieldSelector": f"spec.nodeName={node.name}"},
+            changed=kubelet.changed,
+        )
+        background = [
+            tasks.create_task(recorder.run()),
+            tasks.create_task(pods.follow()),
+            tasks.create_task(nodes.renew_forever(node.client, node.name)),
+        ]
+        cpus, memory = nodes.this_machine()
+        registered = nodes.make_node(
+            node.name,
+            port,
+            cpus=arguments.cpus or cpus,
+            memory_bytes=arguments.memory_bytes or memory,
+            pods=arguments.max_pods,
+        )
+        await nodes.register(node.client, registered)
+        await pods.synced.wait()
+        announce_ready()
+        await stop.wait()
+        await runner.cleanup()
+        kubelet.end()
+        for task in background:
+            task.cancel()
+
+
+def _host_root() -> dict[str, str | None]:
+    """Return the entries of this machine's root folder: a link's target, or None."""
+    return {
+        entry.name: os.readlink(entry.path) if entry.is_symlink() else None
+        for entry in os.scandir("/")
+    }
+
+
+def main() -> None:
+    """Run until SIGTERM; no process or folder of a Pod stays."""
+    parser = client_parser("The embedded cluster's kubelet: Pods as local processes.")
+    parser.add_argument("--state", type=Path, required=True, help="a folder for Pods, removed")
+    parser.add_argument("--pki", type=Path, required=True, help="the API server's certificates")
+    parser.add_argument("--node-name", default="embedded")
+    parser.add_argument("--cpus", type=int, default=64, help="what the node says it has")
+    parser.add_argument("--memory-bytes", type=int, default=256 * 2**30)
+    parser.add_argument("--max-pods", type=int, default=1000)
+    run_program(_run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

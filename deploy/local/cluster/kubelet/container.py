@@ -1,0 +1,295 @@
+"""One container of a Pod: it runs, ends, and runs again as the restart policy says."""
+
+import asyncio
+import os
+import shutil
+import signal
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.local.cluster.kubelet.environment import Lookup, make_command, make_environment
+from deploy.local.cluster.kubelet.images import Image, find_image
+from deploy.local.cluster.kubelet.logs import Log
+from deploy.local.cluster.kubelet.mounts import Step, make_mounts
+from deploy.local.cluster.kubelet.sandboxes import Process, Sandbox, StartFailed
+from deploy.local.cluster.kubelet.status import Container, new_container, terminated
+from deploy.local.cluster.kubelet.volumes import Volume
+
+Object = dict[str, Any]
+_FIRST_BACKOFF_SECONDS: Final = 10.0
+_LAST_BACKOFF_SECONDS: Final = 300.0
+_FORGIVEN_AFTER_SECONDS: Final = 600.0
+
+
+class ConfigurationError(RuntimeError):
+    """The container cannot be made from what its spec says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all containers of a Pod stand on."""
+
+    pod: Callable[[], Object]
+    sandbox: Sandbox
+    folder: Path
+    volumes: Mapping[str, Volume]
+    lookup: Lookup
+    root: Sequence[Step]
+    changed: Callable[[], None]
+    tell: Callable[[str, str, str], None]
+    """Records an Event: its type, reason and message."""
+
+
+class ContainerRun:
+    """A container from its spec; `record` is what the Pod's status shows of it."""
+
+    def __init__(self, spec: Object, log_folder: Path, changed: Callable[[], None]) -> None:
+        self.spec = spec
+        self.record: Container = new_container(spec, "ContainerCreating")
+        self.log: Log | None = None
+        self.previous_log: Log | None = None
+        self.process: Process | None = None
+        self.specification: Object | None = None
+        self._log_folder = log_folder
+        self._changed = changed
+        self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        return str(self.spec["name"])
+
+    def wait_for(self, reason: str, message: str = "") -> None:
+        """Show that the container waits, and what for."""
+        waiting = {"reason": reason, **({"message": message} if message else {})}
+        self.record.state = {"waiting": waiting}
+        self.record.ready = self.record.started = False
+        self._changed()
+
+    async def keep_running(
+        self, ground: Ground, policy: str, running: Callable[[], asyncio.Task[None]] | None
+    ) -> None:
+        """Run the container until *policy* lets it rest, or it is stopped.
+
+        Args:
+            ground: What it stands on.
+            policy: The Pod's restart policy.
+            running: Starts what is to go on while the process runs, such as probes.
+        """
+        backoff = _FIRST_BACKOFF_SECONDS
+        while not self._stopping.is_set():
+            image = await self._pull(ground)
+            if image is None:
+                return
+            started = asyncio.get_running_loop().time()
+            code = await self._run_once(ground, image, running)
+            wanted = policy == "Always" or (policy == "OnFailure" and code != 0)
+            if not wanted or self._stopping.is_set():
+                return
+            if asyncio.get_running_loop().time() - started > _FORGIVEN_AFTER_SECONDS:
+                backoff = _FIRST_BACKOFF_SECONDS
+            await self._back_off(ground, backoff)
+            backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Ask the process to end, and end it after *grace_seconds*; it is not started again."""
+        self._stopping.set()
+        await self.kill(grace_seconds)
+
+    async def kill(self, grace_seconds: float) -> None:
+        """End the process; whether it is started again is the restart policy's."""
+        process = self.process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            process.send_signal(signal.SIGKILL)
+
+    async def _pull(self, ground: Ground) -> Image | None:
+        """Return the image; wait and try again, as for a pull that fails. None: stopped."""
+        backoff = _FIRST_BACKOFF_SECONDS
+        while not self._stopping.is_set():
+            image = find_image(self.spec["image"])
+            if image is not None:
+                return image
+            name = self.spec["image"]
+            message = f'failed to pull and unpack image "{name}": not found'
+            self.wait_for("ErrImagePull", message)
+            ground.tell("Warning", "Failed", f'Failed to pull image "{name}": not found')
+            await self._pause(1.0)
+            self.wait_for("ImagePullBackOff", f'Back-off pulling image "{name}"')
+            await self._pause(backoff)
+            backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
+        return None
+
+    async def _run_once(
+        self, ground: Ground, image: Image, running: Callable[[], asyncio.Task[None]] | None
+    ) -> int:
+        """Run the process to its end and return its exit code."""
+        self._new_log()
+        identifier = f"embedded://{uuid.uuid4().hex}"
+        started_at = _now()
+        beside: asyncio.Task[None] | None = None
+        try:
+            process, collecting = await self._start(ground, image)
+        except (StartFailed, ConfigurationError) as error:
+            reason = (
+                "StartError" if isinstance(error, StartFailed) else "CreateContainerConfigError"
+            )
+            ground.tell("Warning", "Failed", f"Error: {error}")
+            self._show_end(terminated(128, started_at, _now(), identifier))
+            self.record.state["terminated"] |= {"reason": reason, "message": str(error)}
+            return 128
+        self.process = process
+        self._ended.clear()
+        self.record.identifier = identifier
+        self.record.state = {"running": {"startedAt": started_at}}
+        self.record.started = "startupProbe" not in self.spec
+        self.record.ready = self.record.started and "readinessProbe" not in self.spec
+        self._changed()
+        ground.tell("Normal", "Started", f"Started container {self.name}")
+        try:
+            beside = running() if running else None
+            code = await process.wait()
+        finally:
+            self.process = None
+            self._ended.set()
+            if beside is not None:
+                beside.cancel()
+                await asyncio.gather(beside, return_exceptions=True)
+        await collecting
+        self._show_end(terminated(code, started_at, _now(), identifier))
+        return code
+
+    async def _start(self, ground: Ground, image: Image) -> tuple[Process, asyncio.Task[None]]:
+        if self.log is None:
+            raise ConfigurationError("no log")
+        self.specification = spec = make_specification(self.spec, image, ground)
+        output, collecting = self.log.write_fd()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            return await ground.sandbox.run(spec, [nothing, output, output]), collecting
+        finally:
+            os.close(nothing)
+            os.close(output)
+
+    def _new_log(self) -> None:
+        if self.previous_log is not None:
+            self.previous_log.close()
+        if self.log is not None:
+            self.log.end()
+        self.previous_log = self.log
+        self.log = Log(self._log_folder / self.name / f"{self.record.restarts}.log")
+
+    def _show_end(self, state: Object) -> None:
+        self.record.state = state
+        self.record.ready = self.record.started = False
+        if self.log is not None:
+            self.log.end()
+        self._changed()
+
+    async def _back_off(self, ground: Ground, seconds: float) -> None:
+        self.record.last_state = self.record.state
+        self.record.restarts += 1
+        if self.record.restarts == 1:
+            return  # the first restart is at once
+        self.wait_for("CrashLoopBackOff", f"back-off {seconds:.0f}s restarting failed container")
+        ground.tell("Warning", "BackOff", f"Back-off restarting failed container {self.name}")
+        await self._pause(seconds)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def make_specification(container: Object, image: Image, ground: Ground) -> Object:
+    """Return what the sandbox needs to start *container*; its own folder is made anew.
+
+    Raises:
+        ConfigurationError: If the spec asks for a user that it forbids.
+        Unresolved: If it refers to what is not there.
+    """
+    pod = ground.pod()
+    declared = make_environment(container, pod, ground.lookup)
+    hostname = pod_hostname(pod)
+    environment = {**image.environment, "HOSTNAME": hostname, **declared}
+    user = _user(container, pod, image)
+    own = _fresh_folder(ground.folder / "containers" / container["name"], pod, user)
+    mounts = make_mounts(container, image, ground.volumes, own=own, environment=declared)
+    for step in mounts:
+        if step.get("sub"):
+            # A kubelet makes the folder of a subPath that is not there.
+            os.makedirs(step["source"], exist_ok=True)
+    working_dir = container.get("workingDir") or image.working_dir
+    return {
+        "kind": "container",
+        "argv": make_command(container, image.entrypoint, image.command, declared),
+        "env": environment,
+        "cwd": working_dir if ground.sandbox.isolated else str(own / "work"),
+        "user": user,
+        "root": str(own / "root"),
+        "mounts": [*ground.root, *mounts],
+        "tty": False,
+    }
+
+
+def pod_hostname(pod: Object) -> str:
+    """Return the host name that a Pod's processes see."""
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63]
+
+
+def _user(container: Object, pod: Object, image: Image) -> int:
+    contexts = [container.get("securityContext") or {}, pod["spec"].get("securityContext") or {}]
+    user = next((c["runAsUser"] for c in contexts if "runAsUser" in c), image.user)
+    non_root = next((c["runAsNonRoot"] for c in contexts if "runAsNonRoot" in c), False)
+    if non_root and user == 0:
+        raise ConfigurationError("container has runAsNonRoot and image will run as root")
+    return int(user)
+
+
+def _fresh_folder(own: Path, pod: Object, user: int) -> Path:
+    """Make the container's writable folder and its files of /etc anew, and return where."""
+    shutil.rmtree(own, ignore_errors=True)
+    for name in ("root", "work"):
+        (own / name).mkdir(parents=True)
+    hostname = pod_hostname(pod)
+    (own / "hostname").write_text(f"{hostname}\n")
+    (own / "hosts").write_text(make_hosts(pod))
+    (own / "passwd").write_text(f"root:x:0:0:root:/root:/bin/sh\n{_account(user)}")
+    (own / "group").write_text(f"root:x:0:\nuser:x:{user}:\n" if user else "root:x:0:\n")
+    return own
+
+
+def _account(user: int) -> str:
+    return f"user:x:{user}:{user}:user:/work:/bin/bash\n" if user else ""
+
+
+def make_hosts(pod: Object) -> str:
+    """Return a Pod's hosts file."""
+    hostname, spec = pod_hostname(pod), pod["spec"]
+    names = hostname
+    if spec.get("hostname") and spec.get("subdomain"):
+        domain = f"{spec['subdomain']}.{pod['metadata']['namespace']}.svc.cluster.local"
+        names = f"{hostname}.{domain}\t{hostname}"
+    lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", "::1\tlocalhost"]
+    address = pod.get("status", {}).get("podIP")
+    if address:
+        lines.append(f"{address}\t{names}")
+    aliases = spec.get("hostAliases") or []
+    lines += [f"{alias['ip']}\t{' '.join(alias.get('hostnames') or [])}" for alias in aliases]
+    return "\n".join(lines) + "\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,95 @@
+"""Which local programs stand behind an image's name. Add an image here, and only here.
+
+A name is matched without registry and tag: ``registry.example/jupyter/base:1`` is
+``jupyter/base``. A name that is not in the table fails like a pull of what is not there.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[4]
+_HOME: Final = "/work"
+_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a real image would hold.
+
+    Attributes:
+        entrypoint: Comes first in the command; a container's ``command`` replaces it.
+        command: Its arguments; ``command`` or ``args`` of a container replace it.
+        environment: Variables under those of the container.
+        visible: Paths of this machine that are seen, read-only, beside the system's own.
+        working_dir: Where the program starts: a writable folder of the container's own.
+        user: The numeric user that the program believes to be.
+    """
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    visible: tuple[Path, ...] = ()
+    working_dir: str = _HOME
+    user: int = 1000
+
+
+def find_image(name: str) -> Image | None:
+    """Return what stands behind *name*, or None."""
+    bare = name.partition("@")[0]
+    head, slash, tail = bare.rpartition("/")
+    bare = head + slash + tail.partition(":")[0]
+    while bare not in IMAGES:
+        first, slash, rest = bare.partition("/")
+        # Only what looks like a host is taken off, as in a real reference.
+        if not slash or not ("." in first or ":" in first or first == "localhost"):
+            return None
+        bare = rest
+    return IMAGES[bare]
+
+
+def _python_paths() -> tuple[Path, ...]:
+    """Return what the interpreter that runs this needs to be seen."""
+    paths = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent]
+    return tuple(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
+
+
+def _environment(**more: str) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
+    return {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", **more}
+
+
+_PYTHON: Final = Image(
+    command=(sys.executable,),
+    environment=_environment(PYTHONUNBUFFERED="1"),
+    visible=_python_paths(),
+)
+_SHELL: Final = Image(
+    # `wait` is interrupted by a signal, so that the shell ends at once when asked to.
+    command=("bash", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"),
+    environment=_environment(PS1="\\u@\\h:\\w\\$ "),
+    visible=_python_paths(),
+)
+
+IMAGES: Final[Mapping[str, Image]] = {
+    "jupyter/base": Image(
+        entrypoint=(sys.executable, "-m", "jupyterlab"),
+        command=("--ip=0.0.0.0", "--port=8888", "--no-browser", "--ServerApp.token="),
+        environment=_environment(JUPYTER_PREFER_ENV_PATH="0"),
+        visible=_python_paths(),
+    ),
+    "shell": _SHELL,
+    "desktop": Image(
+        entrypoint=(sys.executable, "-m", "deploy.local.apps.desktop"),
+        environment=_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"),
+        visible=(*_python_paths(), ROOT / "deploy", *map(Path, ("/var/lib/xkb",))),
+    ),
+    "python": _PYTHON,
+    "busybox": Image(
+        command=(shutil.which("sh", path=os.defpath) or "/bin/sh",), environment=_environment()
+    ),
+}

@@ -1,0 +1,107 @@
+"""A container's log: what its process writes, kept line by line with the time."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+_CHUNK_BYTES: Final = 65536
+_MAX_BYTES: Final = 10 * 1024 * 1024
+"""A log grows to twice this and then loses its older half, as kubelets rotate theirs."""
+
+
+class Log:
+    """The log of one run of a container."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        self._more = asyncio.Event()
+        self.ended = False
+
+    def write_fd(self) -> tuple[int, asyncio.Task[None]]:
+        """Return a pipe's writing end, for a process, and the task that reads what comes."""
+        reading, writing = os.pipe()
+        return writing, asyncio.create_task(self._collect(reading))
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        self.ended = True
+        self._tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.end()
+        self._file.close()
+
+    async def lines(
+        self, *, follow: bool, tail: int | None, since: datetime | None, timestamps: bool
+    ) -> AsyncGenerator[bytes]:
+        """Yield the log's lines, and with *follow* those to come until the container ends."""
+        with self._path.open("rb") as file:
+            first = True
+            rest = b""
+            while True:
+                more = self._more
+                ended = self.ended
+                *lines, rest = (rest + await asyncio.to_thread(file.read)).split(b"\n")
+                if first and tail is not None:
+                    lines = lines[-tail:] if tail else []
+                first = False
+                shown = [_shown(line, timestamps) for line in lines if _is_since(line, since)]
+                if shown:
+                    yield b"".join(shown)
+                if not follow or ended:
+                    return
+                await more.wait()
+
+    async def _collect(self, reading: int) -> None:
+        reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
+        )
+        rest = b""
+        try:
+            while chunk := await reader.read(_CHUNK_BYTES):
+                *lines, rest = (rest + chunk).split(b"\n")
+                # A line without an end yet is shown too: a prompt, or a very long one.
+                if len(rest) > _CHUNK_BYTES:
+                    lines, rest = [*lines, rest], b""
+                self._append(lines)
+            if rest:
+                self._append([rest])
+        finally:
+            transport.close()
+
+    def _append(self, lines: list[bytes]) -> None:
+        if not lines or self._file.closed:
+            return
+        moment = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        self._file.write(b"".join(b"%s %s\n" % (moment.encode(), line) for line in lines))
+        if self._file.tell() > 2 * _MAX_BYTES:
+            self._rotate()
+        self._tell()
+
+    def _rotate(self) -> None:
+        kept = self._path.read_bytes()[-_MAX_BYTES:].partition(b"\n")[2]
+        new = self._path.with_suffix(".new")
+        new.write_bytes(kept)
+        new.replace(self._path)
+        self._file.close()
+        self._file = self._path.open("ab", buffering=0)
+
+    def _tell(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
+
+
+def _shown(line: bytes, timestamps: bool) -> bytes:
+    return (line if timestamps else line.partition(b" ")[2]) + b"\n"
+
+
+def _is_since(line: bytes, since: datetime | None) -> bool:
+    return since is None or datetime.fromisoformat(line.partition(b" ")[0].decode()) >= since

@@ -1,0 +1,105 @@
+"""What a container sees as its file system, as a list of steps for the sandbox. No I/O."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.local.cluster.kubelet.environment import Unresolved, expand
+from deploy.local.cluster.kubelet.images import Image
+from deploy.local.cluster.kubelet.volumes import Volume
+
+Object = dict[str, Any]
+Step = dict[str, Any]
+_NOSUID, _NODEV, _NOEXEC = 2, 4, 8
+_SHM_BYTES: Final = 64 * 1024 * 1024  # what container runtimes give
+_SHARED: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "sys")
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
+
+
+def make_root(host: Mapping[str, str | None]) -> list[Step]:
+    """Return the steps for what every container has.
+
+    Args:
+        host: The entries of this machine's root folder; a link's target, or None.
+    """
+    steps: list[Step] = []
+    for name in _SHARED:
+        if name in host:
+            target = host[name]
+            steps.append(_link(target, f"/{name}") if target else _bind(f"/{name}", f"/{name}"))
+    steps += [_filesystem("proc", "/proc", _NOSUID | _NODEV | _NOEXEC, "")]
+    steps += [_filesystem("tmpfs", "/tmp", _NOSUID | _NODEV, "mode=1777")]  # noqa: S108 - the Pod's own
+    steps += [_filesystem("tmpfs", "/run", _NOSUID | _NODEV, "mode=755")]
+    steps += [_filesystem("tmpfs", "/var/tmp", _NOSUID | _NODEV, "mode=1777")]  # noqa: S108 - as above
+    steps += [_filesystem("tmpfs", "/dev", _NOSUID, "mode=755")]
+    steps += [_bind(f"/dev/{name}", f"/dev/{name}", read_only=False) for name in _DEVICES]
+    steps += [_filesystem("devpts", "/dev/pts", _NOSUID | _NOEXEC, "newinstance,ptmxmode=0666")]
+    steps += [_filesystem("tmpfs", "/dev/shm", _NOSUID | _NODEV, f"mode=1777,size={_SHM_BYTES}")]  # noqa: S108
+    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd"}
+    links |= {name: f"/proc/self/fd/{n}" for n, name in enumerate(("stdin", "stdout", "stderr"))}
+    return [*steps, *(_link(target, f"/dev/{name}") for name, target in links.items())]
+
+
+def make_mounts(
+    container: Object,
+    image: Image,
+    volumes: Mapping[str, Volume],
+    *,
+    own: Path,
+    environment: Mapping[str, str],
+) -> list[Step]:
+    """Return the steps for what *container* has of its own.
+
+    Args:
+        container: From the Pod's spec.
+        image: What it is made from.
+        volumes: Those of the Pod, ready.
+        own: A folder with the container's ``work``, ``hosts``, ``hostname``, ``passwd``, ``group``.
+        environment: For ``subPathExpr``.
+    """
+    home = _bind(str(own / "work"), image.working_dir, read_only=False)
+    files = [_bind(str(own / name), f"/etc/{name}") for name in ("hostname", "passwd", "group")]
+    # Kubernetes lets a container write its hosts file.
+    files.append(_bind(str(own / "hosts"), "/etc/hosts", read_only=False))
+    mounts = [_volume_mount(m, volumes, environment) for m in container.get("volumeMounts") or []]
+    # A parent before what is mounted within it, whatever the order in the spec.
+    steps = sorted([home, *mounts], key=lambda step: step["target"].count("/"))
+    visible = sorted(image.visible, key=lambda path: len(path.parts))
+    return [*files, *steps, *(_bind(str(path), str(path)) for path in _outermost(visible))]
+
+
+def _volume_mount(
+    mount: Object, volumes: Mapping[str, Volume], environment: Mapping[str, str]
+) -> Step:
+    volume = volumes[mount["name"]]
+    below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", environment)
+    if below.startswith("/") or ".." in below.split("/"):
+        raise Unresolved(f"subPath must be relative and may not contain '..': {below}")
+    path = volume.path / below if below else volume.path
+    read_only = bool(mount.get("readOnly")) or volume.read_only
+    return {**_bind(str(path), _clean(mount["mountPath"]), read_only=read_only), "sub": bool(below)}
+
+
+def _clean(path: str) -> str:
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _outermost(paths: list[Path]) -> list[Path]:
+    """Return *paths* without those that another one contains; they come sorted by depth."""
+    kept: list[Path] = []
+    for path in paths:
+        if not any(path.is_relative_to(other) for other in kept):
+            kept.append(path)
+    return kept
+
+
+def _bind(source: str, target: str, *, read_only: bool = True) -> Step:
+    return {"op": "bind", "source": source, "target": target, "read_only": read_only}
+
+
+def _link(source: str | None, target: str) -> Step:
+    return {"op": "link", "source": source, "target": target}
+
+
+def _filesystem(kind: str, target: str, flags: int, options: str) -> Step:
+    return {"op": kind, "target": target, "flags": flags, "options": options}

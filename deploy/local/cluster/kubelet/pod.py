@@ -1,0 +1,387 @@
+"""One Pod on this node, from the moment it is bound to it until it is gone."""
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.local.cluster.client import CONFIG_MAPS, PODS, SECRETS, Client, Object, Refused
+from deploy.local.cluster.kubelet.addresses import Addresses
+from deploy.local.cluster.kubelet.container import ContainerRun, Ground, pod_hostname
+from deploy.local.cluster.kubelet.environment import Unresolved
+from deploy.local.cluster.kubelet.mounts import Step
+from deploy.local.cluster.kubelet.probes import Where, follow_probe
+from deploy.local.cluster.kubelet.relay import Relay
+from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
+from deploy.local.cluster.kubelet.status import make_status
+from deploy.local.cluster.kubelet.volumes import (
+    Sources,
+    config_map_content,
+    make_volumes,
+    secret_content,
+)
+
+_LOG: Final = logging.getLogger(__name__)
+_RETRY_SECONDS: Final = 0.5
+_ENDED: Final = ("Succeeded", "Failed")
+Tell = Callable[[Object, str, str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What all Pods of a node share."""
+
+    client: Client
+    name: str
+    folder: Path
+    addresses: Addresses
+    isolated: bool
+    root: Sequence[Step]
+    tell: Tell
+    """Records an Event about a Pod: type, reason, message."""
+
+
+class PodRun:
+    """A Pod; `run` is its life. `update` and `forget` tell it what the server says."""
+
+    def __init__(self, pod: Object, node: Node) -> None:
+        self.pod = pod
+        self._node = node
+        self._folder = node.folder / pod["metadata"]["uid"]
+        logs = self._folder / "logs"
+        spec = pod["spec"]
+        self.inits = [ContainerRun(c, logs, self._touch) for c in spec.get("initContainers") or []]
+        self.mains = [ContainerRun(c, logs, self._touch) for c in spec["containers"]]
+        self.sandbox: Sandbox | None = None
+        self._address = ""
+        self._started_at = _now()
+        self._changed = asyncio.Event()
+        self._going = asyncio.Event()
+        self._gone = False
+
+    def update(self, pod: Object) -> None:
+        """Take the newer state of the Pod."""
+        self.pod = pod
+        if pod["metadata"].get("deletionTimestamp"):
+            self._going.set()
+
+    def forget(self) -> None:
+        """Learn that the Pod is gone from the server: nothing of it may stay."""
+        self._gone = True
+        self._going.set()
+
+    def find(self, container: str) -> ContainerRun | None:
+        """Return a container by its name."""
+        everything = [*self.mains, *self.inits]
+        return next((c for c in everything if c.name == container), None)
+
+    async def run(self) -> None:
+        """Run the Pod until it is gone; whatever happens, its processes and folder go too."""
+        publishing = asyncio.create_task(self._publish_forever())
+        try:
+            if self.pod.get("status", {}).get("phase") not in _ENDED:
+                await self._live_until_going()
+            await self._going.wait()
+            await self._confirm_deletion()
+        finally:
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
+            await self._close_sandbox()
+            for container in (*self.inits, *self.mains):
+                for log in (container.log, container.previous_log):
+                    if log is not None:
+                        log.close()
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _live_until_going(self) -> None:
+        life = asyncio.create_task(self._live())
+        going = asyncio.create_task(self._going.wait())
+        try:
+            await asyncio.wait({life, going}, return_when=asyncio.FIRST_COMPLETED)
+            if not life.done():
+                await self._stop_containers(life)
+            await asyncio.gather(life, return_exceptions=True)
+        finally:
+            for task in (life, going):
+                task.cancel()
+            await asyncio.gather(life, going, return_exceptions=True)
+        if not life.cancelled() and (error := life.exception()):
+            _LOG.error("%s failed", self.pod["metadata"]["name"], exc_info=error)
+        await self._close_sandbox()
+        await self._publish()
+
+    async def _stop_containers(self, life: asyncio.Task[None]) -> None:
+        """Give the processes their grace period; then whatever is left ends with the sandbox."""
+        grace = 0 if self._gone else self.pod["metadata"].get("deletionGracePeriodSeconds", 0)
+        for container in self.mains:
+            if container.record.running:
+                self._tell("Normal", "Killing", f"Stopping container {container.name}")
+        stops = (c.stop(grace) for c in (*self.inits, *self.mains))
+        await asyncio.gather(*stops)
+        await asyncio.wait({life}, timeout=1.0)
+        life.cancel()
+
+    async def _live(self) -> None:
+        """Prepare, run the init containers one after the other, then the others together."""
+        ground = await self._prepare()
+        policy = self.pod["spec"]["restartPolicy"]
+        for container in self.inits:
+            # A Pod that is restarted for ever still runs each init container only to success.
+            await container.keep_running(
+                ground, "Never" if policy == "Never" else "OnFailure", None
+            )
+            if container.record.exit_code != 0:
+                return
+        relay = asyncio.create_task(self._relay().run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for container in self.mains:
+                    tasks.create_task(self._keep(container, ground, policy))
+        finally:
+            relay.cancel()
+            await asyncio.gather(relay, return_exceptions=True)
+
+    async def _keep(self, container: ContainerRun, ground: Ground, policy: str) -> None:
+        def probing() -> asyncio.Task[None]:
+            return asyncio.create_task(self._probe(container))
+
+        await container.keep_running(ground, policy, probing)
+
+    async def _prepare(self) -> Ground:
+        """Return what the containers stand on; tried again while something is missing."""
+        while True:
+            try:
+                return await self._prepared()
+            except (Unresolved, SandboxFailed, Refused) as error:
+                self._tell("Warning", "FailedMount", str(error))
+                await self._close_sandbox()
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _prepared(self) -> Ground:
+        sources = await self._fetch_sources()
+        volumes = make_volumes(self.pod, self._folder / "volumes", sources)
+        self.sandbox = await Sandbox.start(isolated=self._node.isolated)
+        if not self._address:
+            self._address = self._node.addresses.take()
+        await self.sandbox.set_hostname(pod_hostname(self.pod))
+        for volume in volumes.values():
+            if volume.memory:
+                await self.sandbox.mount_memory(volume.path, volume.size)
+        texts = {
+            "configMap": {n: config_map_content(v) for n, v in sources.config_maps.items()},
+            "secret": {n: secret_content(v) for n, v in sources.secrets.items()},
+        }
+
+        def lookup(kind: str, name: str) -> dict[str, str] | None:
+            content = texts[kind].get(name)
+            return None if content is None else {k: v.decode() for k, v in content.items()}
+
+        return Ground(
+            pod=self._with_address,
+            sandbox=self.sandbox,
+            folder=self._folder,
+            volumes=volumes,
+            lookup=lookup,
+            root=self._node.root,
+            changed=self._touch,
+            tell=self._tell,
+        )
+
+    async def _fetch_sources(self) -> Sources:
+        namespace = self.pod["metadata"]["namespace"]
+        found: dict[str, dict[str, Object]] = {"configMap": {}, "secret": {}}
+        for kind, name in set(_references(self.pod["spec"])):
+            resource = CONFIG_MAPS if kind == "configMap" else SECRETS
+            value = await self._node.client.get(resource, namespace, name)
+            if value is not None:
+                found[kind][name] = value
+        claims = self._node.folder / "claims"
+        return Sources(found["configMap"], found["secret"], claims)
+
+    def _with_address(self) -> Object:
+        status = {**self.pod.get("status", {}), "podIP": self._address, "hostIP": "127.0.0.1"}
+        return {**self.pod, "status": status}
+
+    def _relay(self) -> Relay:
+        if self.sandbox is None:
+            raise SandboxFailed("the sandbox is gone")
+        return Relay(self.sandbox, self._address)
+
+    # --- probes and exec ---
+
+    async def _probe(self, container: ContainerRun) -> None:
+        """Follow the container's probes: the startup probe alone first, then the others."""
+        spec, where = container.spec, self._where(container)
+        if startup := spec.get("startupProbe"):
+            started = asyncio.Event()
+
+            def tell_started(success: bool, why: str) -> None:
+                if success:
+                    started.set()
+                else:
+                    self._unhealthy(container, "Startup", why)
+
+            asking = asyncio.create_task(follow_probe(startup, where, tell_started))
+            try:
+                await started.wait()
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            container.record.started = True
+            container.record.ready = "readinessProbe" not in spec
+            self._touch()
+        await self._probe_running(container, where)
+
+    async def _probe_running(self, container: ContainerRun, where: Where) -> None:
+        def tell_ready(success: bool, why: str) -> None:
+            if success != container.record.ready:
+                container.record.ready = success
+                self._touch()
+            if not success:
+                self._tell("Warning", "Unhealthy", f"Readiness probe failed: {why}")
+
+        def tell_alive(success: bool, why: str) -> None:
+            if not success:
+                self._unhealthy(container, "Liveness", why)
+
+        async with asyncio.TaskGroup() as tasks:
+            if probe := container.spec.get("readinessProbe"):
+                tasks.create_task(follow_probe(probe, where, tell_ready))
+            if probe := container.spec.get("livenessProbe"):
+                tasks.create_task(follow_probe(probe, where, tell_alive))
+
+    def _unhealthy(self, container: ContainerRun, probe: str, why: str) -> None:
+        self._tell("Warning", "Unhealthy", f"{probe} probe failed: {why}")
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
+        killing = asyncio.create_task(container.kill(grace))
+        killing.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def _where(self, container: ContainerRun) -> Where:
+        if self.sandbox is None:
+            raise SandboxFailed("the sandbox is gone")
+        ports = {
+            p["name"]: p["containerPort"] for p in container.spec.get("ports") or [] if "name" in p
+        }
+
+        async def execute(argv: list[str]) -> int:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            try:
+                return await self._run_beside(container, argv, [nothing] * 3)
+            finally:
+                os.close(nothing)
+
+        return Where(self.sandbox, self._address, ports, execute)
+
+    async def _run_beside(self, container: ContainerRun, argv: list[str], stdio: list[int]) -> int:
+        if self.sandbox is None or container.process is None:
+            raise SandboxFailed(f"container {container.name} is not running")
+        process = await self.sandbox.run(self.exec_specification(container, argv), stdio)
+        return await process.wait()
+
+    def exec_specification(
+        self, container: ContainerRun, argv: list[str], *, tty: bool = False
+    ) -> Object:
+        """Return what the sandbox needs to run *argv* in a running container.
+
+        Raises:
+            SandboxFailed: If the container does not run.
+        """
+        if container.process is None or container.specification is None:
+            raise SandboxFailed(f"container {container.name} is not running")
+        environment = dict(container.specification["env"])
+        if tty:
+            environment.setdefault("TERM", "xterm")
+        return {
+            "kind": "exec",
+            "argv": argv,
+            "env": environment,
+            "cwd": container.specification["cwd"],
+            "beside": container.process.pid,
+            "tty": tty,
+        }
+
+    # --- what the server is told ---
+
+    def _touch(self) -> None:
+        self._changed.set()
+
+    def _tell(self, kind: str, reason: str, message: str) -> None:
+        self._node.tell(self.pod, kind, reason, message)
+
+    async def _publish_forever(self) -> None:
+        self._touch()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._publish()
+            except (Refused, OSError, TimeoutError) as error:
+                _LOG.warning("status of %s: %s", self.pod["metadata"]["name"], error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._touch()
+
+    async def _publish(self) -> None:
+        """Write the status, unless the server has it or the Pod is gone."""
+        metadata = self.pod["metadata"]
+        if self._gone or self.pod.get("status", {}).get("phase") in _ENDED:
+            return
+        status = make_status(
+            self.pod,
+            [c.record for c in self.inits],
+            [c.record for c in self.mains],
+            address=self._address,
+            host="127.0.0.1",
+            started_at=self._started_at,
+            now=_now(),
+        )
+        change = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        try:
+            self.pod = await self._node.client.patch(
+                PODS, metadata["namespace"], metadata["name"], change, "status"
+            )
+        except Refused as error:
+            if error.code not in (404, 409):
+                raise
+            self.forget() if error.code == 404 else self._touch()
+
+    async def _confirm_deletion(self) -> None:
+        if self._gone:
+            return
+        metadata = self.pod["metadata"]
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
+        try:
+            await self._node.client.delete(PODS, metadata["namespace"], metadata["name"], options)
+        except Refused as error:
+            if error.code != 409:
+                raise
+
+    async def _close_sandbox(self) -> None:
+        if self.sandbox is not None:
+            sandbox, self.sandbox = self.sandbox, None
+            await sandbox.close()
+        if self._address:
+            self._node.addresses.give_back(self._address)
+            self._address = ""
+
+
+def _references(spec: Any) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of every ConfigMap and Secret that *spec* names, wherever it does."""
+    if isinstance(spec, list):
+        for item in spec:
+            yield from _references(item)
+    elif isinstance(spec, dict):
+        for key, value in spec.items():
+            if key in ("configMap", "configMapRef", "configMapKeyRef") and "name" in value:
+                yield "configMap", value["name"]
+            elif key in ("secret", "secretRef", "secretKeyRef"):
+                yield "secret", value.get("secretName") or value.get("name", "")
+            yield from _references(value)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,255 @@
+"""The kubelet's side of a Pod's sandbox: start it, run processes in it, reach its network."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+_PROGRAM: Final = str(Path(__file__).with_name("sandbox.py"))
+_UNSHARE: Final = ("unshare", "-Urmnpfui", "--kill-child", "--propagation", "private")
+_START_SECONDS: Final = 10.0
+_PACKET_BYTES: Final = 65536
+Spec = dict[str, Any]
+
+
+class SandboxFailed(RuntimeError):
+    """A sandbox could not be started, or is gone."""
+
+
+class StartFailed(RuntimeError):
+    """A process could not be started in a sandbox; the message says why."""
+
+
+def namespaces_available() -> bool:
+    """Whether the kernel lets us make the namespaces of a Pod."""
+    command = [*_UNSHARE, "mount", "-t", "proc", "proc", "/proc"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=5, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+@dataclass(slots=True)
+class Process:
+    """A process in a sandbox."""
+
+    pid: int
+    """As the sandbox's first process sees it: what ``exec`` is given to run beside."""
+
+    terminal: int | None
+    _reply: socket.socket = field(repr=False)
+
+    async def wait(self) -> int:
+        """Return the exit code; a signal's number, negative, if one ended it."""
+        message, _ = await _receive(self._reply)
+        self._reply.close()
+        # Without a last word its supervisor was killed, and so was it.
+        return int(message["exit"]) if message else -signal.SIGKILL
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        with contextlib.suppress(OSError):
+            self._reply.send(json.dumps({"signal": number}).encode())
+
+    def leave(self) -> None:
+        """Stop listening: a container's process is killed, another one runs on unheard."""
+        self._reply.close()
+
+
+class Sandbox:
+    """A Pod's first process and the namespaces that it holds; made by `start`."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: socket.socket, *, isolated: bool
+    ) -> None:
+        self.isolated = isolated
+        self._process = process
+        self._control = control
+        self._turn = asyncio.Lock()
+        self._tables: list[int] = []
+
+    @classmethod
+    async def start(cls, *, isolated: bool) -> Self:
+        """Start a sandbox.
+
+        Raises:
+            SandboxFailed: If it did not come up.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            mode = "isolated" if isolated else "plain"
+            command = [sys.executable, "-I", "-S", _PROGRAM, str(theirs.fileno()), mode]
+            process = _spawn([*(_UNSHARE if isolated else ()), *command], theirs.fileno())
+        sandbox = cls(process, ours, isolated=isolated)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                hello, sandbox._tables = await _receive(ours)
+        except TimeoutError:
+            hello = None
+        if hello is None:
+            await sandbox.close()
+            raise SandboxFailed("the sandbox did not start")
+        return sandbox
+
+    async def close(self) -> None:
+        """End everything in the sandbox, and the sandbox."""
+        self._control.close()
+        for table in self._tables:
+            os.close(table)
+        self._tables = []
+        await asyncio.to_thread(_end, self._process)
+
+    async def set_hostname(self, name: str) -> None:
+        """Make *name* the Pod's host name."""
+        if self.isolated:
+            await self._ask({"op": "hostname", "name": name})
+
+    async def mount_memory(self, path: Path, size: int | None) -> None:
+        """Mount a file system of at most *size* bytes on *path*, seen by all containers."""
+        if self.isolated:
+            await self._ask({"op": "tmpfs", "path": str(path), "size": size})
+
+    async def run(self, spec: Spec, stdio: Sequence[int]) -> Process:
+        """Start a process; *stdio* are its three descriptors, which stay the caller's.
+
+        Raises:
+            StartFailed: If the program could not be executed.
+            SandboxFailed: If the sandbox is gone.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        body = os.memfd_create("spec")  # a file without a name: the environment holds secrets
+        try:
+            os.write(body, json.dumps({**spec, "isolated": self.isolated}).encode())
+            try:
+                fds = [theirs.fileno(), body, *stdio]
+                socket.send_fds(self._control, [b'{"op":"run"}'], fds)
+            except OSError as error:
+                raise SandboxFailed("the sandbox is gone") from error
+        finally:
+            os.close(body)
+            theirs.close()
+        async with asyncio.timeout(_START_SECONDS):
+            answer, fds = await _receive(ours)
+        if answer is None or "error" in answer:
+            ours.close()
+            raise StartFailed(answer["error"] if answer else "it was killed while starting")
+        return Process(answer["pid"], fds[0] if fds else None, ours)
+
+    async def connect(self, address: str, port: int) -> socket.socket:
+        """Return a connection to *port* as a neighbour in the Pod's network would make it.
+
+        Raises:
+            OSError: If nothing listens there.
+        """
+        if self.isolated:
+            fds = await self._ask({"op": "socket"})
+            connection = socket.socket(fileno=fds[0])
+        else:
+            connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, (address, port))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def listening_ports(self, address: str) -> set[int]:
+        """Return the TCP ports that are listened on at *address*, by itself or as any."""
+        ports: set[int] = set()
+        for table in self._tables:
+            with contextlib.suppress(OSError):
+                ports |= parse_listeners(_whole(table), address)
+        return ports
+
+    async def _ask(self, request: Spec) -> list[int]:
+        async with self._turn:
+            try:
+                self._control.send(json.dumps(request).encode())
+                async with asyncio.timeout(_START_SECONDS):
+                    answer, fds = await _receive(self._control)
+            except (OSError, TimeoutError) as error:
+                raise SandboxFailed("the sandbox is gone") from error
+        if answer is None:
+            raise SandboxFailed("the sandbox is gone")
+        return fds
+
+
+def parse_listeners(table: str, address: str) -> set[int]:
+    """Return the ports of a ``/proc/net/tcp`` table whose sockets would answer at *address*."""
+    little_endian = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
+    answering = {
+        "00000000",
+        little_endian,
+        "0" * 32,
+        f"0000000000000000FFFF0000{little_endian}",
+        "0000000000000000FFFF000000000000",
+    }
+    ports = set()
+    for line in table.splitlines()[1:]:
+        words = line.split()
+        local, _, port = words[1].partition(":")
+        if words[3] == "0A" and local in answering:
+            ports.add(int(port, 16))
+    return ports
+
+
+def _whole(fd: int) -> str:
+    pieces, offset = [], 0
+    while piece := os.pread(fd, _PACKET_BYTES, offset):
+        pieces.append(piece)
+        offset += len(piece)
+    return b"".join(pieces).decode()
+
+
+def _spawn(command: list[str], kept: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(kept,),
+        env={"PATH": os.defpath + ":/usr/sbin:/sbin"},
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a sandbox whose socket is closed; what does not end by itself is killed."""
+    try:
+        process.wait(3.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(3.0)
+
+
+async def _receive(source: socket.socket) -> tuple[Spec | None, list[int]]:
+    """Return the next packet and its descriptors; None at the end."""
+    while True:
+        try:
+            packet, fds, _, _ = socket.recv_fds(source, _PACKET_BYTES, 8)
+        except BlockingIOError:
+            await _readable(source)
+            continue
+        except OSError:
+            return None, []
+        return (json.loads(packet), fds) if packet else (None, fds)
+
+
+async def _readable(source: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(source, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(source)

@@ -1,0 +1,236 @@
+"""The kubelet's own API: logs and exec, for an API server that shows its certificate."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import struct
+import termios
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from fcntl import ioctl
+from typing import Any, Final
+
+from aiohttp import WSMsgType, web
+
+from deploy.local.cluster.kubelet.container import ContainerRun
+from deploy.local.cluster.kubelet.pod import PodRun
+from deploy.local.cluster.kubelet.sandboxes import Process, SandboxFailed, StartFailed
+
+_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_CHUNK_BYTES: Final = 32 * 1024
+FindPod = Callable[[str, str], PodRun | None]
+
+
+def make_app(find_pod: FindPod) -> web.Application:
+    """Return the application; *find_pod* takes namespace and name."""
+    server = _Server(find_pod)
+    app = web.Application()
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", server.logs)
+    app.router.add_get("/exec/{namespace}/{pod}/{container}", server.execute)
+    return app
+
+
+class _Server:
+    def __init__(self, find_pod: FindPod) -> None:
+        self._find_pod = find_pod
+
+    async def logs(self, request: web.Request) -> web.StreamResponse:
+        """Stream a container's log."""
+        _, container = self._find(request)
+        query = request.query
+        log = container.previous_log if query.get("previous") == "true" else container.log
+        if log is None:
+            why = container.record.state.get("waiting", {}).get("reason", "ContainerCreating")
+            name = request.match_info["pod"]
+            text = f'container "{container.name}" in pod "{name}" is waiting to start: {why}'
+            raise web.HTTPBadRequest(text=text)
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        tail = query.get("tailLines", "")
+        lines = log.lines(
+            follow=query.get("follow") == "true",
+            tail=int(tail) if tail.isdigit() else None,
+            since=_since(query.get("sinceSeconds", ""), query.get("sinceTime", "")),
+            timestamps=query.get("timestamps") == "true",
+        )
+        async with contextlib.aclosing(lines):
+            async for part in lines:
+                await response.write(part)
+        return response
+
+    async def execute(self, request: web.Request) -> web.StreamResponse:
+        """Run a command in a container and join its streams to a WebSocket."""
+        pod, container = self._find(request)
+        query = request.query
+        tty = query.get("tty") in ("true", "1")
+        wants = {name: query.get(name) in ("true", "1") for name in ("stdin", "stdout", "stderr")}
+        try:
+            specification = pod.exec_specification(container, query.getall("command"), tty=tty)
+        except SandboxFailed as error:
+            raise web.HTTPNotFound(text=str(error)) from error
+        socket = web.WebSocketResponse(protocols=_PROTOCOLS)
+        await socket.prepare(request)
+        execution = _Execution(socket, wants, tty=tty)
+        status = await execution.run(pod, specification)
+        with contextlib.suppress(ConnectionError):  # the client may have left
+            await socket.send_bytes(bytes([_ERROR]) + json.dumps(status).encode())
+        await socket.close()
+        return socket
+
+    def _find(self, request: web.Request) -> tuple[PodRun, ContainerRun]:
+        names = request.match_info
+        pod = self._find_pod(names["namespace"], names["pod"])
+        container = pod.find(names["container"]) if pod else None
+        if pod is None or container is None:
+            raise web.HTTPNotFound(text=f"container {names['container']} not found")
+        return pod, container
+
+
+class _Execution:
+    """One exec: the process' streams on one side, numbered channels on the other."""
+
+    def __init__(self, socket: web.WebSocketResponse, wants: dict[str, bool], *, tty: bool) -> None:
+        self._socket = socket
+        self._wants = wants
+        self._tty = tty
+        self._stdin: int | None = None
+        self._terminal: int | None = None
+
+    async def run(self, pod: PodRun, specification: dict[str, Any]) -> dict[str, Any]:
+        """Run it to its end and return the Status that says how it went."""
+        theirs, ours = self._make_pipes()
+        try:
+            if pod.sandbox is None:
+                raise SandboxFailed("the container is not running")
+            process = await pod.sandbox.run(specification, theirs)
+        except (StartFailed, SandboxFailed) as error:
+            for fd in ours.values():
+                os.close(fd)
+            return _failure(str(error))
+        finally:
+            for fd in set(theirs):
+                os.close(fd)
+        if process.terminal is not None:
+            self._terminal = process.terminal
+            self._stdin = os.dup(process.terminal)
+            ours = {_STDOUT: process.terminal}
+        else:
+            self._stdin = ours.pop(_STDIN, None)
+        return await self._carry(process, ours)
+
+    def _make_pipes(self) -> tuple[list[int], dict[int, int]]:
+        """Return the process' three descriptors, and our ends of those that are wanted."""
+        theirs, ours = [], {}
+        for channel, name in enumerate(("stdin", "stdout", "stderr")):
+            if self._tty or not self._wants[name]:
+                theirs.append(os.open(os.devnull, os.O_RDWR))
+                continue
+            reading, writing = os.pipe()
+            theirs.append(reading if channel == _STDIN else writing)
+            ours[channel] = writing if channel == _STDIN else reading
+        return theirs, ours
+
+    async def _carry(self, process: Process, outputs: dict[int, int]) -> dict[str, Any]:
+        listening = asyncio.create_task(self._listen())
+        ending = asyncio.create_task(process.wait())
+        sending = [asyncio.create_task(self._send(c, fd)) for c, fd in outputs.items()]
+        try:
+            await asyncio.wait({listening, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                # The client has left: a terminal hangs up, anything else runs on unheard.
+                if self._terminal is not None:
+                    process.send_signal(signal.SIGHUP)
+                process.leave()
+                return _failure("the client has left")
+            # A child that holds the pipe open must not keep the client.
+            await asyncio.wait(sending, timeout=0.5)
+            return _ending(ending.result())
+        finally:
+            for task in (listening, ending, *sending):
+                task.cancel()
+            await asyncio.gather(listening, ending, *sending, return_exceptions=True)
+            self._close_stdin()
+
+    async def _send(self, channel: int, fd: int) -> None:
+        """Send what the process writes, as fast as the client takes it."""
+        reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
+        )
+        try:
+            while chunk := await reader.read(_CHUNK_BYTES):
+                await self._socket.send_bytes(bytes([channel]) + chunk)
+        except OSError:
+            pass  # a terminal without a process reads as EIO
+        finally:
+            transport.close()
+
+    async def _listen(self) -> None:
+        """Take input, sizes and the end of input, until the client leaves."""
+        async for message in self._socket:
+            if message.type is not WSMsgType.BINARY or not message.data:
+                continue
+            channel, data = message.data[0], message.data[1:]
+            if channel == _STDIN and data:
+                await self._write(data)
+            elif channel == _RESIZE and self._terminal is not None:
+                self._resize(data)
+            elif channel == _CLOSE and data[:1] == bytes([_STDIN]):  # v5 only
+                self._close_stdin()
+
+    async def _write(self, data: bytes) -> None:
+        if self._stdin is None:
+            return
+        fd = self._stdin
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(_write_all, fd, data)
+
+    def _resize(self, data: bytes) -> None:
+        with contextlib.suppress(ValueError, KeyError, TypeError, struct.error, OSError):
+            size = json.loads(data)
+            packed = struct.pack("HHHH", size["Height"], size["Width"], 0, 0)
+            if self._terminal is not None:
+                ioctl(self._terminal, termios.TIOCSWINSZ, packed)
+
+    def _close_stdin(self) -> None:
+        if self._stdin is not None and self._terminal is None:
+            os.close(self._stdin)
+            self._stdin = None
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _ending(code: int) -> dict[str, Any]:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    code = code if code > 0 else 128 - code
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def _failure(why: str) -> dict[str, Any]:
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"Internal error occurred: error executing command in container: {why}",
+        "reason": "InternalError",
+        "details": {"causes": [{"message": why}]},
+        "code": 500,
+    }
+
+
+def _since(seconds: str, moment: str) -> datetime | None:
+    if seconds.isdigit():
+        return datetime.now(UTC) - timedelta(seconds=int(seconds))
+    return datetime.fromisoformat(moment) if moment else None
