@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect
 from tests.programs import RedisServer, redis_program
 
@@ -87,3 +89,12 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
     await client.flushall()
     yield client
     await client.aclose()
+
+
+@pytest.fixture(scope="session")
+def embedded_cluster_kubeconfig() -> Iterator[Path]:
+    """The administrator's kubeconfig of an embedded cluster of this test process' own."""
+    cluster = EmbeddedCluster()
+    asyncio.run(cluster.start())
+    yield cluster.kubeconfig("admin")
+    asyncio.run(cluster.stop())

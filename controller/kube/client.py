@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import aiohttp
+import yaml
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import ConfigException
@@ -88,7 +89,7 @@ class Credentials:
             else:
                 file = str(self._kubeconfig) if self._kubeconfig else None
                 await config.load_kube_config(file, client_configuration=configuration)
-        except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
             raise Unavailable(f"no usable Kubernetes configuration: {error}") from error
 
 

@@ -1,0 +1,101 @@
+"""A scripted API server: answers what a test says, to see what the client makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from controller.kube.client import Kube
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Script:
+    """Answers in order, and the requests that came; the last answer goes on for ever."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.tokens: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.method, request.path, dict(request.query)))
+        self.tokens.append(request.headers.get("Authorization", ""))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return await answer(request)
+
+
+def says(body: Any, status: int = 200, **headers: str) -> Answer:
+    """Answer with JSON."""
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+def listing(*objects: dict[str, Any], version: str, **metadata: Any) -> Answer:
+    """Answer with a list."""
+    return says({"items": list(objects), "metadata": {"resourceVersion": version, **metadata}})
+
+
+def streams(*events: tuple[str, dict[str, Any]] | bytes, then: str = "end") -> Answer:
+    """Answer with a watch that sends *events*; *then* it ends, is cut, or hangs."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for event in events:
+            line = (
+                event
+                if isinstance(event, bytes)
+                else json.dumps({"type": event[0], "object": event[1]}).encode() + b"\n"
+            )
+            await response.write(line)
+        if then == "cut" and request.transport is not None:
+            request.transport.abort()
+        if then == "hang":
+            await asyncio.sleep(60)
+        return response
+
+    return answer
+
+
+def thing(name: str, version: str) -> dict[str, Any]:
+    """Return an object."""
+    return {"metadata": {"name": name, "resourceVersion": version}}
+
+
+def gone() -> tuple[str, dict[str, Any]]:
+    """Return the event of a watch that is too old, as a real server sends it in a 200."""
+    return "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+
+
+def write_kubeconfig(path: Path, url: str, token: str = "first") -> Path:
+    """Write a kubeconfig for the server at *url*."""
+    content = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+    return path
+
+
+@asynccontextmanager
+async def serving(script: Script, folder: Path) -> AsyncIterator[Kube]:
+    """Give a client of a server that follows *script*."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", script.handle)
+    async with TestServer(app, shutdown_timeout=0) as server:
+        kubeconfig = write_kubeconfig(folder / "kubeconfig", str(server.make_url("")).rstrip("/"))
+        async with Kube.connect(kubeconfig) as kube:
+            yield kube

@@ -1,0 +1,167 @@
+"""The client: its border, its credentials, and its verbs against the embedded cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from controller.kube.client import Kube
+from controller.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
+from controller.kube.kinds import CONFIG_MAPS, PODS, QUEUES, VCJOBS
+from tests.controller.kube.api_server import Script, listing, says, serving, thing, write_kubeconfig
+
+FORBIDDEN = says({"reason": "Unauthorized", "message": "Unauthorized"}, 401)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "path"),
+    [
+        (PODS, ("ns",), "/api/v1/namespaces/ns/pods"),
+        (PODS, (), "/api/v1/pods"),
+        (PODS, ("ns", "a", "log"), "/api/v1/namespaces/ns/pods/a/log"),
+        (VCJOBS, ("ns", "j"), "/apis/batch.volcano.sh/v1alpha1/namespaces/ns/jobs/j"),
+        (QUEUES, (None, "q"), "/apis/scheduling.volcano.sh/v1beta1/queues/q"),
+        (PODS, ("../x", "a/b?c"), "/api/v1/namespaces/..%2Fx/pods/a%2Fb%3Fc"),
+    ],
+)
+def test_paths_are_built_so_that_no_name_leaves_its_place(
+    kind: Any, arguments: Any, path: str
+) -> None:
+    assert kind.path(*arguments) == path
+
+
+async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
+    script = Script(
+        listing(thing("a", "1"), version="7", **{"continue": "next"}),
+        listing(thing("b", "2"), version="7"),
+    )
+    async with serving(script, tmp_path) as kube:
+        objects = await kube.list(PODS, "ns", labels="x=y", fields="status.phase=Running")
+    assert [one["metadata"]["name"] for one in objects] == ["a", "b"]
+    assert script.requests[0][2]["labelSelector"] == "x=y"
+    assert script.requests[1][2]["continue"] == "next"
+
+
+async def test_a_list_that_became_too_old_between_pages_begins_again(tmp_path: Path) -> None:
+    script = Script(
+        listing(thing("a", "1"), version="7", **{"continue": "next"}),
+        says({"reason": "Expired", "code": 410}, 410),
+        listing(thing("c", "3"), version="9"),
+    )
+    async with serving(script, tmp_path) as kube:
+        objects, version = await kube.list_at(PODS)
+    assert ([one["metadata"]["name"] for one in objects], version) == (["c"], "9")
+
+
+async def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
+    script = Script(FORBIDDEN, says(thing("a", "1")), FORBIDDEN)
+    async with serving(script, tmp_path) as kube:
+        url = str(kube.configuration.host)
+        write_kubeconfig(tmp_path / "kubeconfig", url, token="second")
+        await kube.get(PODS, "a", "ns")
+        assert script.tokens == ["Bearer first", "Bearer second"]
+        with pytest.raises(Forbidden):
+            await kube.get(PODS, "a", "ns")
+        assert len(script.tokens) == 4
+
+
+async def test_retry_after_comes_with_the_error(tmp_path: Path) -> None:
+    busy = says({"reason": "TooManyRequests"}, 429, **{"Retry-After": "4"})
+    async with serving(Script(busy), tmp_path) as kube:
+        with pytest.raises(Throttled) as error:
+            await kube.list(PODS)
+    assert error.value.retry_after_seconds == 4
+
+
+async def _html(_request: web.Request) -> web.StreamResponse:
+    return web.Response(text="<html>gateway timeout</html>", status=504)
+
+
+async def _half(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"metadata":')
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+@pytest.mark.parametrize("answer", [_html, _half, says("x", 500)])
+async def test_a_server_in_trouble_is_unavailable(tmp_path: Path, answer: Any) -> None:
+    async with serving(Script(answer), tmp_path) as kube:
+        with pytest.raises(Unavailable):
+            await kube.get(PODS, "a", "ns")
+
+
+async def test_no_server_is_unavailable(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "k", "http://127.0.0.1:1")
+    async with Kube.connect(kubeconfig) as kube:
+        with pytest.raises(Unavailable):
+            await kube.list(PODS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "clusters: 7"])
+async def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "k").write_text(text)
+    with pytest.raises(Unavailable, match="configuration"):
+        async with Kube.connect(tmp_path / "k"):
+            pass
+
+
+# Against the embedded cluster
+
+
+@pytest.fixture
+async def kube(embedded_cluster_kubeconfig: Path) -> AsyncIterator[Kube]:
+    async with Kube.connect(embedded_cluster_kubeconfig) as kube:
+        yield kube
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": data}
+
+
+async def test_the_verbs_do_what_they_say(kube: Kube, request: pytest.FixtureRequest) -> None:
+    name = f"verbs-{abs(hash(request.node.nodeid)) % 10**8}"
+    made = await kube.create(CONFIG_MAPS, config_map(name, a="1"), "default")
+    with pytest.raises(AlreadyExists):
+        await kube.create(CONFIG_MAPS, config_map(name), "default")
+    merged = await kube.merge(CONFIG_MAPS, name, {"data": {"b": "2", "a": None}}, "default")
+    assert merged["data"] == {"b": "2"}
+    with pytest.raises(Conflict):
+        await kube.replace(CONFIG_MAPS, name, made, "default")
+    replaced = await kube.replace(CONFIG_MAPS, name, merged | {"data": {"c": "3"}}, "default")
+    assert replaced["data"] == {"c": "3"}
+    test = {"op": "test", "path": "/data/c", "value": "4"}
+    with pytest.raises(Invalid):
+        await kube.json_patch(CONFIG_MAPS, name, [test], "default")
+    with pytest.raises(Conflict):
+        await kube.delete(CONFIG_MAPS, name, "default", uid="another")
+    await kube.delete(CONFIG_MAPS, name, "default", uid=made["metadata"]["uid"])
+    await kube.delete(CONFIG_MAPS, name, "default")
+    with pytest.raises(NotFound):
+        await kube.get(CONFIG_MAPS, name, "default")
+
+
+async def test_many_calls_at_once_do_not_mix(kube: Kube) -> None:
+    names = [f"mix-{index}" for index in range(40)]
+    made = await asyncio.gather(
+        *(kube.create(CONFIG_MAPS, config_map(name, me=name), "default") for name in names)
+    )
+    assert [one["data"]["me"] for one in made] == names
+    read = await asyncio.gather(*(kube.get(CONFIG_MAPS, name, "default") for name in names))
+    assert [one["data"]["me"] for one in read] == names
+    await asyncio.gather(*(kube.delete(CONFIG_MAPS, name, "default") for name in names))

@@ -1,0 +1,61 @@
+"""Answers of the API server become errors of ours, by what they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    Throttled,
+    Unavailable,
+    error_from,
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, {"reason": "BadRequest"}, Invalid),
+        (401, {"reason": "Unauthorized"}, Forbidden),
+        (403, {"reason": "Forbidden"}, Forbidden),
+        (404, {"reason": "NotFound"}, NotFound),
+        (404, {}, NotFound),
+        (409, {"reason": "AlreadyExists"}, AlreadyExists),
+        (409, {"reason": "Conflict"}, Conflict),
+        (410, {"reason": "Expired"}, Expired),
+        (410, {"reason": "Gone"}, Expired),
+        (415, {"reason": "UnsupportedMediaType"}, KubeError),
+        (422, {"reason": "Invalid"}, Invalid),
+        (429, {"reason": "TooManyRequests"}, Throttled),
+        (500, {}, Unavailable),
+        (503, {"reason": "ServiceUnavailable"}, Unavailable),
+        (504, {"reason": "Timeout"}, Unavailable),
+    ],
+)
+def test_every_answer_has_its_error(status: int, body: dict[str, Any], kind: type) -> None:
+    error = error_from(status, body)
+    assert type(error) is kind
+    assert error.status == status
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "seconds"),
+    [
+        ("3", {"retryAfterSeconds": 9}, 3.0),
+        (None, {"retryAfterSeconds": 9}, 9.0),
+        ("soon", None, None),
+        (None, {"retryAfterSeconds": 0}, None),
+        (None, "odd", None),
+        (None, None, None),
+    ],
+)
+def test_when_to_come_back_is_kept(header: str | None, details: Any, seconds: float | None) -> None:
+    assert error_from(429, {"details": details}, header).retry_after_seconds == seconds

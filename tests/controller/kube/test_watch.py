@@ -1,0 +1,117 @@
+"""Watches: everything once at first, then every change, whatever happens to the connection."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from controller.kube import watch as module
+from controller.kube.errors import Throttled, Unavailable
+from controller.kube.kinds import PODS
+from controller.kube.watch import Backoff, Changed, Deleted, Listed, WatchEvent, watch
+from tests.controller.kube.api_server import Script, gone, listing, says, serving, streams, thing
+
+
+async def events(script: Script, folder: Path, count: int) -> list[WatchEvent]:
+    async with serving(script, folder) as kube:
+        stream = watch(kube, PODS, labels="mine=yes")
+        async with aclosing(stream):
+            return [await anext(stream) for _ in range(count)]
+
+
+def names(seen: list[WatchEvent]) -> list[str]:
+    shown = []
+    for event in seen:
+        match event:
+            case Listed(objects):
+                shown.append("=" + ",".join(one["metadata"]["name"] for one in objects))
+            case Changed(one):
+                shown.append("+" + one["metadata"]["name"])
+            case Deleted(one):
+                shown.append("-" + one["metadata"]["name"])
+    return shown
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+async def test_all_objects_then_changes(tmp_path: Path) -> None:
+    script = Script(
+        listing(thing("a", "1"), version="5"),
+        streams(
+            ("ADDED", thing("b", "6")), ("MODIFIED", thing("a", "7")), ("DELETED", thing("b", "8"))
+        ),
+    )
+    assert names(await events(script, tmp_path, 4)) == ["=a", "+b", "+a", "-b"]
+    assert script.requests[1][2]["resourceVersion"] == "5"
+    assert script.requests[1][2]["labelSelector"] == "mine=yes"
+
+
+@pytest.mark.parametrize("then", ["end", "cut"])
+async def test_a_stream_that_ends_goes_on_where_it_was(tmp_path: Path, then: str) -> None:
+    script = Script(
+        listing(version="5"),
+        streams(("ADDED", thing("a", "6")), ("BOOKMARK", thing("", "9")), then=then),
+        streams(("ADDED", thing("b", "10")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 3)) == ["=", "+a", "+b"]
+    assert [query["resourceVersion"] for *_, query in script.requests[1:]] == ["5", "9"]
+
+
+async def test_a_forgotten_version_lists_again(tmp_path: Path) -> None:
+    script = Script(
+        listing(thing("a", "1"), version="5"),
+        streams(gone()),
+        listing(thing("b", "8"), version="9"),
+        streams(("ADDED", thing("c", "10")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 3)) == ["=a", "=b", "+c"]
+
+
+async def test_a_watch_refused_with_410_lists_again(tmp_path: Path) -> None:
+    script = Script(
+        listing(version="5"),
+        says({"reason": "Expired", "code": 410}, 410),
+        listing(thing("b", "8"), version="9"),
+        streams(then="hang"),
+    )
+    assert names(await events(script, tmp_path, 2)) == ["=", "=b"]
+
+
+async def test_a_server_in_trouble_is_asked_again(tmp_path: Path) -> None:
+    script = Script(
+        says({}, 500),
+        says({"reason": "TooManyRequests"}, 429),
+        listing(version="5"),
+        says({}, 503),
+        streams(b"not json\n"),
+        streams(("ERROR", {"code": 500, "message": "internal"})),
+        streams(("ADDED", thing("a", "6")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 2)) == ["=", "+a"]
+
+
+async def test_an_event_in_many_pieces_is_one_event(tmp_path: Path) -> None:
+    line = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"6"}}}\n'
+    pieces = [line[index : index + 1] for index in range(len(line))]
+    script = Script(listing(version="5"), streams(*pieces, then="hang"))
+    assert names(await events(script, tmp_path, 2)) == ["=", "+a"]
+
+
+def test_pauses_grow_to_a_bound_and_begin_again() -> None:
+    backoff = Backoff(uniform=lambda _low, high: high)
+    trouble = Unavailable("down")
+    pauses = [backoff.after(trouble) for _ in range(20)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == module.LONGEST_PAUSE_SECONDS
+    backoff.reset()
+    assert backoff.after(trouble) == pauses[0]
+
+
+def test_the_server_s_own_pause_counts_when_it_is_longer() -> None:
+    backoff = Backoff(uniform=lambda _low, high: high)
+    assert backoff.after(Throttled("later", retry_after_seconds=17)) == 17
