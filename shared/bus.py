@@ -428,11 +428,22 @@ async def _head(redis: Redis, keys: Keys) -> Head | None:
 
 
 class _translated:  # noqa: N801  # reads as a statement
-    """Turns what redis raises into BusUnavailable, without what was sent."""
+    """Turns what redis raises into BusUnavailable, without what was sent.
+
+    And lets no cancellation be lost: redis sends with ``asyncio.wait_for``, which before Python
+    3.12 returns as if nothing had happened when it is cancelled just as it is done.
+    """
 
     def __enter__(self) -> None:
-        return None
+        self._cancelling = _cancel_requests()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if _cancel_requests() > self._cancelling and not isinstance(error, asyncio.CancelledError):
+            raise asyncio.CancelledError from error
         if isinstance(error, RedisError | OSError | TimeoutError):
             raise BusUnavailable(f"Redis did not answer: {type(error).__name__}") from error
+
+
+def _cancel_requests() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0

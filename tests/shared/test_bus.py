@@ -240,3 +240,15 @@ async def test_a_redis_that_is_gone_is_unavailable_and_comes_back_empty(
         server.start()
         assert await reason_of(publisher.upsert(SID, ROUTE, now=NOW)) == "missing"
         await client.aclose()
+
+
+async def test_a_call_that_is_cancelled_at_any_moment_never_returns(redis: Redis) -> None:
+    reader = BusReader(redis, KEYS)
+    await reader.head()
+    for steps in [*range(12)] * 20:
+        call = asyncio.create_task(reader.head())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if call.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await call
