@@ -1,0 +1,170 @@
+"""One attached WebSocket: shows a shell to a client, and types for it if it may."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import ClientError, WSMsgType, web
+
+from controller.hub.protocol import (
+    MAX_FRAME_BYTES,
+    SUBPROTOCOL,
+    TRY_LATER,
+    CloseCode,
+    attached_text,
+    exit_text,
+    read_resize,
+    resized_text,
+    skipped_text,
+)
+from controller.hub.shell import Ending, Reader, Shell
+from shared.tokens import Mode
+
+PIECE_BYTES: Final = 64 * 1024
+# A client that takes no byte for so long, or whose input the shell does not read, is let go.
+STUCK_SECONDS: Final = 30.0
+GOODBYE_SECONDS: Final = 2.0
+# CAN ends a sequence that was cut, SGR 0 the colours that it may have left on.
+_AFTER_A_GAP: Final = b"\x18\x1b[m"
+
+
+class _Stuck(Exception):
+    """The client, or the shell for it, takes nothing any more."""
+
+
+class Attached:
+    """A client of *shell*, from :meth:`serve` until either is gone.
+
+    Args:
+        shell: What it is attached to.
+        socket: The client's side, ready to be used.
+        mode: What it may do; the hub itself holds to it.
+        abort: Drops the connection, with what has not been sent.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        socket: web.WebSocketResponse,
+        *,
+        mode: Mode,
+        abort: Callable[[], None],
+    ) -> None:
+        self._shell = shell
+        self._socket = socket
+        self._mode = mode
+        self._abort = abort
+        self._size = shell.size
+
+    async def serve(self) -> None:
+        """Show and type until the client leaves or the shell ends; then close the WebSocket."""
+        shell, resumed = self._shell, self._shell.visited
+        reader, replay = shell.enter(), shell.scrollback.replay()
+        showing = asyncio.create_task(self._show(reader, replay, resumed=resumed))
+        typing = asyncio.create_task(self._type())
+        try:
+            done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
+            if showing in done and (ending := _result(showing)):
+                await self._goodbye(ending)
+            elif any(isinstance(task.exception(), _Stuck) for task in done):
+                await self._close(TRY_LATER, "too slow")
+        finally:
+            shell.leave(reader)
+            showing.cancel()
+            typing.cancel()
+            await asyncio.gather(showing, typing, return_exceptions=True)
+            await self._close(TRY_LATER, "")
+
+    # Showing
+
+    async def _show(self, reader: Reader, replay: bytes, *, resumed: bool) -> Ending | None:
+        """Send everything that the shell writes; return how it ended."""
+        shell = self._shell
+        await self._text(attached_text(mode=self._mode, resumed=resumed, size=self._size))
+        for begin in range(0, len(replay), PIECE_BYTES):
+            await self._bytes(replay[begin : begin + PIECE_BYTES])
+        while True:
+            data, skipped = shell.read(reader, PIECE_BYTES)
+            if shell.size != self._size:
+                self._size = shell.size
+                await self._text(resized_text(self._size))
+            if skipped:
+                await self._text(skipped_text(skipped))
+                data = _AFTER_A_GAP + data
+            if data:
+                await self._bytes(data)
+            elif shell.ending is not None:
+                return shell.ending
+            else:
+                await reader.news.wait()
+
+    async def _text(self, text: str) -> None:
+        await self._within_bounds(self._socket.send_str(text))
+
+    async def _bytes(self, data: bytes) -> None:
+        await self._within_bounds(self._socket.send_bytes(data))
+
+    async def _within_bounds(self, sending: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                await sending
+        except TimeoutError:
+            raise _Stuck from None
+
+    # Typing
+
+    async def _type(self) -> None:
+        """Pass on what the client sends, until it leaves."""
+        may_type = self._mode == "control"
+        while True:
+            message = await self._socket.receive()
+            if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
+                return
+            if message.type is WSMsgType.ERROR:
+                return
+            if not may_type:
+                continue  # read all the same, so that the client's close is seen
+            if message.type is WSMsgType.BINARY:
+                await self._within_bounds(self._shell.type(message.data))
+            elif size := read_resize(message.data):
+                await self._within_bounds(self._shell.resize(size))
+
+    # Ending
+
+    async def _goodbye(self, ending: Ending) -> None:
+        text = exit_text(code=ending.code, message=ending.message)
+        with contextlib.suppress(_Stuck, ClientError, ConnectionError, TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._socket.send_str(text)
+        await self._close(ending.close, ending.message)
+
+    async def _close(self, code: CloseCode, message: str) -> None:
+        if self._socket.closed:
+            return
+        reason = message.encode()[:120].decode(errors="ignore").encode()
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._socket.close(code=code, message=reason)
+        except (ClientError, ConnectionError, TimeoutError):
+            self._abort()  # or the connection would stay until the client reads what is queued
+
+
+def make_socket() -> web.WebSocketResponse:
+    """Return the server's side of a WebSocket as attached clients use it."""
+    return web.WebSocketResponse(
+        protocols=(SUBPROTOCOL,),
+        heartbeat=STUCK_SECONDS,
+        timeout=GOODBYE_SECONDS,
+        max_msg_size=MAX_FRAME_BYTES,
+        compress=False,
+    )
+
+
+def _result(task: asyncio.Task[Ending | None]) -> Ending | None:
+    """Return how the shell ended; None when the client was gone first."""
+    if task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()

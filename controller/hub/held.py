@@ -1,0 +1,252 @@
+"""All shells of this hub, kept equal to the terminals that the store says it holds.
+
+The store decides, the hub follows: it looks every second, and once more whenever somebody attaches,
+so that a terminal of a moment ago is found and one that is no longer held is not served. While the
+store does not answer nothing is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from controller.hub.opening import open_shell
+from controller.hub.protocol import ENDED, REPLACED
+from controller.hub.shell import Ending, Shell
+from controller.kube.exec import Container, ExecFailed, Executor
+from controller.sessions.terminals import Terminal
+from controller.store.errors import StoreUnavailable
+
+REFRESH_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 1.0
+OPEN_SECONDS: Final = 20.0
+# After a failure the container is left in peace for so long.
+AGAIN_SECONDS: Final = 2.0
+# Shells that are opened ahead of their first client, at a time.
+AHEAD: Final = 8
+
+_SESSION_ENDED = Ending(ENDED, "the session has ended")
+_POD_REPLACED = Ending(REPLACED, "the job's pod was replaced")
+_HUB_ENDS = Ending(REPLACED, "the terminal hub ends")
+
+log = logging.getLogger(__name__)
+
+
+class NotHeld(Exception):
+    """This hub holds no such terminal."""
+
+
+class Terminals(Protocol):
+    """What the hub asks of the store; see ``controller.sessions.terminals``."""
+
+    async def refresh(self) -> None:
+        """Say that this hub is alive."""
+
+    async def leave(self) -> None:
+        """Say that this hub ends."""
+
+    async def find(self, sid: str) -> Terminal | None:
+        """Return the terminal if it is this hub's."""
+
+    async def held(self) -> Mapping[str, Terminal]:
+        """Return all terminals that are this hub's."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A terminal and its shell, once there is one."""
+
+    terminal: Terminal
+    shell: Shell | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    failure: tuple[float, ExecFailed] | None = None
+
+    @property
+    def container(self) -> Container:
+        """Where its shell runs."""
+        terminal = self.terminal
+        return Container(terminal.namespace, terminal.pod, terminal.container)
+
+    def end(self, ending: Ending) -> None:
+        """End its shell."""
+        if self.shell is not None:
+            self.shell.end(ending)
+
+
+class HeldShells:
+    """The shells of this hub, from :meth:`run` on.
+
+    Args:
+        terminals: The store's view.
+        executor: Starts the shells.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, terminals: Terminals, executor: Executor, *, clock: Callable[[], float]
+    ) -> None:
+        self._terminals = terminals
+        self._executor = executor
+        self._clock = clock
+        self._places: dict[str, Place] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._ahead = asyncio.Semaphore(AHEAD)
+        self.problem: str | None = "not registered yet"
+
+    @property
+    def running(self) -> int:
+        """How many shells run."""
+        shells = [place.shell for place in self._places.values()]
+        return sum(1 for shell in shells if shell is not None and shell.ending is None)
+
+    async def run(self) -> None:
+        """Keep this hub registered and its shells as they should be, until cancelled.
+
+        Then the store is told and every shell is ended, so that its client comes back for another.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._every(REFRESH_SECONDS, self._refresh))
+                tasks.create_task(self._every(LOOK_SECONDS, self._look))
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._end_all()
+        finally:
+            self._tasks = None
+            await self._leave()
+
+    def _end_all(self) -> None:
+        for place in self._places.values():
+            place.end(_HUB_ENDS)
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(REFRESH_SECONDS):
+                await self._terminals.leave()
+        except (StoreUnavailable, TimeoutError):
+            log.warning("the store could not be told that this hub ends; it will notice")
+
+    async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await act()
+            except StoreUnavailable as error:
+                self.problem = str(error)
+                log.warning("the store does not answer, what is held stays: %s", error)
+            await asyncio.sleep(seconds)
+
+    async def _refresh(self) -> None:
+        await self._terminals.refresh()
+        self.problem = None
+
+    async def _look(self) -> None:
+        """Compare once what is held with what should be."""
+        # Only what was there before the question can be judged by the answer.
+        before = dict(self._places)
+        held = await self._terminals.held()
+        for sid, place in before.items():
+            if self._places.get(sid) is place:
+                self._judge(sid, place, held.get(sid))
+        for sid, terminal in held.items():
+            if sid not in self._places:
+                self._open_ahead(self._put(terminal))
+
+    def _judge(self, sid: str, place: Place, terminal: Terminal | None) -> None:
+        if terminal is None:
+            del self._places[sid]
+            place.end(_SESSION_ENDED)
+        elif terminal.shell != place.terminal.shell:
+            del self._places[sid]
+            place.end(_POD_REPLACED)
+
+    def _put(self, terminal: Terminal) -> Place:
+        place = self._places[terminal.sid] = Place(terminal)
+        return place
+
+    # Shells
+
+    async def find(self, sid: str) -> Place:
+        """Return the place of *sid*, as the store has it now.
+
+        Raises:
+            NotHeld: If it is not this hub's.
+            StoreUnavailable: If that cannot be known.
+        """
+        place = self._places.get(sid)
+        try:
+            terminal = await self._terminals.find(sid)
+        except StoreUnavailable:
+            if place is None:
+                raise
+            return place
+        # Another caller may have found it meanwhile.
+        place = self._places.get(sid)
+        if place is not None:
+            self._judge(sid, place, terminal)
+        if terminal is None:
+            raise NotHeld
+        return self._places.get(sid) or self._put(terminal)
+
+    async def open(self, place: Place) -> Shell:
+        """Return the shell of *place*, a new one if there is none or it has ended.
+
+        Raises:
+            ExecFailed: If none could be started, now or a moment ago.
+        """
+        async with place.opening:
+            if place.shell is None or place.shell.ending is not None:
+                place.shell = await self._start(place)
+            return place.shell
+
+    async def _start(self, place: Place) -> Shell:
+        if place.failure is not None and self._clock() < place.failure[0]:
+            raise place.failure[1]
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                stream, first = await open_shell(self._executor, place.container)
+        except TimeoutError:
+            raise self._failed(place, ExecFailed("the shell did not start in time")) from None
+        except ExecFailed as error:
+            raise self._failed(place, error) from error
+        shell = Shell(stream, first)
+        # Ended, or the hub with it, while the shell was being started.
+        if self._tasks is None or self._places.get(place.terminal.sid) is not place:
+            await stream.close()
+            raise ExecFailed("the terminal has ended")
+        self._tasks.create_task(self._keep(shell, place.terminal))
+        return shell
+
+    def _failed(self, place: Place, error: ExecFailed) -> ExecFailed:
+        place.failure = (self._clock() + AGAIN_SECONDS, error)
+        return error
+
+    async def _keep(self, shell: Shell, terminal: Terminal) -> None:
+        named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
+        log.info("a shell runs", extra=named)
+        try:
+            await shell.run()
+        except Exception:
+            # One shell's fault must not end the others.
+            log.exception("a shell failed", extra=named)
+        if shell.ending is not None:
+            log.info("a shell ended", extra=named | {"why": shell.ending.message})
+
+    def _open_ahead(self, place: Place) -> None:
+        """Open the shell before anybody attaches: its prompt is there when the page is."""
+        if self._tasks is not None:
+            self._tasks.create_task(self._try_to_open(place))
+
+    async def _try_to_open(self, place: Place) -> None:
+        async with self._ahead:
+            try:
+                await self.open(place)
+            except ExecFailed as error:
+                # Whoever attaches tries again, and is told.
+                log.info(
+                    "a shell could not be opened: %s", error, extra={"sid": place.terminal.sid}
+                )

@@ -1,0 +1,212 @@
+"""The hub's door: gateways attach at ``/terminals/<sid>``; everything that makes up the role."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from controller.hub.attached import Attached, make_socket
+from controller.hub.claims import Claims, TokenSpent, TooManyTokens
+from controller.hub.held import HeldShells, NotHeld
+from controller.hub.protocol import SUBPROTOCOL
+from controller.kube.exec import ExecFailed, Executor
+from controller.sessions.terminals import Hub, TerminalSessions
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from shared.errors import TokenRefused
+from shared.link import Attach
+from shared.metrics import listening
+
+Address = tuple[str, int]
+
+RETRY_SECONDS: Final = 2
+STOP_SECONDS: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Door:
+    """Lets gateways in that hold a token for a terminal of this hub."""
+
+    def __init__(self, claims: Claims, shells: HeldShells, registry: CollectorRegistry) -> None:
+        self._claims = claims
+        self._shells = shells
+        self._clients = 0
+        self._attaches = Counter(
+            "fumarole_hub_attaches", "Attaches by answer", ["answer"], registry=registry
+        )
+        Gauge("fumarole_hub_shells", "Shells that run", registry=registry).set_function(
+            lambda: shells.running
+        )
+        Gauge("fumarole_hub_clients", "Attached clients", registry=registry).set_function(
+            lambda: self._clients
+        )
+
+    async def attach(self, request: web.Request) -> web.StreamResponse:
+        """Attach a gateway to a terminal, or answer why not."""
+        try:
+            return await self._attach(request)
+        except _Refused as refused:
+            self._attaches.labels(str(refused.status)).inc()
+            return _answer(refused)
+
+    async def _attach(self, request: web.Request) -> web.StreamResponse:
+        attach = self._verify(request)
+        socket = make_socket()
+        if SUBPROTOCOL not in _offered(request) or not socket.can_prepare(request):
+            raise _Refused(400, "bad_upgrade", f"a WebSocket with {SUBPROTOCOL} is expected")
+        try:
+            place = await self._shells.find(attach.sid)
+            self._claims.take(attach)
+            shell = await self._shells.open(place)
+        except NotHeld:
+            raise _Refused(404, "not_held", "this hub holds no such terminal") from None
+        except TokenSpent:
+            raise _Refused(409, "token_spent", "the token was used before") from None
+        except (ExecFailed, StoreUnavailable, TooManyTokens) as error:
+            raise _Refused(503, "not_now", str(error) or "too many tokens") from error
+        self._attaches.labels("101").inc()
+        await socket.prepare(request)
+        self._clients += 1
+        try:
+            abort = _aborting(request)
+            await Attached(shell, socket, mode=attach.mode, abort=abort).serve()
+        finally:
+            self._clients -= 1
+        return socket
+
+    def _verify(self, request: web.Request) -> Attach:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise _Refused(401, "no_token", "an attach token is needed")
+        try:
+            attach = self._claims.verify(token.strip())
+        except TokenRefused as error:
+            raise _Refused(401, "bad_token", str(error)) from None
+        if attach.sid != request.match_info["sid"]:
+            raise _Refused(401, "bad_token", "the token is for another terminal")
+        return attach
+
+
+class _Refused(Exception):
+    """An attach that is answered instead of upgraded."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+def _answer(refused: _Refused) -> web.Response:
+    headers = {"Cache-Control": "no-store"}
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refused.status == 503:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    body = {"code": refused.code, "message": str(refused)}
+    return web.json_response(body, status=refused.status, headers=headers)
+
+
+def _offered(request: web.Request) -> list[str]:
+    fields = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
+    return [name.strip() for name in fields.split(",")]
+
+
+def _aborting(request: web.Request) -> Callable[[], None]:
+    def abort() -> None:
+        if isinstance(request.transport, asyncio.WriteTransport):
+            request.transport.abort()
+
+    return abort
+
+
+@dataclass(frozen=True, slots=True)
+class HubRole:
+    """A hub that serves: where it listens, and why it is not ready, if so."""
+
+    address: Address
+    shells: HeldShells
+
+    def problems(self) -> Sequence[str]:
+        """Return why this hub is not ready: nothing when it is."""
+        return [f"hub: {self.shells.problem}"] if self.shells.problem else []
+
+
+@asynccontextmanager
+async def serving_hub(
+    *,
+    store: Store,
+    executor: Executor,
+    link_keys: Sequence[bytes],
+    listen: Address,
+    advertise: Address | None,
+    registry: CollectorRegistry,
+    clock: Callable[[], float] = time.time,
+) -> AsyncIterator[HubRole]:
+    """Serve terminals until the block ends; then every shell ends, and the store is told.
+
+    Args:
+        store: Where the hub registers itself and finds its terminals.
+        executor: Starts shells in containers.
+        link_keys: Each verifies attach tokens.
+        listen: Where gateways reach it; port 0 takes a free one.
+        advertise: What gateways dial, where that is not *listen*; port 0 is the port taken.
+        registry: Where its metrics go.
+        clock: Unix seconds.
+
+    Raises:
+        ValueError: If it listens on all addresses and *advertise* does not name one.
+        OSError: If the address cannot be taken.
+    """
+    door: Door | None = None
+
+    async def attach(request: web.Request) -> web.StreamResponse:
+        if door is None:
+            raise web.HTTPServiceUnavailable(headers={"Retry-After": str(RETRY_SECONDS)})
+        return await door.attach(request)
+
+    app = web.Application()
+    app.add_routes([web.get("/terminals/{sid}", attach)])
+    async with listening(app, listen, shutdown_seconds=STOP_SECONDS) as address:
+        host, port = dialled(address, advertise)
+        hub = Hub(id=secrets.token_hex(8), host=host, port=port)
+        shells = HeldShells(
+            TerminalSessions(store, hub, clock=clock), executor, clock=time.monotonic
+        )
+        door = Door(Claims(link_keys, clock=clock), shells, registry)
+        log.info("the hub listens", extra={"hub": hub.id, "address": f"{host}:{port}"})
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(shells.run())
+            try:
+                yield HubRole(address, shells)
+            finally:
+                running.cancel()
+
+
+def dialled(taken: Address, advertise: Address | None) -> Address:
+    """Return what gateways dial for a hub that listens at *taken*.
+
+    Raises:
+        ValueError: If that would be the address that means all of them.
+    """
+    host, port = advertise or taken
+    if host in ("0.0.0.0", "::") or _is_unspecified(host):
+        raise ValueError("FUMAROLE_CONTROLLER_HUB_ADVERTISE must say what gateways dial")
+    return host, port or taken[1]
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

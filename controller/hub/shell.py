@@ -1,0 +1,188 @@
+"""One shell: its stream is read into its scrollback, from which each client reads at its own pace.
+
+The fastest client sets the pace of the shell, as a terminal does of a program that writes more
+than can be shown. A client that keeps everything waiting for ``PAUSE_SECONDS`` counts no more until
+it has caught up: the ring moves on, and what it missed is left out for it alone. So no client
+stalls the others, and none stalls the shell for longer than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, CloseCode, Size
+from controller.hub.scrollback import Scrollback
+from controller.kube.exec import Exited, Stream
+
+# How far the fastest client may be behind before the stream is left unread.
+WINDOW_BYTES: Final = 128 * 1024
+PAUSE_SECONDS: Final = 1.0
+HANG_UP_SECONDS: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a shell is no more, as its clients are told: ``close`` is the WebSocket's close code."""
+
+    close: CloseCode
+    message: str
+    code: int | None = None
+
+
+def ending_of(exited: Exited) -> Ending:
+    """Return what clients are told of a shell that ended by itself."""
+    if exited.lost:
+        return Ending(REPLACED, exited.message)
+    return Ending(ENDED, exited.message or "the shell has ended", exited.code)
+
+
+class Reader:
+    """A client's place in the output of a shell."""
+
+    __slots__ = ("counts", "news", "position")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.news = asyncio.Event()
+        # Whether the shell waits for this one.
+        self.counts = True
+
+
+class Shell:
+    """A shell that runs, from :meth:`run` until :attr:`ending` is set.
+
+    Args:
+        stream: The shell's own.
+        first: What has been read from it already.
+        scrollback: An empty one.
+    """
+
+    def __init__(self, stream: Stream, first: bytes, scrollback: Scrollback | None = None) -> None:
+        self._stream = stream
+        self._readers: set[Reader] = set()
+        self._moved = asyncio.Event()
+        self._typing = asyncio.Lock()
+        self._stop = asyncio.Event()
+        self.scrollback = scrollback or Scrollback()
+        self.scrollback.append(first)
+        self.size = DEFAULT_SIZE
+        self.ending: Ending | None = None
+        self.visited = False
+
+    # The stream's side
+
+    async def run(self) -> None:
+        """Read the stream until the shell ends, or is ended; then hang up."""
+        reading = asyncio.create_task(self._read())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await self._stream.resize(self.size.cols, self.size.rows)
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                self._set_ending(ending_of(reading.result()))
+        finally:
+            self._set_ending(Ending(REPLACED, "the connection to the container was lost"))
+            reading.cancel()
+            stopping.cancel()
+            await asyncio.gather(reading, stopping, return_exceptions=True)
+            await self._hang_up()
+
+    async def _read(self) -> Exited:
+        while not isinstance(received := await self._stream.receive(), Exited):
+            self.scrollback.append(received)
+            self._tell()
+            await self._keep_pace()
+        return received
+
+    async def _keep_pace(self) -> None:
+        """Wait for the fastest client, but not for long."""
+        if not self._all_behind():
+            return
+        try:
+            async with asyncio.timeout(PAUSE_SECONDS):
+                while self._all_behind():
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            for reader in self._readers:
+                reader.counts = False
+
+    def _all_behind(self) -> bool:
+        counting = [reader for reader in self._readers if reader.counts]
+        if not counting:
+            return False
+        return all(self._backlog(reader) > WINDOW_BYTES for reader in counting)
+
+    def _backlog(self, reader: Reader) -> int:
+        return self.scrollback.end - reader.position
+
+    async def _hang_up(self) -> None:
+        try:
+            async with asyncio.timeout(HANG_UP_SECONDS):
+                await self._stream.close()
+        except TimeoutError:
+            log.info("a shell's stream did not close in time")
+
+    def _set_ending(self, ending: Ending) -> None:
+        self.ending = self.ending or ending
+        self._moved.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        for reader in self._readers:
+            reader.news.set()
+
+    def end(self, ending: Ending) -> None:
+        """Hang up, and tell the clients *ending*; the first ending counts."""
+        self._set_ending(ending)
+        self._stop.set()
+
+    # The clients' side
+
+    def enter(self) -> Reader:
+        """Return a new client's place: at the end of what :meth:`Scrollback.replay` returns now."""
+        reader = Reader(self.scrollback.end)
+        self._readers.add(reader)
+        self.visited = True
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        """Forget a client."""
+        self._readers.discard(reader)
+        self._moved.set()
+
+    def read(self, reader: Reader, most: int) -> tuple[bytes, int]:
+        """Return what comes next for *reader* (empty at the end), and how much had to be skipped.
+
+        Call it again only when what it returned has been sent: that is what moves the pace.
+        """
+        skipped = max(0, self.scrollback.start - reader.position)
+        reader.position += skipped
+        data = self.scrollback.read(reader.position, most)
+        reader.position += len(data)
+        if not data:
+            reader.news.clear()
+        if self._backlog(reader) <= WINDOW_BYTES // 2:
+            reader.counts = True
+        self._moved.set()
+        return data, skipped
+
+    async def type(self, data: bytes) -> None:
+        """Send *data* to the shell; returns when more may be sent."""
+        async with self._typing:
+            if self.ending is None:
+                await self._stream.send(data)
+
+    async def resize(self, size: Size) -> None:
+        """Give the terminal *size*, and tell all clients."""
+        if size == self.size or self.ending is not None:
+            return
+        self.size = size
+        self._tell()
+        async with self._typing:
+            await self._stream.resize(size.cols, size.rows)

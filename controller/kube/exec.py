@@ -1,0 +1,241 @@
+"""Running a command in a pod's container over ``pods/exec``, as a stream of a terminal's bytes.
+
+The WebSocket speaks ``v5.channel.k8s.io`` or, with API servers before 1.30, ``v4``: each frame's
+first byte names its channel. We use aiohttp's client directly, with the configuration and the
+credentials of ``kubernetes_asyncio``, because its own ``WsApiClient`` offers only v4 and cannot be
+asked for the negotiated protocol. Of v5 nothing is used that v4 lacks (the half-close of stdin,
+which a terminal does not need), so both are the same here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio.client import ApiClient
+
+from shared.errors import FumaroleError
+
+PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+OPEN_SECONDS: Final = 10.0
+# The API server and kubelet answer pings; without them a dead path would be found by nobody.
+PING_SECONDS: Final = 30.0
+# A longer write is cut: kubelets read frames into buffers of this size.
+INPUT_BYTES: Final = 32 * 1024
+
+_INPUT: Final = b"\x00"
+_OUTPUT: Final = frozenset((1, 2))
+_STATUS: Final = 3
+_RESIZE: Final = b"\x04"
+
+
+class ExecFailed(FumaroleError):
+    """The command could not be started; ``status`` is the API server's, 0 if it did not answer."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where a command runs."""
+
+    namespace: str
+    pod: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """How a command ended: ``code`` where it ran, else None and why it is not known."""
+
+    code: int | None
+    message: str = ""
+    lost: bool = False
+    """The stream broke off: the command may be running yet, and cannot be reached again."""
+
+
+Received: TypeAlias = bytes | Exited
+
+
+class Stream(Protocol):
+    """A command that runs with a terminal."""
+
+    async def receive(self) -> Received:
+        """Return what it writes next (never empty), or how it ended; after that, only that."""
+
+    async def send(self, data: bytes) -> None:
+        """Type *data*; returns when more may be sent. Nothing happens after the end."""
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Give the terminal another size. Nothing happens after the end."""
+
+    async def close(self) -> None:
+        """Hang up; twice is fine."""
+
+
+class Executor(Protocol):
+    """Starts commands in containers."""
+
+    async def open(self, container: Container, command: list[str]) -> Stream:
+        """Start *command* with a terminal.
+
+        Raises:
+            ExecFailed: If that is refused, before anything ran.
+        """
+
+
+class PodExec:
+    """Starts commands over ``pods/exec`` with the configuration of *api*."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def open(self, container: Container, command: list[str]) -> Stream:
+        """Start *command* with a terminal.
+
+        Raises:
+            ExecFailed: If the API server refuses, or does not answer within ten seconds.
+        """
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return ExecStream(await self._connect(container, command))
+        except aiohttp.WSServerHandshakeError as error:
+            # The Status in the answer's body is lost in aiohttp; the code says enough.
+            text = f"pods/exec was refused with {error.status}"
+            raise ExecFailed(text, status=error.status) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ExecFailed(f"pods/exec failed: {type(error).__name__}") from error
+
+    async def _connect(
+        self, container: Container, command: list[str]
+    ) -> aiohttp.ClientWebSocketResponse[bool]:
+        headers: dict[str, str] = {}
+        # Reads a token that has been rotated, and runs an exec credential again when it is due.
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        configuration, session = self._api.configuration, self._api.rest_client.pool_manager
+        options: dict[str, Any] = {}
+        if configuration.proxy:
+            options |= {"proxy": configuration.proxy, "proxy_headers": configuration.proxy_headers}
+        if configuration.tls_server_name:
+            options["server_hostname"] = configuration.tls_server_name
+        socket: aiohttp.ClientWebSocketResponse[bool] = await session.ws_connect(
+            exec_url(configuration.host or "", container, command),
+            protocols=PROTOCOLS,
+            headers=headers,
+            heartbeat=PING_SECONDS,
+            autoclose=False,
+            **options,
+        )
+        if socket.protocol not in PROTOCOLS:
+            await socket.close()
+            raise ExecFailed("the API server speaks none of our exec protocols")
+        return socket
+
+
+def exec_url(host: str, container: Container, command: list[str]) -> str:
+    """Return the WebSocket URL that runs *command* in *container* with a terminal."""
+    base = urlsplit(host)
+    scheme = "wss" if base.scheme == "https" else "ws"
+    namespace, pod = quote(container.namespace, safe=""), quote(container.pod, safe="")
+    path = f"{base.path.rstrip('/')}/api/v1/namespaces/{namespace}/pods/{pod}/exec"
+    # With a terminal there is no separate stderr.
+    flags = [("container", container.name), ("stdin", "1"), ("stdout", "1"), ("tty", "1")]
+    query = urlencode([*flags, *(("command", part) for part in command)])
+    return urlunsplit((scheme, base.netloc, path, query, ""))
+
+
+class ExecStream:
+    """One connected ``pods/exec``; see :class:`Stream`."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
+        self._socket = socket
+        self._status = b""
+        self._exited: Exited | None = None
+
+    async def receive(self) -> Received:
+        """Return what the command writes next, or how it ended."""
+        while self._exited is None:
+            message = await self._socket.receive()
+            if message.type is aiohttp.WSMsgType.BINARY:
+                if output := self._take(message.data):
+                    return output
+            elif message.type is not aiohttp.WSMsgType.TEXT:
+                # 1006, without a close frame, is how an exec always ends; without a Status before
+                # it, it is how a connection breaks.
+                self._exited = read_status(self._status) or Exited(
+                    None, "the connection to the container was lost", lost=True
+                )
+        return self._exited
+
+    def _take(self, frame: bytes) -> bytes:
+        """Return a frame's output, if that is what it holds."""
+        if len(frame) < 2:
+            return b""  # kubelets open each channel with an empty frame
+        if frame[0] in _OUTPUT:
+            return frame[1:]
+        if frame[0] == _STATUS:
+            self._status += frame[1:]
+            self._exited = read_status(self._status)
+        return b""
+
+    async def send(self, data: bytes) -> None:
+        """Type *data*."""
+        for begin in range(0, len(data), INPUT_BYTES):
+            await self._send(_INPUT + data[begin : begin + INPUT_BYTES])
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Give the terminal another size."""
+        await self._send(_RESIZE + msgspec.json.encode({"Width": cols, "Height": rows}))
+
+    async def _send(self, frame: bytes) -> None:
+        if self._exited is not None:
+            return
+        try:
+            await self._socket.send_bytes(frame)
+        except (aiohttp.ClientError, OSError):
+            return  # receive() finds out and says how it ended
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._exited = self._exited or Exited(None, "closed", lost=True)
+        await self._socket.close()
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct):
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_STATUS_DECODER = msgspec.json.Decoder(_Status)
+
+
+def read_status(data: bytes) -> Exited | None:
+    """Return how a command ended by the ``Status`` in *data*; None if that is no whole Status."""
+    try:
+        status = _STATUS_DECODER.decode(data)
+    except msgspec.DecodeError:
+        return None
+    if status.status == "Success":
+        return Exited(0)
+    causes = (status.details.causes if status.details else None) or []
+    for cause in causes:
+        if cause.reason == "ExitCode" and cause.message.isdigit():
+            return Exited(int(cause.message), status.message)
+    return Exited(None, status.message or status.reason or "the command failed")

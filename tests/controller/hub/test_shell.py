@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.hub import shell as shell_module
+from controller.hub.protocol import ENDED, REPLACED, Size
+from controller.hub.scrollback import Scrollback
+from controller.hub.shell import WINDOW_BYTES, Ending, Reader, Shell
+from tests.controller.hub.streams import FakeStream
+
+CHUNK = b"x" * 32768
+
+
+@asynccontextmanager
+async def running(stream: FakeStream, *, limit: int = 1 << 20) -> AsyncIterator[Shell]:
+    shell = Shell(stream, b"$ ", Scrollback(limit))
+    task = asyncio.create_task(shell.run())
+    await asyncio.sleep(0)
+    try:
+        yield shell
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def read_all(shell: Shell, reader: Reader) -> bytes:
+    result = b""
+    while data := shell.read(reader, 1 << 16)[0]:
+        result += data
+    return result
+
+
+async def test_what_is_written_is_kept_and_read_by_everyone() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        one, two = shell.enter(), shell.enter()
+        stream.write(b"hello", b" world")
+        await until(lambda: shell.scrollback.end == 13)
+        assert read_all(shell, one) == read_all(shell, two) == b"hello world"
+        assert shell.scrollback.replay() == b"$ hello world"
+
+
+async def test_the_terminal_has_a_size_before_any_client_comes() -> None:
+    stream = FakeStream()
+    async with running(stream):
+        await until(lambda: stream.sizes == [(80, 24)])
+
+
+async def test_a_new_size_is_told_to_shell_and_clients() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        reader = shell.enter()
+        read_all(shell, reader)
+        await shell.resize(Size(100, 30))
+        assert stream.sizes[-1] == (100, 30)
+        assert reader.news.is_set()
+        await shell.resize(Size(100, 30))
+        assert stream.sizes.count((100, 30)) == 1
+
+
+async def test_a_shell_without_clients_runs_on() -> None:
+    stream = FakeStream()
+    async with running(stream, limit=65536) as shell:
+        stream.write(*[CHUNK] * 100)
+        await until(lambda: stream.read == 100 * len(CHUNK))
+        assert shell.scrollback.end - shell.scrollback.start <= 2 * 65536
+
+
+async def test_the_fastest_client_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 60.0)
+    stream = FakeStream()
+    async with running(stream) as shell:
+        fast, slow = shell.enter(), shell.enter()
+        stream.write(*[CHUNK] * 100)
+        await until(lambda: shell.scrollback.end > WINDOW_BYTES + len(CHUNK))
+        await asyncio.sleep(0.02)
+        waits_at = stream.read
+        assert waits_at < 2 * WINDOW_BYTES, "it does not read on while nobody keeps up"
+        read_all(shell, fast)
+        await until(lambda: stream.read > waits_at)
+        async with asyncio.timeout(5):
+            while stream.read < 100 * len(CHUNK):
+                read_all(shell, fast)
+                await asyncio.sleep(0)
+        assert shell.read(slow, 10)[1] > 0, "the slow one missed some, and nobody waited for it"
+
+
+async def test_clients_that_take_nothing_stall_the_shell_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 0.05)
+    stream = FakeStream()
+    async with running(stream, limit=262144) as shell:
+        stuck = shell.enter()
+        stream.write(*[CHUNK] * 100)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await until(lambda: stream.read == 100 * len(CHUNK))
+        assert loop.time() - began < 2, "one pause, not one for each piece"
+        data, skipped = shell.read(stuck, 1 << 16)
+        assert skipped == shell.scrollback.start - 2
+        assert data
+        read_all(shell, stuck)
+        assert stuck.counts, "who has caught up is waited for again"
+
+
+async def test_an_exit_is_told_with_its_code() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        reader = shell.enter()
+        stream.write(b"bye")
+        stream.exit(3, "command terminated with exit code 3")
+        await until(lambda: shell.ending is not None)
+        assert shell.ending == Ending(ENDED, "command terminated with exit code 3", 3)
+        assert read_all(shell, reader) == b"bye", "its last words are kept"
+        await until(lambda: stream.closed)
+
+
+async def test_a_lost_connection_is_no_end_of_the_session() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        stream.exit(None, "the connection was lost", lost=True)
+        await until(lambda: shell.ending is not None)
+        assert shell.ending == Ending(REPLACED, "the connection was lost")
+
+
+async def test_the_first_ending_counts_and_the_stream_is_closed() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        shell.end(Ending(ENDED, "the session has ended"))
+        shell.end(Ending(REPLACED, "later"))
+        await until(lambda: stream.closed)
+        assert shell.ending == Ending(ENDED, "the session has ended")
+
+
+async def test_a_cancelled_shell_hangs_up_and_tells_its_clients() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        reader = shell.enter()
+        read_all(shell, reader)
+    assert stream.closed
+    assert shell.ending is not None
+    assert shell.ending.close == REPLACED
+    assert reader.news.is_set()
+
+
+async def test_nothing_is_typed_into_an_ended_shell() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        await shell.type(b"a")
+        shell.end(Ending(ENDED, "over"))
+        await shell.type(b"b")
+        await shell.resize(Size(1, 1))
+        assert stream.typed == b"a"
+        assert (1, 1) not in stream.sizes
+
+
+async def test_a_stream_that_ends_while_the_shell_waits_for_its_clients_is_noticed() -> None:
+    stream = FakeStream()
+    async with running(stream) as shell:
+        shell.enter()
+        stream.write(*[CHUNK] * 10)
+        await until(lambda: shell.scrollback.end > WINDOW_BYTES)
+        shell.end(Ending(ENDED, "over"))
+        await until(lambda: stream.closed)
