@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from deploy.local.redis import redis_program
+
 START_SECONDS = 10.0
 
 
@@ -63,3 +65,6 @@ class RedisServer:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+__all__ = ["RedisServer", "redis_program"]
