@@ -23,7 +23,7 @@ demo: install ## run everything on this machine (SMOKE=1: check it and end)
 	@exec $(PYTHON) -m deploy.local.demo $(if $(SMOKE),--smoke)
 
 test: install ## run the tests
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
 
 test-long: install ## run the soaks, chaos runs and models
 	@$(PYTHON) -m pytest -m long --timeout 7200

@@ -1,0 +1,89 @@
+"""What a person does in a browser: start, open, work, stop."""
+
+from __future__ import annotations
+
+from playwright.async_api import BrowserContext, Page, expect
+
+INK = (255, 196, 84)
+
+
+class Person:
+    """Somebody with the orchestrator's page open."""
+
+    def __init__(self, context: BrowserContext, page: Page) -> None:
+        self.context = context
+        self.page = page
+
+    @classmethod
+    async def arrive(cls, context: BrowserContext, address: str, user: str) -> Person:
+        """Open the orchestrator's page and say who one is."""
+        page = await context.new_page()
+        await page.goto(address)
+        await page.get_by_text(user, exact=True).click()
+        await expect(page.get_by_role("radio", name=user)).to_be_checked()
+        return cls(context, page)
+
+    async def start(self, app: str) -> str:
+        """Start an app; return its job."""
+        before = set(await self.jobs())
+        await self.page.get_by_role("button", name=f"Start {app}").click()
+        await expect(self.page.locator("#jobs > li")).to_have_count(len(before) + 1)
+        (job,) = set(await self.jobs()) - before
+        return job
+
+    async def jobs(self) -> list[str]:
+        """Return the jobs that the page shows."""
+        rows = await self.page.locator("#jobs > li").all()
+        return [await row.get_attribute("data-job") or "" for row in rows]
+
+    async def running(self, job: str) -> None:
+        """Wait until the page says that *job* runs."""
+        row = self.page.locator(f'[data-job="{job}"]')
+        await expect(row).to_have_attribute("data-state", "RUNNING", timeout=30_000)
+
+    async def open(self, job: str) -> Page:
+        """Open the app of *job* in a tab of its own."""
+        async with self.context.expect_page() as opening:
+            await self.page.locator(f'[data-job="{job}"] .open').click()
+        return await opening.value
+
+    async def stop(self, job: str) -> None:
+        """Stop *job*."""
+        await self.page.locator(f'[data-job="{job}"] .stop').click()
+
+
+async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
+    """Make a notebook in an open JupyterLab, run a cell, and see its output."""
+    await lab.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
+    editor = lab.locator(".jp-Notebook .jp-Cell .cm-content").first
+    await editor.click()
+    await lab.keyboard.type(source)
+    await lab.keyboard.press("Shift+Enter")
+    await expect(lab.locator(".jp-OutputArea-output").first).to_have_text(result, timeout=60_000)
+
+
+async def type_in_terminal(terminal: Page, command: str, answer: str) -> None:
+    """Type a command at the prompt and see a line that is its answer."""
+    screen = terminal.locator(".xterm-rows")
+    await expect(screen).to_contain_text("$")
+    await terminal.locator(".xterm-helper-textarea").focus()
+    await terminal.keyboard.type(f"{command}\n")
+    await expect(screen.locator("> div", has_text=answer).last).to_have_text(answer)
+
+
+async def pixel(desktop: Page, x: int, y: int) -> tuple[int, ...]:
+    """Return the colour at a place of the remote screen, in its own pixels."""
+    data: list[int] = await desktop.locator("canvas").evaluate(
+        "(c, [x, y]) => Array.from(c.getContext('2d').getImageData(x, y, 1, 1).data)", [x, y]
+    )
+    return tuple(data[:3])
+
+
+async def click_on_desktop(desktop: Page, x: int, y: int) -> None:
+    """Click at a place of the remote screen, in its own pixels."""
+    canvas = desktop.locator("canvas")
+    width = await canvas.evaluate("(c) => c.width")
+    box = await canvas.bounding_box()
+    assert box is not None
+    scale = box["width"] / width
+    await desktop.mouse.click(box["x"] + x * scale, box["y"] + y * scale)
