@@ -1,0 +1,229 @@
+"""The controller's settings, from the environment; docs/settings.md lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast, get_args
+from urllib.parse import SplitResult, urlsplit
+
+from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
+from shared.jwks import key_source
+from shared.settings import (
+    Environment,
+    count,
+    key_file,
+    listen_address,
+    seconds,
+    text,
+    web_url,
+)
+
+Role = Literal["api", "reconciler", "hub"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+Address = tuple[str, int]
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_LABEL_PAIR = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.ASCII)
+_STAND_IN_URL = urlsplit("https://missing.invalid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDefaults:
+    """What a job gets that does not say it, and what the deployment decides for all jobs.
+
+    ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
+    ``history_seconds`` how long its record stays in the store.
+    """
+
+    namespace: str
+    queue: str
+    cpu: Quantity
+    memory: Quantity
+    gpu_resource: str
+    working_directory: str
+    run_as_non_root: bool
+    run_as_user: int | None
+    retention_seconds: int
+    history_seconds: float
+    gateway_namespace: str
+    gateway_labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Everything that configures one controller process, whichever roles it plays.
+
+    ``link_keys`` are secret: the first one is used, all are accepted.
+    """
+
+    instance: str
+    roles: frozenset[Role]
+    listen: Address
+    ops_listen: Address
+    hub_listen: Address
+    hub_advertise: Address | None
+    address_file: Path | None
+    store_url: str
+    redis_url: str
+    link_keys: tuple[bytes, ...]
+    token_issuer: str
+    token_jwks: str
+    public_url: SplitResult
+    plugins: tuple[str, ...] | None
+    jobs: JobDefaults
+    log_level: str
+    log_style: Literal["json", "text"]
+
+    def __repr__(self) -> str:
+        # URLs of Redis and the database may hold passwords, and the keys are keys.
+        return f"ControllerSettings(instance={self.instance!r}, roles={sorted(self.roles)})"
+
+    @property
+    def base_domain(self) -> str:
+        """The domain below which every session has its host."""
+        return (self.public_url.hostname or "").rstrip(".")
+
+
+def read_settings(environment: Environment) -> ControllerSettings:
+    """Return the settings; *environment* collects every problem."""
+    roles = environment.value("FUMAROLE_CONTROLLER_ROLES", _roles, frozenset(ROLES))
+    read = environment.value
+    # The hub answers to gateways alone: who runs only that need not know the orchestrator.
+    needed = environment.value if roles == {"hub"} else environment.required
+    return ControllerSettings(
+        instance=read("FUMAROLE_INSTANCE", _label, "default"),
+        roles=roles,
+        listen=read("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081)),
+        ops_listen=read("FUMAROLE_CONTROLLER_OPS_LISTEN", listen_address, ("127.0.0.1", 8091)),
+        hub_listen=read("FUMAROLE_CONTROLLER_HUB_LISTEN", listen_address, ("0.0.0.0", 8082)),
+        hub_advertise=environment.optional("FUMAROLE_CONTROLLER_HUB_ADVERTISE", listen_address),
+        address_file=environment.optional("FUMAROLE_CONTROLLER_ADDRESS_FILE", Path),
+        store_url=_store_url(environment),
+        redis_url=read("FUMAROLE_REDIS_URL", _redis_url, "redis://127.0.0.1:6379/0"),
+        link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
+        plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
+        jobs=_job_defaults(environment),
+        log_level=read("FUMAROLE_LOG_LEVEL", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
+        log_style=cast(
+            Literal["json", "text"], read("FUMAROLE_LOG_STYLE", _one_of("json", "text"), "json")
+        ),
+        token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
+        token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),
+        public_url=needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL),
+    )
+
+
+def _job_defaults(environment: Environment) -> JobDefaults:
+    read = environment.value
+    return JobDefaults(
+        namespace=read("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs"),
+        queue=read("FUMAROLE_CONTROLLER_QUEUE", _label, "default"),
+        cpu=read("FUMAROLE_CONTROLLER_DEFAULT_CPU", parse_cpu, parse_cpu("1")),
+        memory=read("FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")),
+        gpu_resource=read("FUMAROLE_CONTROLLER_GPU_RESOURCE", text, "nvidia.com/gpu"),
+        working_directory=read("FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"),
+        run_as_non_root=read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", _yes_or_no, True),
+        run_as_user=environment.optional("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1)),
+        retention_seconds=read("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600),
+        history_seconds=read("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0),
+        gateway_namespace=read("FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE", _label, "fumarole-system"),
+        gateway_labels=read(
+            "FUMAROLE_CONTROLLER_GATEWAY_LABELS",
+            _label_pairs,
+            (("app.kubernetes.io/name", "fumarole-gateway"),),
+        ),
+    )
+
+
+def _store_url(environment: Environment) -> str:
+    folder = environment.optional("FUMAROLE_CONTROLLER_STATE_FOLDER", _folder)
+    url = environment.optional("FUMAROLE_CONTROLLER_STORE_URL", _database_url)
+    if url is None and folder is None:
+        environment.problem(
+            "FUMAROLE_CONTROLLER_STATE_FOLDER",
+            "is not set, and neither is FUMAROLE_CONTROLLER_STORE_URL: the store must be somewhere",
+        )
+    return url or f"sqlite:///{folder or ''}/store.db"
+
+
+# Parsers
+
+
+def _roles(raw: str) -> frozenset[Role]:
+    names = _names(raw)
+    unknown = [name for name in names if name not in ROLES]
+    if unknown or not names:
+        raise ValueError(f"not a list of {', '.join(ROLES)}")
+    return frozenset(cast(tuple[Role, ...], names))
+
+
+def _names(raw: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in raw.split(",") if part.strip())
+    if len(set(names)) != len(names):
+        raise ValueError("names something twice")
+    return names
+
+
+def _label(raw: str) -> str:
+    if not _LABEL.fullmatch(raw):
+        raise ValueError("not a DNS label: lower-case letters, digits and hyphens, at most 63")
+    return raw
+
+
+def _label_pairs(raw: str) -> tuple[tuple[str, str], ...]:
+    pairs = [_LABEL_PAIR.fullmatch(part.strip()) for part in raw.split(",")]
+    if not all(pairs):
+        raise ValueError("not a list of name=value")
+    return tuple((pair[1], pair[2]) for pair in pairs if pair)
+
+
+def _absolute_path(raw: str) -> str:
+    if not raw.startswith("/") or ".." in raw.split("/"):
+        raise ValueError("not an absolute path")
+    return raw
+
+
+def _yes_or_no(raw: str) -> bool:
+    if raw.lower() not in ("yes", "no", "true", "false", "1", "0"):
+        raise ValueError("neither yes nor no")
+    return raw.lower() in ("yes", "true", "1")
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def parse(raw: str) -> str:
+        for value in values:
+            if raw.lower() == value.lower():
+                return value
+        raise ValueError(f"not one of {', '.join(values)}")
+
+    return parse
+
+
+def _folder(raw: str) -> Path:
+    path = Path(raw)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path.absolute()
+
+
+def _database_url(raw: str) -> str:
+    scheme = raw.partition(":")[0].partition("+")[0]
+    if scheme not in ("sqlite", "postgresql", "postgres"):
+        raise ValueError("not a sqlite or postgresql URL")
+    return raw
+
+
+def _redis_url(raw: str) -> str:
+    if not raw.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("not a redis, rediss or unix URL")
+    return raw
+
+
+def _public_url(raw: str) -> SplitResult:
+    url = web_url(raw)
+    if url.path not in ("", "/"):
+        raise ValueError("the public URL has no path")
+    return url

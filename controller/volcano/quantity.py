@@ -1,0 +1,84 @@
+"""Kubernetes quantities, exactly: what a job asks for is what its container gets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Final
+
+_SUFFIXES: Final = {
+    "m": Decimal("0.001"),
+    "": Decimal(1),
+    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Decimal(2) ** (10 * power) for power, suffix in enumerate("KMGTPE", 1)},
+}
+_QUANTITY: Final = re.compile(
+    r"(\d{1,19}(?:\.\d{0,9})?|\.\d{1,9})(?:[eE]([+]?\d{1,2})|(m|k|M|G|T|P|E|[KMGTPE]i)?)", re.ASCII
+)
+_LARGEST: Final = Decimal(2) ** 63 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An amount in thousandths, so that no fraction is ever rounded away."""
+
+    milli: int
+
+    def __str__(self) -> str:
+        """Return it as Kubernetes writes it: whole numbers plain, fractions in thousandths."""
+        whole, rest = divmod(self.milli, 1000)
+        return f"{self.milli}m" if rest else _with_binary_suffix(whole)
+
+    def __bool__(self) -> bool:
+        return self.milli > 0
+
+
+def parse_quantity(raw: str) -> Quantity:
+    """Return the amount that *raw* says.
+
+    Raises:
+        ValueError: If it is no quantity, negative, or beyond 2^63-1.
+    """
+    match = _QUANTITY.fullmatch(raw)
+    if match is None:
+        raise ValueError("not a quantity such as 2, 500m or 2Gi")
+    factor = Decimal(10) ** int(match[2]) if match[2] else _SUFFIXES[match[3] or ""]
+    value = Decimal(match[1]) * factor
+    if value > _LARGEST:
+        raise ValueError("the quantity is too large")
+    # Kubernetes rounds up too: nobody gets less than asked for.
+    return Quantity(int((value * 1000).to_integral_value(ROUND_CEILING)))
+
+
+def parse_cpu(raw: str) -> Quantity:
+    """Return an amount of processors, at least a thousandth of one.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if not quantity:
+        raise ValueError("more than no processor is needed")
+    return quantity
+
+
+def parse_memory(raw: str) -> Quantity:
+    """Return an amount of memory in whole bytes, at least 4 MiB, below which nothing starts.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if quantity.milli % 1000:
+        raise ValueError("memory is counted in whole bytes")
+    if quantity.milli < 4 * 2**20 * 1000:
+        raise ValueError("less than 4Mi of memory runs nothing")
+    return quantity
+
+
+def _with_binary_suffix(whole: int) -> str:
+    for power, suffix in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if whole and whole % 1024**power == 0:
+            return f"{whole // 1024**power}{suffix}"
+    return str(whole)
