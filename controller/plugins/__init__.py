@@ -1,1 +1,28 @@
-"""controller.plugins."""
+"""What makes a VolcanoJob of a job, one plugin a file, in this order.
+
+``task`` makes the pods that all others change.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.jobs.plugin import JobPlugin
+from controller.plugins.miscellaneous import MiscellaneousPlugin
+from controller.plugins.parameter import ParameterPlugin
+from controller.plugins.proxy import ProxyPlugin
+from controller.plugins.shared_memory import SharedMemoryPlugin
+from controller.plugins.task import TaskPlugin
+
+PLUGINS: Final[tuple[type[JobPlugin], ...]] = (
+    # First: makes the tasks, their pods and containers.
+    TaskPlugin,
+    # After task: fills in what the containers run.
+    ParameterPlugin,
+    # After task: reads the containers' memory.
+    SharedMemoryPlugin,
+    # After whatever mounts something: it makes the working directory if nobody else has.
+    MiscellaneousPlugin,
+    # Last: it exposes the job, and on clean-up nothing may be left that leads to it.
+    ProxyPlugin,
+)

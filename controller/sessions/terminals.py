@@ -10,9 +10,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.hubs import Hub, refresh_hub, remove_hub
-
-CONTAINER = "job"
-"""The container of a job's pods in which its program runs."""
+from controller.volcano.names import JOB_CONTAINER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +127,11 @@ def _terminal(row: sa.Row[tuple[str, str, int, str, str, str]]) -> Terminal:
         namespace=row.namespace,
         pod=row.pod,
         pod_uid=row.pod_uid,
-        container=CONTAINER,
+        container=JOB_CONTAINER,
     )
 
 
 __all__ = [
-    "CONTAINER",
     "Hub",
     "Terminal",
     "TerminalSessions",

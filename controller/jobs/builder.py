@@ -1,0 +1,79 @@
+"""What plugins make of a job: a VolcanoJob, and companions beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controller.jobs.model import Job
+from controller.jobs.problems import Problem
+from controller.volcano.manifest import Container, Task, VolcanoJob
+from controller.volcano.names import JOB_CONTAINER
+
+When = Literal["before", "after"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """An object of the cluster that goes with a job.
+
+    What restricts, or what its pods cannot start without, is applied ``before`` the VolcanoJob;
+    what exposes, ``after`` it. Either way the VolcanoJob owns it, so that the cluster removes it.
+    The pipeline adds namespace, labels and owner to ``manifest``.
+    """
+
+    kind: str
+    name: str
+    manifest: dict[str, Any]
+    when: When
+
+
+class JobBuilder:
+    """Collects what the plugins make of one job, and what they find wrong with it."""
+
+    def __init__(self, job: Job, volcano_job: VolcanoJob) -> None:
+        self.job = job
+        self.volcano_job = volcano_job
+        self.companions: list[Companion] = []
+        self.problems: list[Problem] = []
+
+    def refuse(self, path: str, message: str) -> None:
+        """Note that the job cannot run because of what is at *path*."""
+        self.problems.append(Problem(path, message))
+
+    def add_companion(self, companion: Companion) -> None:
+        """Have *companion* applied with the job.
+
+        Raises:
+            ValueError: If there is one of that kind and name already: the plugins disagree.
+        """
+        if any((c.kind, c.name) == (companion.kind, companion.name) for c in self.companions):
+            raise ValueError(f"two plugins make the {companion.kind} {companion.name}")
+        self.companions.append(companion)
+
+    def task(self, name: str) -> Task:
+        """Return the task *name*, which the task plugin has made.
+
+        Raises:
+            LookupError: If it has not: the plugin that asks runs too early.
+        """
+        for task in self.volcano_job.tasks:
+            if task.name == name:
+                return task
+        raise LookupError(f"there is no task {name} yet: the task plugin must run first")
+
+    def containers(self) -> list[Container]:
+        """Return the container of each task in which the job's program runs.
+
+        Raises:
+            LookupError: If there is none yet.
+        """
+        found = [
+            container
+            for task in self.volcano_job.tasks
+            for container in task.template.containers
+            if container.name == JOB_CONTAINER
+        ]
+        if not found:
+            raise LookupError("there is no task yet: the task plugin must run first")
+        return found

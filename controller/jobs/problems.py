@@ -1,0 +1,84 @@
+"""What is wrong with what was asked, each problem with its path.
+
+Paths read as in ``items[0].resources.cpu``; a name that is no identifier is quoted, as in
+``labels["a.b"]``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+
+from shared.errors import FumaroleError
+
+TAG: Final = "~"
+"""Begins the names of a union's members, which pydantic puts into locations; they are no fields."""
+
+MOST_PROBLEMS: Final = 100
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+_LONGEST_NAME: Final = 64
+_OF_A_NAME: Final = "[key]"  # how pydantic says that a member's name is wrong, not its value
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and where."""
+
+    path: str
+    message: str
+
+    def under(self, prefix: str) -> Problem:
+        """Return the same problem, seen from where *prefix* leads here."""
+        if not self.path or self.path.startswith("["):
+            return Problem(prefix + self.path, self.message)
+        return Problem(f"{prefix}.{self.path}" if prefix else self.path, self.message)
+
+
+class JobRejected(FumaroleError):
+    """A job that cannot be run as it was asked for; holds every problem at once."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{p.path}: {p.message}" for p in self.problems))
+
+
+def make_path(parts: Sequence[str | int]) -> str:
+    """Return the path through these names and positions."""
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif _PLAIN.fullmatch(part) and len(part) <= _LONGEST_NAME:
+            path += f".{part}" if path else part
+        else:
+            path += f"[{json.dumps(part[:_LONGEST_NAME])}]"
+    return path
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """Return what pydantic found, without what was given: that may be secret."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [_problem(one["type"], one["loc"], one["msg"]) for one in found[:MOST_PROBLEMS]]
+
+
+def _problem(kind: str, location: tuple[str | int, ...], message: str) -> Problem:
+    names = [part for part in location if not (isinstance(part, str) and part.startswith(TAG))]
+    is_name = names[-1:] == [_OF_A_NAME]
+    if is_name:
+        names.pop()
+    return Problem(make_path(names), ("its name: " if is_name else "") + _worded(kind, message))
+
+
+def _worded(kind: str, message: str) -> str:
+    match kind:
+        case "extra_forbidden":
+            return "unknown field"
+        case "missing":
+            return "is missing"
+        case _:
+            return message.removeprefix("Value error, ")

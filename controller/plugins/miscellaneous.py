@@ -1,0 +1,62 @@
+"""What every pod gets: no restarts, no credentials of the cluster, few rights, a place to work."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from controller.jobs.builder import JobBuilder
+from controller.jobs.model import Job
+from controller.jobs.plugin import JobPlugin
+from controller.volcano.manifest import Container, Mount, Task, Volume
+
+_VOLUME: Final = "work"
+
+
+class MiscellaneousPlugin(JobPlugin):
+    """Makes pods that fit the ``restricted`` Pod Security Standard of Kubernetes.
+
+    What is decided for all jobs (user, working directory) comes from the settings.
+    """
+
+    name: ClassVar[str] = "miscellaneous"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Change every task."""
+        for task in builder.volcano_job.tasks:
+            self._restrict(task)
+        for container in builder.containers():
+            container.security_context = {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            container.working_directory = self.context.jobs.working_directory
+        for task in builder.volcano_job.tasks:
+            self._ensure_place_to_work(task)
+
+    def _restrict(self, task: Task) -> None:
+        defaults = self.context.jobs
+        task.template.more |= {
+            "restartPolicy": "Never",
+            # A program that people reach must not reach the cluster.
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+        }
+        context = task.template.security_context
+        context["runAsNonRoot"] = defaults.run_as_non_root
+        context["seccompProfile"] = {"type": "RuntimeDefault"}
+        if defaults.run_as_user is not None:
+            context["runAsUser"] = defaults.run_as_user
+            context["fsGroup"] = defaults.run_as_user
+
+    def _ensure_place_to_work(self, task: Task) -> None:
+        # A working directory that the image lacks would be made by root, and nobody could write.
+        path = self.context.jobs.working_directory
+        container = task.template.containers[0]
+        if path == "/" or _is_mounted(container, path):
+            return
+        task.template.volumes.append(Volume(name=_VOLUME, source={"emptyDir": {}}))
+        container.mounts.append(Mount(volume=_VOLUME, path=path))
+
+
+def _is_mounted(container: Container, path: str) -> bool:
+    return any(mount.path == path for mount in container.mounts)

@@ -1,0 +1,104 @@
+"""Lets people reach the job: readiness, the gateway's way in, and its sessions' routes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.model import Endpoint, Job
+from controller.jobs.parameters import SecretParameter
+from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.problems import make_path
+from controller.volcano.manifest import Port
+from controller.volcano.names import companion_name, labels_of
+
+_POLICY: Final = "gateway"
+
+
+class ProxyPlugin(JobPlugin):
+    """Declares the job's endpoints, probes them, admits the gateways, and ends sessions in time.
+
+    Which routes there are is computed from sessions and pods alone; this plugin says *look again*
+    when the job starts, and ends its sessions when it is over.
+    """
+
+    name: ClassVar[str] = "proxy"
+    fields: ClassVar[frozenset[str]] = frozenset({"interactive"})
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Add ports, a readiness probe, and the policy that admits the gateways."""
+        _check(job, builder)
+        for task in builder.volcano_job.tasks:
+            endpoints = _endpoints_of(job, task.name)
+            container = task.template.containers[0]
+            container.ports.extend(Port(name=n, port=e.port) for n, e in endpoints.items())
+            if endpoints:
+                # A container has one readiness probe; the endpoint named first decides.
+                container.readiness_probe = _probe(next(iter(endpoints.values())).port)
+        builder.add_companion(self._policy(job))
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        """Have the routes looked at."""
+        await self.context.sessions.routes_may_have_changed(job_id)
+        return None
+
+    async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
+        """End the job's sessions: whoever is connected learns that it is over."""
+        await self.context.sessions.end_sessions(job_id, reason="job ended")
+
+    async def on_cleanup(self, job_id: str) -> None:
+        """End what may have been opened since."""
+        await self.context.sessions.end_sessions(job_id, reason="job ended")
+
+    def _policy(self, job: Job) -> Companion:
+        # All ports, not only the declared ones: a session may be opened to any port of a job,
+        # and the gateway, which decides who, is trusted with them. Volcano's svc plugin makes a
+        # policy that admits the job's own pods alone; policies add up.
+        gateways = {
+            "namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": self.context.jobs.gateway_namespace}
+            },
+            "podSelector": {"matchLabels": dict(self.context.jobs.gateway_labels)},
+        }
+        spec: dict[str, Any] = {
+            "podSelector": {"matchLabels": labels_of(self.context.instance, job.id)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [gateways]}],
+        }
+        return Companion(
+            kind="NetworkPolicy",
+            name=companion_name(job.id, _POLICY),
+            manifest={"spec": spec},
+            when="after",
+        )
+
+
+def _check(job: Job, builder: JobBuilder) -> None:
+    names = [task.name for task in job.tasks]
+    for name, endpoint in job.interactive.items():
+        path = make_path(["interactive", name])
+        if endpoint.task is not None and endpoint.task not in names:
+            builder.refuse(f"{path}.task", "there is no such task")
+        password = endpoint.password
+        if password is None:
+            continue
+        if password.parameter not in job.parameters:
+            builder.refuse(f"{path}.password.parameter", "there is no such parameter")
+        elif not isinstance(job.parameters[password.parameter], SecretParameter):
+            builder.refuse(f"{path}.password.parameter", "is not a secret parameter")
+
+
+def _endpoints_of(job: Job, task: str) -> dict[str, Endpoint]:
+    return {n: e for n, e in job.interactive.items() if e.task in (None, task)}
+
+
+def _probe(port: int) -> dict[str, Any]:
+    # A connection is enough: an app may answer 401 to whoever has no cookie of it. Every second,
+    # since people wait for it; a pod that misses two is taken out of its routes.
+    return {
+        "tcpSocket": {"port": port},
+        "periodSeconds": 1,
+        "timeoutSeconds": 2,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    }

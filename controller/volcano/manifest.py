@@ -1,0 +1,207 @@
+"""A VolcanoJob as typed objects that plugins change, and the JSON that is made of them.
+
+What is empty is left out, so that nothing overrides a default of the cluster by accident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from controller.volcano.quantity import Quantity
+
+Json: TypeAlias = dict[str, Any]
+
+API_VERSION: Final = "batch.volcano.sh/v1alpha1"
+SCHEDULER: Final = "volcano"
+
+
+@dataclass(slots=True, kw_only=True)
+class Variable:
+    """An environment variable: a value, or a key of a Secret of the same namespace.
+
+    ``value`` stands as Kubernetes expands it: see :func:`escape`.
+    """
+
+    name: str
+    value: str | None = None
+    secret: tuple[str, str] | None = None
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        if self.secret is None:
+            return {"name": self.name, "value": self.value or ""}
+        name, key = self.secret
+        return {"name": self.name, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
+
+
+def escape(value: str) -> str:
+    """Return *value* so that Kubernetes' expansion of ``$(NAME)`` leaves exactly *value*.
+
+    The expansion knows two forms only, ``$(NAME)`` and ``$$`` for ``$``; doubling every ``$``
+    leaves it nothing to expand.
+    """
+    return value.replace("$", "$$")
+
+
+def reference(variable: str) -> str:
+    """Return what Kubernetes replaces by the value of *variable*, which it expands no further."""
+    return f"$({variable})"
+
+
+@dataclass(slots=True, kw_only=True)
+class Volume:
+    """A volume: ``source`` is everything of it but the name."""
+
+    name: str
+    source: Json
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        return {"name": self.name, **self.source}
+
+
+@dataclass(slots=True, kw_only=True)
+class Mount:
+    """Where a volume is seen in a container."""
+
+    volume: str
+    path: str
+    read_only: bool = False
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        found = {"name": self.volume, "mountPath": self.path}
+        return {**found, "readOnly": True} if self.read_only else found
+
+
+@dataclass(slots=True, kw_only=True)
+class Port:
+    """A port that a container declares."""
+
+    name: str
+    port: int
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        return {"name": self.name, "containerPort": self.port, "protocol": "TCP"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Container:
+    """A container; its requests are its limits."""
+
+    name: str
+    image: str
+    resources: dict[str, Quantity]
+    command: list[str] = field(default_factory=list)
+    environment: list[Variable] = field(default_factory=list)
+    ports: list[Port] = field(default_factory=list)
+    mounts: list[Mount] = field(default_factory=list)
+    working_directory: str | None = None
+    readiness_probe: Json | None = None
+    security_context: Json = field(default_factory=dict)
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        amounts = {name: str(amount) for name, amount in self.resources.items()}
+        return _without_empty(
+            {
+                "name": self.name,
+                "image": self.image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": list(self.command),
+                "env": [one.manifest() for one in self.environment],
+                "ports": [one.manifest() for one in self.ports],
+                "volumeMounts": [one.manifest() for one in self.mounts],
+                "workingDir": self.working_directory,
+                "readinessProbe": self.readiness_probe,
+                "securityContext": dict(self.security_context),
+                "resources": {"requests": amounts, "limits": dict(amounts)},
+            }
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class PodTemplate:
+    """What each pod of a task is made from. ``more`` is added to the pod's spec as it is."""
+
+    containers: list[Container]
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    volumes: list[Volume] = field(default_factory=list)
+    security_context: Json = field(default_factory=dict)
+    more: Json = field(default_factory=dict)
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        metadata = {"labels": dict(self.labels), "annotations": dict(self.annotations)}
+        spec = {
+            "containers": [one.manifest() for one in self.containers],
+            "volumes": [one.manifest() for one in self.volumes],
+            "securityContext": dict(self.security_context),
+            "schedulerName": SCHEDULER,
+        }
+        return {"metadata": _without_empty(metadata), "spec": _without_empty(spec) | self.more}
+
+
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """A group of equal pods."""
+
+    name: str
+    replicas: int
+    template: PodTemplate
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        return {
+            "name": self.name,
+            "replicas": self.replicas,
+            "template": self.template.manifest(),
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class VolcanoJob:
+    """A VolcanoJob (``batch.volcano.sh/v1alpha1``).
+
+    ``max_retry`` counts as Volcano does: N allows N-1 restarts, and 0 would be rewritten to 3.
+    """
+
+    name: str
+    namespace: str
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    queue: str = "default"
+    min_available: int = 0
+    max_retry: int = 1
+    retention_seconds: int = 3600
+    plugins: dict[str, list[str]] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+
+    def manifest(self) -> Json:
+        """Return the JSON."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Job",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "labels": dict(self.labels),
+                "annotations": dict(self.annotations),
+            },
+            "spec": {
+                "schedulerName": SCHEDULER,
+                "queue": self.queue,
+                "minAvailable": self.min_available,
+                "maxRetry": self.max_retry,
+                "ttlSecondsAfterFinished": self.retention_seconds,
+                "plugins": {name: list(given) for name, given in self.plugins.items()},
+                "tasks": [task.manifest() for task in self.tasks],
+            },
+        }
+
+
+def _without_empty(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}

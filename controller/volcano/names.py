@@ -1,0 +1,41 @@
+"""Names and labels of everything that is made for a job.
+
+A job's identifier has no dot, so no name of a companion, which has one, is any VolcanoJob's, nor
+that of what Volcano makes beside it (``<job>``, ``<job>-svc``, ``<job>-ssh``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+INSTANCE_LABEL: Final = "fumarole.dev/instance"
+JOB_LABEL: Final = "fumarole.dev/job"
+SPEC_ANNOTATION: Final = "fumarole.dev/spec"
+ATTEMPT_ANNOTATION: Final = "fumarole.dev/attempt"
+FIRST_START_ANNOTATION: Final = "fumarole.dev/first-start"
+CREATED_ANNOTATION: Final = "fumarole.dev/created"
+
+JOB_CONTAINER: Final = "job"
+"""The container in which a job's own program runs."""
+
+_PREFIX: Final = "j-"
+
+
+def volcano_job_name(job_id: str) -> str:
+    """Return the name of the job's VolcanoJob."""
+    return _PREFIX + job_id
+
+
+def companion_name(job_id: str, what: str) -> str:
+    """Return the name of the job's companion *what*; for kinds whose names may have a dot."""
+    return f"{_PREFIX}{job_id}.{what}"
+
+
+def pod_name(job_id: str, task: str, index: int) -> str:
+    """Return the name that Volcano gives to the pod of a task's replica."""
+    return f"{_PREFIX}{job_id}-{task}-{index}"
+
+
+def labels_of(instance: str, job_id: str) -> dict[str, str]:
+    """Return the labels by which everything of a job is found."""
+    return {INSTANCE_LABEL: instance, JOB_LABEL: job_id}

@@ -1,0 +1,184 @@
+"""What is read from VolcanoJobs and pods: frozen, small, and only what decides something.
+
+Counts in a VolcanoJob's status vanish after its end (Volcano 1.11 and later), so exit codes and
+numbers are read from pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from controller.volcano.names import (
+    ATTEMPT_ANNOTATION,
+    CREATED_ANNOTATION,
+    FIRST_START_ANNOTATION,
+    INSTANCE_LABEL,
+    JOB_CONTAINER,
+    JOB_LABEL,
+    SPEC_ANNOTATION,
+)
+
+_KEPT_ANNOTATIONS: Final = (
+    SPEC_ANNOTATION,
+    ATTEMPT_ANNOTATION,
+    FIRST_START_ANNOTATION,
+    CREATED_ANNOTATION,
+)
+TASK_LABEL: Final = "volcano.sh/task-spec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedJob:
+    """A VolcanoJob as the cluster shows it."""
+
+    namespace: str
+    name: str
+    uid: str
+    instance: str
+    job_id: str
+    phase: str
+    message: str
+    annotations: Mapping[str, str]
+    deleting: bool
+    created_at: float
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the job this is; 1 where it does not say."""
+        raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
+        return int(raw) if raw.isdigit() else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the job's container ended."""
+
+    exit_code: int
+    signal: int
+    reason: str
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPod:
+    """A pod of a VolcanoJob as the cluster shows it."""
+
+    namespace: str
+    name: str
+    uid: str
+    instance: str
+    job_id: str
+    owner_uid: str
+    task: str
+    index: int
+    phase: str
+    reason: str
+    message: str
+    address: str
+    node: str
+    ready: bool
+    deleting: bool
+    waiting: str
+    """Why the job's container does not run yet: the kubelet's reason, or empty."""
+    started_at: float | None
+    ended: Ended | None
+
+
+def read_job(given: Mapping[str, Any]) -> ObservedJob:
+    """Return what *given* (a VolcanoJob as JSON) says; fields that are missing are empty."""
+    metadata = given.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    state = (given.get("status") or {}).get("state") or {}
+    return ObservedJob(
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        instance=labels.get(INSTANCE_LABEL, ""),
+        job_id=labels.get(JOB_LABEL, ""),
+        phase=state.get("phase") or "",
+        message=state.get("message") or state.get("reason") or "",
+        annotations={name: annotations[name] for name in _KEPT_ANNOTATIONS if name in annotations},
+        deleting="deletionTimestamp" in metadata,
+        created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
+    )
+
+
+def read_pod(given: Mapping[str, Any]) -> ObservedPod:
+    """Return what *given* (a pod as JSON) says; fields that are missing are empty."""
+    metadata = given.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    status = given.get("status") or {}
+    state = _container_state(status)
+    waiting, running = state.get("waiting") or {}, state.get("running") or {}
+    return ObservedPod(
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        instance=labels.get(INSTANCE_LABEL, ""),
+        job_id=labels.get(JOB_LABEL, ""),
+        owner_uid=_controller_uid(metadata),
+        task=labels.get(TASK_LABEL, ""),
+        index=_index(metadata.get("name", "")),
+        phase=status.get("phase") or "",
+        reason=status.get("reason") or "",
+        message=status.get("message") or "",
+        address=status.get("podIP") or "",
+        node=(given.get("spec") or {}).get("nodeName") or "",
+        ready=_is_ready(status),
+        deleting="deletionTimestamp" in metadata,
+        waiting=waiting.get("reason") or "",
+        started_at=read_time(running.get("startedAt")),
+        ended=_ended(state.get("terminated")),
+    )
+
+
+def read_time(text: object) -> float | None:
+    """Return an RFC 3339 time as unix seconds, None where there is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _container_state(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == JOB_CONTAINER:
+            state: Mapping[str, Any] = container.get("state") or {}
+            return state
+    return {}
+
+
+def _ended(terminated: Mapping[str, Any] | None) -> Ended | None:
+    if terminated is None:
+        return None
+    return Ended(
+        exit_code=int(terminated.get("exitCode") or 0),
+        signal=int(terminated.get("signal") or 0),
+        reason=terminated.get("reason") or "",
+        finished_at=read_time(terminated.get("finishedAt")),
+    )
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    return any(
+        one.get("type") == "Ready" and one.get("status") == "True"
+        for one in status.get("conditions") or ()
+    )
+
+
+def _controller_uid(metadata: Mapping[str, Any]) -> str:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner.get("uid") or "")
+    return ""
+
+
+def _index(name: str) -> int:
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdigit() else -1
