@@ -1,0 +1,140 @@
+"""The controller's side of the bus, written from contract B with plain Redis commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from redis.asyncio import Redis
+
+REVOKED_SECONDS = 86400
+
+
+class Raw:
+    """A text that stands in an event as it is, JSON or not."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def encode(value: Any) -> str:
+    """Return *value* as JSON, with each Raw as it is."""
+    if isinstance(value, Raw):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k)}:{encode(v)}" for k, v in value.items()) + "}"
+    return json.dumps(value)
+
+
+class Bus:
+    """Keeps routes and revocations in Redis, and announces each change.
+
+    What it believes is kept here too, so that Redis can be emptied and filled again, and so that
+    every fault of the contract can be made by hand: ``change`` without ``announce`` is a lost
+    message, ``announce`` without ``change`` a false one.
+    """
+
+    def __init__(self, redis: Redis, instance: str) -> None:
+        self.redis = redis
+        self.instance = instance
+        self.epoch = secrets.token_hex(8)
+        self.seq = 0
+        self.term = 1
+        self.routes: dict[Any, Any] = {}
+        self.revoked: dict[str, float] = {}
+        self._turn = asyncio.Lock()
+
+    def key(self, name: str) -> str:
+        """Return the Redis key *name* of this instance."""
+        return f"fumarole:{{{self.instance}}}:{name}"
+
+    # What a controller does
+
+    async def rebuild(self, *, since: float | None = None, epoch: str | None = None) -> None:
+        """Write all that is believed under a new epoch, and say so."""
+        async with self._turn:
+            self.epoch, self.seq = epoch or secrets.token_hex(8), 0
+            pipe = self.redis.pipeline(transaction=True)
+            pipe.delete(*(self.key(name) for name in ("routes", "revoked", "log", "head")))
+            if self.routes:
+                pipe.hset(self.key("routes"), mapping={**self.routes})
+            if self.revoked:
+                pipe.zadd(self.key("revoked"), dict(self.revoked))
+            pipe.hset(self.key("head"), mapping=self._head(since))
+            pipe.publish(self.key("events"), encode(self.event("Heartbeat")))
+            await pipe.execute()
+
+    async def upsert(self, sid: str, route: dict[str, Any] | str | Raw) -> dict[str, Any]:
+        """Publish *route*: an object, a string when it is signed, or whatever text."""
+        async with self._turn:
+            event = await self.change("RouteUpserted", sid=sid, route=route)
+            return await self.announce(event)
+
+    async def remove(self, sid: str, reason: str = "the job ended") -> dict[str, Any]:
+        """End *sid*."""
+        async with self._turn:
+            return await self.announce(await self.change("RouteRemoved", sid=sid, reason=reason))
+
+    async def revoke(self, **what: str) -> dict[str, Any]:
+        """Publish a GrantRevoked of sid with jti or sub, of sid alone, or of kid."""
+        async with self._turn:
+            return await self.announce(await self.change("GrantRevoked", **what))
+
+    async def beat(self) -> None:
+        """Publish a Heartbeat."""
+        async with self._turn:
+            await self.announce(self.event("Heartbeat"))
+
+    # Its parts
+
+    def event(self, kind: str, *, seq: int | None = None, **fields: Any) -> dict[str, Any]:
+        """Return an event as the contract writes it."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        shell = {"v": 1, "epoch": self.epoch, "seq": self.seq if seq is None else seq, "at": at}
+        return {**shell, "type": kind, **fields}
+
+    async def change(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Change what Redis holds, and return the event that nobody has been told of."""
+        self.seq += 1
+        event = self.event(kind, **fields)
+        pipe = self.redis.pipeline(transaction=True)
+        match kind:
+            case "RouteUpserted":
+                text = encode(fields["route"])
+                self.routes[fields["sid"]] = text
+                pipe.hset(self.key("routes"), fields["sid"], text)
+            case "RouteRemoved":
+                self.routes.pop(fields["sid"], None)
+                pipe.hdel(self.key("routes"), fields["sid"])
+            case "GrantRevoked":
+                member, score = _revocation(fields), time.time() + REVOKED_SECONDS
+                self.revoked[member] = score
+                pipe.zadd(self.key("revoked"), {member: score})
+        pipe.hset(self.key("head"), mapping=self._head())
+        pipe.xadd(self.key("log"), {"event": encode(event)}, id=f"{self.seq}-0")
+        await pipe.execute()
+        return event
+
+    async def announce(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Tell whoever listens."""
+        await self.redis.publish(self.key("events"), encode(event))
+        return event
+
+    def _head(self, since: float | None = None) -> dict[Any, Any]:
+        head: dict[Any, Any] = {"epoch": self.epoch, "seq": self.seq, "term": self.term}
+        head |= {"routes": len(self.routes), "revoked": len(self.revoked)}
+        return head | ({} if since is None else {"since": int(since)})
+
+
+def _revocation(fields: dict[str, Any]) -> str:
+    if "kid" in fields:
+        return f"kid:{fields['kid']}"
+    if "jti" in fields:
+        return f"jti:{fields['jti']}"
+    if "sub" in fields:
+        return f"sub:{fields['sid']}:{fields['sub']}"
+    return f"all:{fields['sid']}"

@@ -1,0 +1,298 @@
+"""A gateway as a process with a Redis of its own, and what a test does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from redis.asyncio import Redis
+
+from tests.contract import frames
+from tests.contract.bus import Bus, Raw
+from tests.contract.messages import Answer, read_answer, request
+from tests.contract.process import Process
+from tests.contract.streams import Stream, connect
+from tests.contract.tokens import ISSUER, Key, Orchestrator
+from tests.contract.upstream import App
+from tests.programs import RedisServer, redis_program
+
+BEAT_SECONDS = 2.0
+SETTLE_SECONDS = 5.0
+# Nothing listens at this port: the public one is whatever browsers see.
+LOCAL_URL = "http://localhost:4180"
+Pairs = Iterable[tuple[str, str]]
+
+
+def new_sid() -> str:
+    """Return a session identifier: 128 random bits in lower-case base32."""
+    return base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip("=")
+
+
+def new_source() -> str:
+    """Return a loopback address that no other client uses, since limits count by address."""
+    return f"127.{random.randrange(16, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+@dataclass
+class Session:
+    """One session: its route as it was last published, and where browsers find it."""
+
+    route: dict[str, Any]
+    host: str
+    origin: str
+
+    @property
+    def sid(self) -> str:
+        """The session identifier."""
+        return str(self.route["sid"])
+
+    @property
+    def sub(self) -> str:
+        """The user who opens it unless a test says otherwise."""
+        return f"ada-{self.sid[:8]}"
+
+
+class Rig:
+    """Redis, bus, orchestrator and gateway together."""
+
+    def __init__(self, process: Process, server: RedisServer, bus: Bus, keys: Orchestrator) -> None:
+        self.process = process
+        self.server = server
+        self.bus = bus
+        self.keys = keys
+        self.beating = True
+        self.streams: list[Stream] = []
+        self.url = urlsplit(process.settings["FUMAROLE_GATEWAY_PUBLIC_URL"])
+        self.cookie_name = "fumarole" if self.url.scheme == "http" else "__Host-fumarole"
+
+    # Sessions
+
+    def host_of(self, name: str) -> str:
+        """Return the Host that browsers send for *name*."""
+        return name if self.url.port is None else f"{name}:{self.url.port}"
+
+    def make_session(self, app: App | None = None, **fields: Any) -> Session:
+        """Return a session that nobody was told of; ``target`` is merged, ``links`` are hosts."""
+        sid = fields.pop("sid", None) or new_sid()
+        name = f"{sid}.{self.url.hostname}"
+        target: dict[str, Any] = {"scheme": "http", "host": app.host if app else "127.0.0.1"}
+        target |= {"port": app.port if app else 1, "base_path": "/", "id": f"pod-{sid[:8]}"}
+        hosts = [name, *fields.pop("links", ())]
+        route: dict[str, Any] = {
+            "sid": sid,
+            "rev": 1,
+            "job": f"job-{sid[:6]}",
+            "rank": 0,
+            "kind": "web",
+        }
+        route |= {"owner": "ada", "hosts": hosts, "target": target | fields.pop("target", {})}
+        route |= {"state": "ready", "message": None, "expires_at": None, "public": False}
+        route |= {"sealed": None} | fields
+        host = self.host_of(name)
+        return Session(route=route, host=host, origin=f"{self.url.scheme}://{host}")
+
+    async def session(self, app: App | None = None, **fields: Any) -> Session:
+        """Return a session that the gateway serves."""
+        session = self.make_session(app, **fields)
+        await self.bus.upsert(session.sid, session.route)
+        await self.settled()
+        return session
+
+    async def change(self, session: Session, **fields: Any) -> None:
+        """Publish *session* anew with other *fields*, and wait until the gateway knows."""
+        await self.announce_change(session, **fields)
+        await self.settled()
+
+    async def announce_change(self, session: Session, **fields: Any) -> None:
+        """Publish *session* anew with other *fields*."""
+        target = session.route["target"] | fields.pop("target", {})
+        session.route |= {"rev": session.route["rev"] + 1, "target": target} | fields
+        await self.bus.upsert(session.sid, session.route)
+
+    async def publish_text(self, session: Session, text: str) -> None:
+        """Publish *text* where the route should stand, and wait until the gateway knows."""
+        await self.bus.upsert(session.sid, Raw(text))
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until the gateway has applied all that was published.
+
+        Events apply in order, so it is enough to see the effect of one more: a host that was
+        unknown (404) asks for a credential (401).
+        """
+        marker = self.make_session()
+        await self.bus.upsert(marker.sid, marker.route)
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while (await self.get(marker)).status == 404:
+            assert time.monotonic() < deadline, f"not applied\n{self.process.tail()}"
+            await asyncio.sleep(0.01)
+
+    # Clients
+
+    async def connect(self, source: str | None = None) -> Stream:
+        """Return a connection to the gateway from an address of its own."""
+        stream = await connect(self.process.public, source or new_source())
+        self.streams.append(stream)
+        return stream
+
+    async def ask(
+        self, data: bytes, *, method: str = "GET", source: str | None = None, seconds: float = 5.0
+    ) -> Answer:
+        """Return the answer to exactly *data* on a connection of its own."""
+        stream = await self.connect(source)
+        stream.send(data)
+        try:
+            return await read_answer(stream, method, seconds)
+        finally:
+            stream.close()
+
+    async def get(
+        self,
+        session: Session,
+        target: str = "/",
+        fields: Pairs = (),
+        *,
+        method: str = "GET",
+        body: bytes | None = None,
+        host: str | None = None,
+        source: str | None = None,
+    ) -> Answer:
+        """Return the answer to one request to *session*."""
+        data = request(method, target, host=host or session.host, fields=fields, body=body)
+        return await self.ask(data, method=method, source=source)
+
+    async def upgrade(
+        self, session: Session, target: str = "/", fields: Pairs = (), *, host: str | None = None
+    ) -> tuple[Stream, Answer]:
+        """Return the connection on which *session* was asked for a WebSocket, and the answer."""
+        stream = await self.connect()
+        everything = [*frames.HANDSHAKE, *fields]
+        stream.send(request("GET", target, host=host or session.host, fields=everything))
+        return stream, await read_answer(stream)
+
+    async def tunnel(
+        self, session: Session, cookie: str, target: str = "/", fields: Pairs = ()
+    ) -> Stream:
+        """Return a WebSocket that *cookie* has opened from the session's own page."""
+        own = [("Origin", session.origin), ("Cookie", cookie), *fields]
+        stream, answer = await self.upgrade(session, target, own)
+        assert answer.status == 101, answer
+        return stream
+
+    # Opening
+
+    def token(self, session: Session, key: Key | None = None, **claims: Any) -> str:
+        """Return a token that opens *session*, unless *claims* spoil it."""
+        route = session.route
+        good = {name: route[name] for name in ("sid", "job", "rank", "kind")}
+        return self.keys.token(key, **({"sub": session.sub} | good | claims))
+
+    async def post_open(
+        self,
+        session: Session,
+        token: str | None,
+        fields: Pairs = (),
+        *,
+        source: str | None = None,
+        **form: str,
+    ) -> Answer:
+        """Return the answer to the form that the open page posts."""
+        values = ({} if token is None else {"token": token}) | form
+        kind = ("Content-Type", "application/x-www-form-urlencoded")
+        body = urlencode(values).encode()
+        return await self.get(
+            session, "/.fumarole/open", [kind, *fields], method="POST", body=body, source=source
+        )
+
+    async def opened(self, session: Session, key: Key | None = None, **claims: Any) -> str:
+        """Return the cookie (name=value) that a token with *claims* gives."""
+        answer = await self.post_open(session, self.token(session, key, **claims))
+        assert answer.status == 303, (answer.status, answer.body)
+        return self.cookie_of(answer)
+
+    def cookie_of(self, answer: Answer) -> str:
+        """Return the gateway's cookie in *answer*, as a browser sends it back."""
+        own = [v for v in answer.all("Set-Cookie") if v.startswith(f"{self.cookie_name}=")]
+        assert len(own) == 1, answer.all("Set-Cookie")
+        return own[0].partition(";")[0]
+
+    def own(self, session: Session, cookie: str) -> list[tuple[str, str]]:
+        """Return the fields of a script on the session's own page."""
+        return [("Origin", session.origin), ("Cookie", cookie)]
+
+    def close_streams(self) -> None:
+        """End every connection that a test has made."""
+        for stream in self.streams:
+            stream.close()
+        self.streams.clear()
+
+    async def keep_beating(self) -> None:
+        """Publish the controller's heartbeats."""
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            if self.beating:
+                with suppress(OSError, Exception):
+                    await self.bus.beat()
+
+
+def write_keys(folder: Path, keys: Orchestrator) -> dict[str, str]:
+    """Write the files that a gateway needs, and return the settings that name them."""
+    (folder / "jwks.json").write_bytes(keys.key_set())
+    for name in ("link", "grant"):
+        (folder / f"{name}.key").write_bytes(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+    return {
+        "FUMAROLE_GATEWAY_TOKEN_ISSUER": ISSUER,
+        "FUMAROLE_GATEWAY_TOKEN_JWKS": str(folder / "jwks.json"),
+        "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(folder / "grant.key"),
+        "FUMAROLE_LINK_KEY_FILE": str(folder / "link.key"),
+    }
+
+
+def make_settings(folder: Path, keys: Orchestrator, redis_url: str) -> dict[str, str]:
+    """Return the settings of a gateway on ``localhost``."""
+    return write_keys(folder, keys) | {
+        "FUMAROLE_INSTANCE": "exam",
+        "FUMAROLE_REDIS_URL": redis_url,
+        "FUMAROLE_GATEWAY_LISTEN": "127.0.0.1:0",
+        "FUMAROLE_GATEWAY_OPS_LISTEN": "127.0.0.1:0",
+        "FUMAROLE_GATEWAY_PUBLIC_URL": LOCAL_URL,
+        "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": "127.0.0.0/8",
+        "FUMAROLE_GATEWAY_DRAIN_SECONDS": "1",
+    }
+
+
+@asynccontextmanager
+async def running_rig(
+    folder: Path, settings: Mapping[str, str] | None = None, *, start: bool = True
+) -> AsyncIterator[Rig]:
+    """A rig in *folder*, with further *settings* (named without their prefix)."""
+    keys = Orchestrator()
+    more = {f"FUMAROLE_GATEWAY_{name}": value for name, value in (settings or {}).items()}
+    with RedisServer(redis_program(), folder) as server:
+        process = Process(folder, make_settings(folder, keys, server.url) | more)
+        redis = Redis.from_url(server.url, protocol=2)
+        bus = Bus(redis, process.settings["FUMAROLE_INSTANCE"])
+        rig = Rig(process, server, bus, keys)
+        await bus.rebuild()
+        beats = asyncio.create_task(rig.keep_beating())
+        try:
+            if start:
+                await process.start()
+            yield rig
+        finally:
+            rig.close_streams()
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
+            await process.stop()
+            await redis.aclose()
+    crashes = process.crashes()
+    assert not crashes, "\n".join(crashes[:3])

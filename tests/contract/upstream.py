@@ -1,0 +1,152 @@
+"""Apps behind the gateway: raw servers that record every connection and every byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from tests.contract.frames import CLOSE, accept_of, encode, read_frame
+from tests.contract.messages import Request, answer, read_request, read_request_head
+from tests.contract.streams import Ended, Stream
+
+# How long an app waits for its next request; longer than any test takes.
+PATIENCE_SECONDS = 60.0
+OK = answer("200 OK", "Content-Type: text/plain", body=b"ok")
+
+
+class App:
+    """A server on a loopback address that plays *script* on each connection."""
+
+    def __init__(self, script: Script | None = None, host: str = "127.0.0.1") -> None:
+        self.script = script or answering(OK)
+        self.host = host
+        self.port = 0
+        self.connections: list[Stream] = []
+        self.requests: list[Request] = []
+        self.failures: list[BaseException] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def received(self) -> bytes:
+        """Every byte of every connection."""
+        return b"".join(bytes(stream.received) for stream in self.connections)
+
+    async def request(self, stream: Stream) -> Request:
+        """Return the next request on *stream*, recorded."""
+        self.requests.append(await read_request(stream, PATIENCE_SECONDS))
+        return self.requests[-1]
+
+    async def head(self, stream: Stream) -> Request:
+        """Return the head of the next request on *stream*, recorded."""
+        self.requests.append(await read_request_head(stream, PATIENCE_SECONDS))
+        return self.requests[-1]
+
+    def _accept(self, stream: Stream) -> None:
+        self.connections.append(stream)
+        task = asyncio.create_task(self._play(stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _play(self, stream: Stream) -> None:
+        try:
+            await self.script(self, stream)
+        except Ended:
+            pass
+        except Exception as error:
+            self.failures.append(error)
+        finally:
+            stream.close()
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Stream(self._accept), self.host, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for stream in self.connections:
+            stream.close()
+        if error is None and self.failures:
+            raise self.failures[0]
+
+
+Script = Callable[[App, Stream], Awaitable[None]]
+Talk = Callable[[Stream], Awaitable[None]]
+
+
+def answering(*answers: bytes | Sequence[bytes]) -> Script:
+    """Return a script that gives *answers* in turn, the last one again and again."""
+
+    async def script(app: App, stream: Stream) -> None:
+        while True:
+            await app.request(stream)
+            turn = min(len(app.requests), len(answers)) - 1
+            pieces = answers[turn]
+            for piece in [pieces] if isinstance(pieces, bytes) else pieces:
+                stream.send(piece)
+                await asyncio.sleep(0.005)
+
+    return script
+
+
+def raw_answer(data: bytes, *, then_close: bool = False) -> Script:
+    """Return a script that says *data* after each request, and ends there if it is told to."""
+
+    async def script(app: App, stream: Stream) -> None:
+        while True:
+            await app.request(stream)
+            stream.send(data)
+            if then_close:
+                return
+
+    return script
+
+
+def websocket(talk: Talk | None = None, *fields: str) -> Script:
+    """Return a script that takes upgrades and then plays *talk* (an echo); answers others ok."""
+
+    async def script(app: App, stream: Stream) -> None:
+        while True:
+            request = await app.request(stream)
+            key = request.get("Sec-WebSocket-Key")
+            if request.get("Upgrade") is None or key is None:
+                stream.send(OK)
+                continue
+            stream.send(upgrade_answer(key, *fields))
+            await (talk or echo)(stream)
+            return
+
+    return script
+
+
+def upgrade_answer(key: str, *fields: str) -> bytes:
+    """Return the 101 to an upgrade with *key*."""
+    accept = f"Sec-WebSocket-Accept: {accept_of(key)}"
+    return answer(
+        "101 Switching Protocols", "Connection: Upgrade", "Upgrade: websocket", accept, *fields
+    )
+
+
+async def echo(stream: Stream) -> None:
+    """Send each frame back, and end after a Close."""
+    while True:
+        frame = await read_frame(stream, PATIENCE_SECONDS)
+        stream.send(encode(frame.opcode, frame.payload, fin=frame.fin))
+        if frame.opcode == CLOSE:
+            return
+
+
+async def listen(stream: Stream) -> None:
+    """Say nothing until the other side ends."""
+    await stream.until_ended(PATIENCE_SECONDS)
