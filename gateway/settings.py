@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, urlsplit
 
+from gateway.core.site import Site
 from shared.errors import BadKeySet
 from shared.jwks import key_source
 from shared.jws import KeySet, read_key_set
@@ -33,31 +34,7 @@ from shared.settings import (
 
 Address = tuple[str, int]
 
-DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _STAND_IN_KEYS: Final[tuple[bytes, ...]] = (b"\0" * 32,)
-
-
-@dataclass(frozen=True, slots=True)
-class PublicUrl:
-    """What browsers see: every host is *base* or below it."""
-
-    scheme: str
-    base: str
-    port: int
-
-    @property
-    def secure(self) -> bool:
-        """Whether browsers reach us by TLS."""
-        return self.scheme == "https"
-
-    @property
-    def port_suffix(self) -> str:
-        """``:port`` where it is not the scheme's default, else nothing."""
-        return "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
-
-    def origin_of(self, host: str) -> str:
-        """Return the origin (RFC 6454) of *host*, which has no port."""
-        return f"{self.scheme}://{host}{self.port_suffix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +46,13 @@ class Settings:
     link_key: bytes = field(repr=False)
     listen: Address
     ops_listen: Address
-    public_url: PublicUrl
+    site: Site
     token_issuer: str
     token_jwks: str
     grant_keys: tuple[bytes, ...] = field(repr=False)
     upstream_networks: tuple[Network, ...]
     route_keys: KeySet | None
-    trusted_proxies: tuple[Network, ...]
     open_origins: tuple[str, ...]
-    embed_origins: tuple[str, ...]
     bus_grace_seconds: float
     controller_grace_seconds: float
     drain_seconds: float
@@ -107,17 +82,13 @@ def settings_from(env: Environment) -> Settings:
         link_key=link_keys[0],
         listen=env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080)),
         ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
-        public_url=env.required(
-            "FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, PublicUrl("http", "localhost", 80)
-        ),
+        site=_site(env),
         token_issuer=issuer,
         token_jwks=env.required("FUMAROLE_GATEWAY_TOKEN_JWKS", key_source, ""),
         grant_keys=grant_keys,
         upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),
         route_keys=env.optional("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file),
-        trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
         open_origins=_open_origins(env, issuer),
-        embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
         bus_grace_seconds=env.value("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", seconds, 300.0),
         controller_grace_seconds=env.value(
             "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
@@ -126,6 +97,14 @@ def settings_from(env: Environment) -> Settings:
         tls_cert_file=certificate,
         tls_key_file=certificate_key,
         address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", Path),
+    )
+
+
+def _site(env: Environment) -> Site:
+    return Site.from_url(
+        env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost")),
+        embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
+        trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
     )
 
 
@@ -177,14 +156,14 @@ def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 # Parsers: each raises ValueError with what is wrong.
 
 
-def _public_url(raw: str) -> PublicUrl:
-    url: SplitResult = web_url(raw)
+def _public_url(raw: str) -> SplitResult:
+    url = web_url(raw)
     if url.path not in ("", "/"):
         raise ValueError("the public URL has no path")
-    host = (url.hostname or "").rstrip(".")
-    if ":" in host or host.replace(".", "").isdigit():
-        raise ValueError("sessions live below this host, so it must be a name")
-    return PublicUrl(url.scheme, host, url.port or DEFAULT_PORTS[url.scheme])
+    host = url.hostname or ""
+    if ":" in host or host.replace(".", "").isdigit() or host.endswith("."):
+        raise ValueError("sessions live below this host, so it must be a name without a final dot")
+    return url
 
 
 def _one_worker(raw: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import PublicUrl, Settings, read_settings, settings_from
+from gateway.settings import Settings, read_settings, settings_from
 from shared.errors import SettingsError
 from shared.settings import Environment
 
@@ -52,7 +52,8 @@ def test_what_is_not_set_has_its_documented_default(values: dict[str, str]) -> N
     graces = (settings.bus_grace_seconds, settings.controller_grace_seconds)
     assert (*graces, settings.drain_seconds) == (300.0, 300.0, 30.0)
     assert settings.open_origins == ("https://orchestrator.example.org",)
-    assert (settings.embed_origins, settings.trusted_proxies, settings.route_keys) == ((), (), None)
+    assert (settings.site.embed_origins, settings.site.trusted_proxies) == ((), ())
+    assert settings.route_keys is None
 
 
 def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
@@ -142,6 +143,9 @@ def test_an_issuer_that_is_no_url_leaves_no_origin_that_may_post(values: dict[st
     assert read(values | {"FUMAROLE_GATEWAY_TOKEN_ISSUER": "realm-7"}).open_origins == ()
 
 
-def test_the_public_port_shows_only_where_it_is_not_the_default() -> None:
-    assert PublicUrl("https", "apps.example.com", 443).origin_of("a.b") == "https://a.b"
-    assert PublicUrl("http", "localhost", 8080).origin_of("a.b") == "http://a.b:8080"
+def test_the_site_is_what_the_public_url_says(values: dict[str, str]) -> None:
+    url = {"FUMAROLE_GATEWAY_PUBLIC_URL": "http://Localhost:8080/"}
+    embed = {"FUMAROLE_GATEWAY_EMBED_ORIGINS": "https://portal.example.org"}
+    site = read(values | url | embed).site
+    assert (site.scheme, site.base, site.port) == ("http", "localhost", 8080)
+    assert site.embed_origins == ("https://portal.example.org",)

@@ -1,0 +1,137 @@
+"""Session tokens at a running gateway: verified with the issuer's keys, marked as used in Redis.
+
+Opening and bearer use the same checks. What differs is only which mark they set, and what they
+make of one that was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from gateway.core.opening import (
+    USED_KEPT_SECONDS,
+    OpeningRefused,
+    check_head,
+    check_since,
+)
+from gateway.follower import Follower
+from shared.bus import BusReader, Mark
+from shared.errors import BusUnavailable, TokenRefused
+from shared.jwks import KeySource
+from shared.jws import VerificationKey
+from shared.routes import RouteTable
+from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
+
+_REMEMBERED: Final = 4096
+
+Use = Literal["open", "bearer"]
+
+
+class SessionTokens:
+    """Verifies session tokens and sees to it that each opens once.
+
+    Args:
+        keys: The issuer's keys.
+        issuer: The only accepted ``iss``.
+        reader: Marks tokens as used.
+        follower: Says whether the bus can be believed.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: KeySource,
+        issuer: str,
+        reader: BusReader,
+        follower: Follower,
+        wall: Callable[[], float],
+    ) -> None:
+        self._keys = keys
+        self._issuer = issuer
+        self._reader = reader
+        self._follower = follower
+        self._wall = wall
+        self._verified: dict[str, tuple[SessionClaims, VerificationKey]] = {}
+
+    def peek(self, token: str, *, sid: str) -> Peek:
+        """Return what *token* says of itself, if that is *sid*.
+
+        Raises:
+            OpeningRefused: ``bad_credential`` or ``other_session``.
+        """
+        try:
+            peeked = peek(token)
+        except TokenRefused as error:
+            raise OpeningRefused("bad_credential") from error
+        if peeked.sid != sid:
+            raise OpeningRefused("other_session")
+        return peeked
+
+    async def verify(self, token: str | Peek) -> SessionClaims:
+        """Return the claims of a token that was signed by the issuer and is good now.
+
+        Raises:
+            OpeningRefused: ``bad_credential``.
+        """
+        try:
+            peeked = peek(token) if isinstance(token, str) else token
+            keys = await self._keys.keys_for(peeked.kid)
+            return verify_session_token(peeked, keys=keys, issuer=self._issuer, now=self._wall())
+        except TokenRefused as error:
+            raise OpeningRefused("bad_credential") from error
+
+    async def verify_again(self, token: str) -> SessionClaims:
+        """Return what :meth:`verify` would, from memory where nothing can have changed.
+
+        Programs send the same bearer with every request; a signature costs more than the rest.
+        """
+        known = self._verified.get(token)
+        if known is not None:
+            claims, key = known
+            good = self._keys.keys.get(claims.kid) is key
+            if good and self._wall() < claims.exp + LEEWAY_SECONDS:
+                return claims
+            del self._verified[token]
+        claims = await self.verify(token)
+        if len(self._verified) >= _REMEMBERED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[token] = (claims, self._keys.keys[claims.kid])
+        return claims
+
+    def table(self) -> RouteTable:
+        """Return the table in use, if tokens may be used up now.
+
+        Raises:
+            OpeningRefused: ``bus_lost``.
+        """
+        table = self._follower.table
+        if table is None or not self._follower.opening:
+            raise OpeningRefused("bus_lost")
+        return table
+
+    async def mark(self, claims: SessionClaims, use: Use) -> None:
+        """Mark the token as used, if it may be used so; the last of all checks.
+
+        Raises:
+            OpeningRefused: ``token_spent``; ``token_unsure`` or ``bus_lost`` where it cannot be
+                known whether it was.
+        """
+        check_since(claims, self.table().since)
+        mark = await self._mark(claims, use)
+        if mark.head is not None and mark.head.epoch != self.table().epoch:
+            # The publisher began another epoch just now: its table is a moment away.
+            await self._follower.repair()
+        check_head(mark.head, self.table())
+        check_since(claims, mark.head.since if mark.head is not None else None)
+        if mark.before is not None and (use, mark.before) != ("bearer", "bearer"):
+            raise OpeningRefused("token_spent")
+
+    async def _mark(self, claims: SessionClaims, use: Use) -> Mark:
+        try:
+            return await self._reader.mark_used(
+                claims.jti, use, kept_until=claims.exp + USED_KEPT_SECONDS, now=self._wall()
+            )
+        except BusUnavailable as error:
+            raise OpeningRefused("bus_lost") from error
