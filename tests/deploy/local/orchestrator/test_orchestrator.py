@@ -1,0 +1,241 @@
+"""The reference orchestrator: what it signs, for whom, and what it refuses.
+
+The controller's API is played here, since what is tested is what the orchestrator says to it and
+decides; against the real controller it runs in tests/e2e.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from deploy.local.orchestrator.controller import Controller
+from deploy.local.orchestrator.handlers import Handlers
+from deploy.local.orchestrator.keys import SigningKey, ensure_key
+from deploy.local.orchestrator.sessions import Sessions
+from deploy.local.orchestrator.tokens import Tokens
+from shared.jws import read_key_set
+from shared.settings import web_url
+from shared.tokens import verify_service_token, verify_session_token
+from tests.shared.samples import SID
+
+ISSUER = "http://localhost:8480"
+Client = TestClient[web.Request, web.Application]
+
+
+class PlayedController:
+    """Remembers jobs and sessions as the controller's API does."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.sessions: list[dict[str, Any]] = []
+        self.tokens: list[str] = []
+
+    def make_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._seen])
+        app.add_routes(
+            [
+                web.post("/v1/jobs", self._submit),
+                web.get("/v1/jobs", self._list),
+                web.get("/v1/jobs/{id}", self._get),
+                web.delete("/v1/jobs/{id}", self._delete),
+                web.post("/v1/sessions", self._open),
+                web.get("/v1/sessions/{sid}", self._session),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _seen(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.tokens.append(request.headers["Authorization"].removeprefix("Bearer "))
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        (job,) = (await request.json())["items"]
+        self.jobs[job["id"]] = job | {"state": "IN_QUEUE", "message": "waiting"}
+        return web.json_response({"items": [{"id": job["id"], "result": "created"}]})
+
+    async def _list(self, request: web.Request) -> web.Response:
+        user = request.query["user"]
+        mine = [job for job in self.jobs.values() if job["owner"]["user"] == user]
+        return web.json_response({"items": mine})
+
+    async def _get(self, request: web.Request) -> web.Response:
+        job = self.jobs.get(request.match_info["id"])
+        if job is None:
+            return web.json_response({"code": "not_found", "message": "no such job"}, status=404)
+        return web.json_response(job)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        del self.jobs[request.match_info["id"]]
+        return web.json_response({})
+
+    async def _open(self, request: web.Request) -> web.Response:
+        (item,) = (await request.json())["items"]
+        session = {"sid": SID, "hosts": [f"{SID}.localhost"], "kind": "web", "state": "starting"}
+        self.sessions.append(item)
+        return web.json_response({"items": [session]})
+
+    async def _session(self, request: web.Request) -> web.Response:
+        sid = request.match_info["sid"]
+        return web.json_response({"sid": sid, "hosts": [f"{sid}.localhost"]})
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> SigningKey:
+    return ensure_key(tmp_path)
+
+
+@pytest.fixture
+def played() -> PlayedController:
+    return PlayedController()
+
+
+@pytest.fixture
+async def client(key: SigningKey, played: PlayedController) -> AsyncIterator[Client]:
+    tokens = Tokens(key, ISSUER)
+    async with (
+        TestServer(played.make_app()) as server,
+        aiohttp.ClientSession(server.make_url("/")) as http,
+    ):
+        controller = Controller(http, lambda: tokens.for_controller(time.time()))
+        sessions = Sessions(
+            controller, tokens, gateway=web_url("http://localhost:8488"), clock=time.time
+        )
+        handlers = Handlers(
+            key=key,
+            controller=controller,
+            sessions=sessions,
+            origin=ISSUER,
+            gateway_sources="http://*.localhost:8488",
+        )
+        async with TestClient(TestServer(handlers.make_app())) as client:
+            yield client
+
+
+async def sign_in(client: Client, user: str) -> None:
+    answer = await client.post("/api/login", json={"user": user})
+    assert answer.status == 200
+
+
+async def start(client: Client, app: str = "jupyterlab") -> str:
+    answer = await client.post("/api/jobs", json={"app": app})
+    assert answer.status == 201
+    job: str = (await answer.json())["id"]
+    return job
+
+
+async def test_a_link_carries_a_token_that_a_gateway_believes_in_its_fragment_only(
+    client: Client, key: SigningKey, played: PlayedController
+) -> None:
+    await sign_in(client, "ada")
+    job = await start(client)
+    answer = await client.post(f"/api/jobs/{job}/open", json={})
+    url = urlsplit((await answer.json())["url"])
+    assert (url.netloc, url.path, url.query) == (f"{SID}.localhost:8488", "/.fumarole/open", "")
+    fragment = parse_qs(url.fragment)
+    assert fragment["next"] == ["/lab"]
+    claims = verify_session_token(
+        fragment["token"][0],
+        keys=read_key_set(json.dumps(key.jwks()).encode()),
+        issuer=ISSUER,
+        now=time.time(),
+    )
+    assert (claims.sub, claims.sid, claims.job, claims.rank, claims.kind) == (
+        "ada", SID, job, 0, "web",
+    )  # fmt: skip
+    assert played.sessions == [{"job": job, "rank": 0, "endpoint": "lab"}]
+
+
+async def test_a_form_is_sent_on_to_the_session(client: Client) -> None:
+    await sign_in(client, "ada")
+    job = await start(client)
+    answer = await client.post(f"/api/jobs/{job}/open", data={}, allow_redirects=False)
+    assert answer.status == 303
+    assert "/.fumarole/open#token=" in answer.headers["Location"]
+
+
+async def test_opened_again_a_job_has_the_same_session_and_another_token(
+    client: Client, played: PlayedController
+) -> None:
+    await sign_in(client, "ada")
+    job = await start(client)
+    urls = [
+        (await (await client.post(f"/api/jobs/{job}/open", json={})).json())["url"]
+        for _ in range(2)
+    ]
+    assert len(played.sessions) == 1
+    assert urls[0] != urls[1]
+    assert urls[0].split("#")[0] == urls[1].split("#")[0]
+
+
+async def test_nobody_sees_opens_or_stops_the_jobs_of_others(client: Client) -> None:
+    await sign_in(client, "ada")
+    job = await start(client)
+    await sign_in(client, "bob")
+    assert (await (await client.get("/api/jobs")).json())["jobs"] == []
+    for action in ("open", "stop"):
+        answer = await client.post(f"/api/jobs/{job}/{action}", json={})
+        assert answer.status == 404
+    unknown = await client.post("/api/jobs/never-was/open", json={})
+    assert unknown.status == 404
+
+
+async def test_who_is_signed_out_gets_nothing(client: Client) -> None:
+    for call in (client.get("/api/jobs"), client.post("/api/jobs", json={"app": "shell"})):
+        assert (await call).status == 401
+
+
+async def test_other_pages_cannot_act_for_a_user(client: Client, played: PlayedController) -> None:
+    await sign_in(client, "ada")
+    for origin in ("http://evil.localhost:8488", "null"):
+        answer = await client.post("/api/jobs", json={"app": "shell"}, headers={"Origin": origin})
+        assert answer.status == 403
+    assert not played.jobs
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"app":"rm"}', b'{"app":["shell"]}'])
+async def test_bad_input_is_a_400(client: Client, body: bytes) -> None:
+    await sign_in(client, "ada")
+    headers = {"Content-Type": "application/json"}
+    answer = await client.post("/api/jobs", data=body, headers=headers)
+    assert answer.status == 400
+
+
+async def test_the_controller_is_called_with_a_token_for_it(
+    client: Client, key: SigningKey, played: PlayedController
+) -> None:
+    await sign_in(client, "ada")
+    await start(client)
+    keys = read_key_set(json.dumps(key.jwks()).encode())
+    for token in played.tokens:
+        verify_service_token(token, keys=keys, issuer=ISSUER, now=time.time())
+
+
+async def test_the_page_allows_itself_nothing_inline(client: Client) -> None:
+    for path in ("/", "/page.js", "/page.css"):
+        answer = await client.get(path)
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+    assert "<script>" not in await (await client.get("/")).text()
+
+
+def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    first, second = ensure_key(tmp_path), ensure_key(tmp_path)
+    assert first.kid == second.kid
+    (path,) = tmp_path.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (jwk,) = first.jwks()["keys"]
+    assert "d" not in jwk

@@ -1,0 +1,82 @@
+"""Redis as the demo runs it: two users, each with its own rights, and no secret in sight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.exceptions import NoPermissionError, RedisError
+
+from deploy.local.redis import RedisSetup, write_redis_setup
+from shared.bus import BusReader, Keys, Publisher, connect
+from tests.shared.samples import SID, encode, make_route
+
+NOW = 1_800_000_000.0
+KEYS = Keys("demo")
+
+
+@pytest.fixture
+async def setup(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RedisSetup]:
+    setup = write_redis_setup(tmp_path_factory.mktemp("r"), "demo")
+    process = await asyncio.create_subprocess_exec(
+        *setup.command, stdout=asyncio.subprocess.DEVNULL
+    )
+    async with asyncio.timeout(10):
+        while not setup.socket.exists():
+            await asyncio.sleep(0.01)
+    yield setup
+    process.terminate()
+    await process.wait()
+
+
+async def test_the_controller_publishes_and_a_gateway_follows(setup: RedisSetup) -> None:
+    writer, viewer = connect(setup.urls["controller"]), connect(setup.urls["gateway"])
+    publisher, reader = Publisher(writer, KEYS, term=1), BusReader(viewer, KEYS)
+    await publisher.rebuild({SID: encode(make_route())}, {}, epoch="e", now=NOW)
+    async with reader.subscribe() as messages:
+        await publisher.revoke(at=NOW, sid=SID)
+        assert b"GrantRevoked" in await asyncio.wait_for(anext(messages), 5)
+    await publisher.beat(now=NOW)
+    snapshot = await reader.snapshot()
+    assert snapshot is not None
+    assert (snapshot.head.routes, snapshot.head.revoked) == (1, 1)
+    mark = await reader.mark_used("t", "open", kept_until=NOW + 60, now=NOW)
+    assert mark.before is None
+    await writer.aclose()
+    await viewer.aclose()
+
+
+async def test_a_gateway_can_change_nothing_but_marks(setup: RedisSetup) -> None:
+    viewer = connect(setup.urls["gateway"])
+    for forbidden in (
+        viewer.hset(KEYS.routes, "x", "y"),
+        viewer.delete(KEYS.head),
+        viewer.set(KEYS.head, "x"),
+        viewer.publish(KEYS.events, "x"),
+        viewer.zadd(KEYS.revoked, {"x": 1.0}),
+        viewer.flushall(),
+        viewer.eval("return 1", 0),
+        viewer.keys(),
+        viewer.get(Keys("other").used("t")),
+    ):
+        with pytest.raises(NoPermissionError):
+            await forbidden
+    await viewer.aclose()
+
+
+async def test_nobody_without_a_password_gets_in(setup: RedisSetup) -> None:
+    stranger = connect(f"unix://{setup.socket}")
+    with pytest.raises(RedisError):
+        await stranger.ping()
+    await stranger.aclose()
+
+
+def test_no_password_is_in_an_argument_a_file_or_a_repr(setup: RedisSetup) -> None:
+    passwords = [url.split(":")[2].split("@")[0] for url in setup.urls.values()]
+    folder = setup.socket.parent
+    shown = [repr(setup), *setup.command]
+    shown += [path.read_text() for path in folder.iterdir() if path.is_file()]
+    assert not [text for text in shown for password in passwords if password in text]
+    assert isinstance(folder, Path)
