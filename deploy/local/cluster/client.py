@@ -205,6 +205,7 @@ class Cache:
     ) -> None:
         self.objects: dict[tuple[str, str], Object] = {}
         self.synced = asyncio.Event()
+        self._gone: dict[tuple[str, str], int] = {}
         self._client = client
         self._resource = resource
         self._query = query or {}
@@ -213,6 +214,10 @@ class Cache:
     def get(self, namespace: str, name: str) -> Object | None:
         """Return the object as last told, or None."""
         return self.objects.get((namespace, name))
+
+    async def remember(self, value: Object) -> None:
+        """Take what a write returned, without waiting for the watch to tell it."""
+        await self._take("MODIFIED", value)
 
     async def follow(self) -> None:
         """List and watch until cancelled; list again whenever that is the way to go on."""
@@ -235,6 +240,7 @@ class Cache:
 
     async def _relist(self) -> str:
         items, revision = await self._client.list_objects(self._resource, self._query)
+        self._gone.clear()  # so that it does not grow for ever; this list is newer than all of it
         there = {_key(item) for item in items}
         for key in [key for key in self.objects if key not in there]:
             await self._take("DELETED", self.objects[key])
@@ -244,13 +250,18 @@ class Cache:
         return revision
 
     async def _take(self, change: str, value: Object) -> None:
-        before = self.objects.get(_key(value))
-        if change == "DELETED":
-            self.objects.pop(_key(value), None)
-        elif before is not None and _revision(before) == _revision(value):
+        key, revision = _key(value), _revision(value)
+        before = self.objects.get(key)
+        # What a write returned may be ahead of the watch, and behind it.
+        known = max(_revision(before) if before else 0, self._gone.get(key, 0))
+        if revision < known or (revision == known and change != "DELETED"):
             return
+        if change == "DELETED":
+            self.objects.pop(key, None)
+            self._gone[key] = revision
         else:
-            self.objects[_key(value)] = value
+            self.objects[key] = value
+            self._gone.pop(key, None)
         told = self._changed(change, value)
         if told is not None:
             await told
@@ -260,8 +271,8 @@ def _key(value: Object) -> tuple[str, str]:
     return value["metadata"].get("namespace", ""), value["metadata"]["name"]
 
 
-def _revision(value: Object) -> str:
-    return str(value["metadata"]["resourceVersion"])
+def _revision(value: Object) -> int:
+    return int(value["metadata"]["resourceVersion"])
 
 
 async def _refusal(answer: aiohttp.ClientResponse) -> Refused:

@@ -60,7 +60,10 @@ def _complete_container(container: Object) -> None:
     container.setdefault("terminationMessagePolicy", "File")
     container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
     resources = container.setdefault("resources", {})
-    if isinstance(resources, dict) and resources.get("limits"):
+    for group in ("limits", "requests"):
+        if isinstance(resources.get(group), dict):
+            resources[group] = {name: str(amount) for name, amount in resources[group].items()}
+    if resources.get("limits"):
         resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
     for port in container.get("ports") or []:
         port.setdefault("protocol", "TCP")

@@ -4,24 +4,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from deploy.local.cluster.quantities import quantity
+
 Object = dict[str, Any]
 Lookup = Callable[[str, str], Mapping[str, str] | None]
 """Kind (``configMap`` or ``secret``) and name to its texts, or None if there is no such thing."""
 
 _REFERENCE: Final = re.compile(r"\$(\$|\((?P<name>[^()$\s]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['(?P<key>[^']*)'\]")
-_UNITS: Final = {
-    "": 1,
-    "m": 0.001,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-}
 
 
 class Unresolved(LookupError):
@@ -120,14 +110,6 @@ def resource_value(reference: Object, pod: Object, container: Object | None) -> 
     amount = ((chosen.get("resources") or {}).get(group) or {}).get(resource, "0")
     divisor = quantity(str(reference.get("divisor") or "1")) or 1
     return str(int(-(-quantity(str(amount)) // divisor)))
-
-
-def quantity(text: str) -> float:
-    """Return a Kubernetes quantity as a number."""
-    match = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
-    if not match or match[2] not in _UNITS:
-        raise Unresolved(f"not a quantity: {text!r}")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _quoted(text: str) -> str:

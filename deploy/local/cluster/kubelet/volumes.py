@@ -11,9 +11,9 @@ from typing import Any
 from deploy.local.cluster.kubelet.environment import (
     Unresolved,
     field_value,
-    quantity,
     resource_value,
 )
+from deploy.local.cluster.quantities import quantity
 
 Object = dict[str, Any]
 

@@ -1,0 +1,29 @@
+"""Kubernetes quantities as numbers."""
+
+import re
+from typing import Final
+
+_UNITS: Final = {
+    "": 1,
+    "m": 0.001,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+def quantity(text: str) -> float:
+    """Return a quantity such as ``500m``, ``2Gi`` or ``1e3`` as a number.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)", text)
+    if not match or match[2] not in _UNITS:
+        raise ValueError(f"not a quantity: {text!r}")
+    return float(match[1]) * _UNITS[match[2]]
