@@ -39,7 +39,8 @@ _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
 
-_FIRST_LINE: Final = b"POST / HTTP/1.1\r\n"
+_REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
+_ANSWER_LINE: Final = b"HTTP/1.1 200 OK\r\n"
 
 
 class HeadRefused(Exception):
@@ -122,14 +123,19 @@ def find_end(buffer: bytes) -> int:
     """
     end = buffer.find(b"\r\n\r\n") + 4
     if end == 3:
-        _check_line_ends(buffer, complete=False)
+        check_line_ends(buffer, complete=False)
         _check_sizes(buffer, len(buffer), complete=False)
         return 0
     _check_sizes(buffer, end, complete=True)
     return end
 
 
-def _check_line_ends(raw: bytes, *, complete: bool) -> None:
+def check_line_ends(raw: bytes, *, complete: bool) -> None:
+    """Refuse a CR or LF that stands alone; the last byte of what is incomplete may be a CR.
+
+    Raises:
+        HeadRefused: ``bad_request``.
+    """
     pairs = raw.count(b"\r\n")
     returns = raw.count(b"\r")
     if not complete and raw.endswith(b"\r"):
@@ -186,21 +192,22 @@ class _Pairs(list[tuple[bytes, bytes]]):
         self.append((name, value))
 
 
-def split_fields(first_line: bytes, section: bytes) -> list[tuple[bytes, bytes]]:
+def split_fields(section: bytes, *, answer: bool = False) -> list[tuple[bytes, bytes]]:
     """Return names and values of *section*, which ends with an empty line.
+
+    llhttp gets a start line of ours before it: the real one has its own, stricter reader, and
+    llhttp does not know all of HTTP's methods.
 
     Raises:
         HeadRefused: ``bad_request`` or ``head_too_large``.
     """
-    _check_line_ends(section, complete=True)
+    check_line_ends(section, complete=True)
     pairs = _Pairs()
     if section == b"\r\n":
         return pairs
-    parser = (
-        httptools.HttpRequestParser if first_line is _FIRST_LINE else httptools.HttpResponseParser
-    )(pairs)
+    parser = (httptools.HttpResponseParser if answer else httptools.HttpRequestParser)(pairs)
     try:
-        parser.feed_data(first_line + section)
+        parser.feed_data((_ANSWER_LINE if answer else _REQUEST_LINE) + section)
     except httptools.HttpParserUpgrade:
         pass
     except httptools.HttpParserError:
@@ -237,7 +244,7 @@ class FieldReader:
         single: dict[int, bytes] = {}
         lists: dict[int, list[bytes]] = {}
         known = self._names.known
-        for name, value in split_fields(_FIRST_LINE, section):
+        for name, value in split_fields(section):
             meaning = known.get(name)
             if meaning is None:
                 meaning = self._names.meaning(name)

@@ -55,6 +55,13 @@ def only_deflate(extensions: bytes | None) -> bytes | None:
     return b", ".join(kept) or None
 
 
+def deflate_only(chosen: bytes | None, *, offered: bytes | None) -> bool:
+    """Say whether an app chose no extension, or the one that was *offered* to it."""
+    if chosen is None:
+        return True
+    return only_deflate(offered) is not None and only_deflate(chosen) == chosen.strip()
+
+
 def _name(offer: bytes) -> bool:
     return offer.partition(b";")[0].strip().lower() == _PERMESSAGE_DEFLATE
 

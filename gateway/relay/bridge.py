@@ -11,7 +11,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -61,7 +61,8 @@ class Bridge(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and enter the registry."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # narrows for mypy
+        # uvloop's transports have the interface but not the base class.
+        transport = cast(asyncio.Transport, transport)
         self.transport = transport
         self.request.live.add(self)
 

@@ -8,8 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gateway.core.access import Access
 from gateway.core.answers import Errors, JsonErrors
+from gateway.core.app_heads import AnswerReader
+from gateway.core.heads import FieldReader
+from gateway.core.passage import DRAINING
+from gateway.relay.front import Front
 from gateway.relay.limits import Limits
+from gateway.relay.meters import Meters
+from gateway.relay.pool import Pool
+from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
     from gateway.core.grants import GrantKeys
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.relay.bridge import BridgeFactory
     from gateway.relay.dial import Dialler
     from gateway.relay.errands import Errands
+    from gateway.relay.handover import Handover
     from gateway.relay.world import BearerGate, World
     from shared.routes import Kind
 
@@ -44,6 +53,7 @@ class Parts:
     bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
     errors: Errors = field(default_factory=JsonErrors)
     limits: Limits = field(default_factory=Limits)
+    meters: Meters = field(default_factory=Meters)
     wall: Callable[[], float] = time.time
 
 
@@ -64,3 +74,56 @@ class DataPath:
         path.drain()            # connections close once idle; tunnels get 1001
         await path.close()      # ends what is left
     """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.meters = parts.meters
+        self.draining = False
+        self.wheel = Wheel(parts.loop)
+        self.pool = Pool(loop=parts.loop, wheel=self.wheel, limits=parts.limits)
+        self.access = Access(parts.site, parts.grants)
+        self.fields = FieldReader(parts.site.cookie_name)
+        self.answers = AnswerReader(parts.site.frame_ancestors)
+        self.fronts: set[Front] = set()
+        self.handed: set[Handover] = set()
+        parts.live.watch(self.pool)
+        self.meters.gauge(
+            "open_by_right",
+            "Connections open by a grant or a public route.",
+            lambda: len(parts.live),
+        )
+        self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
+
+    def protocol_factory(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        return Front(self)
+
+    @staticmethod
+    def address_of(transport: asyncio.BaseTransport) -> str:
+        """Return the address of a connection's peer; an IPv4 one in its own dress."""
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        return address.removeprefix("::ffff:") if "." in address else address
+
+    def drain(self) -> None:
+        """Take no further requests: idle connections close, answers under way are the last.
+
+        Tunnels and bridges get 1001.
+        """
+        self.draining = True
+        for front in tuple(self.fronts):
+            front.drain()
+        self.parts.live.end_all(DRAINING)
+
+    async def close(self) -> None:
+        """Reset what is still open, and end all errands."""
+        self.draining = True
+        self.parts.live.end_all(DRAINING)
+        for front in tuple(self.fronts):
+            front.abort()
+        for handover in tuple(self.handed):
+            handover.abort()
+        self.pool.close()
+        await self.parts.errands.close()
+        self.wheel.close()
+        self.parts.live.close()

@@ -37,6 +37,10 @@ class Limits:
     """An unused pooled connection: shorter than the keep-alive of the servers behind which
     people put their apps (uvicorn's 5 s is covered by the one retry)."""
 
+    unsafe_idle_seconds: float = 2.0
+    """A pooled connection unused for longer is not given a request that could not be sent twice,
+    since the app may be closing it at this moment."""
+
     upstream_idle_per_user: int = 16
     """Unused connections kept per session and user: browsers open six per host."""
 

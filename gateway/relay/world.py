@@ -43,6 +43,10 @@ class BearerRefused(Exception):
 class BearerGate(Protocol):
     """Verifies session tokens that are used as bearer, and marks them as used so."""
 
+    def remembered(self, token: str) -> SessionClaims | None:
+        """Return the claims of a token that was verified and marked before, while it is good."""
+        ...
+
     async def verify(self, token: str) -> SessionClaims:
         """Return the claims of *token*, whose signature and times hold.
 

@@ -1,0 +1,242 @@
+"""The heads of apps' answers: raw bytes in, a strict head and what may cross out.
+
+The app is user code. Whatever in its answer could be read in two ways is refused, and the
+connection it came on is not used again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.cookies import may_set_cookie
+from gateway.core.framing import Body, ChunkedBody, LengthBody, NoBody, OpenBody
+from gateway.core.heads import (
+    MAX_HEAD_BYTES,
+    HeadRefused,
+    check_line_ends,
+    split_fields,
+    tokens,
+)
+from gateway.core.names import HOP_BY_HOP, Meaning, answer_names
+from gateway.core.upgrade import accept_of, deflate_only
+
+if TYPE_CHECKING:
+    from gateway.core.heads import Fields
+
+BAD: Final = "app_bad_answer"
+
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+
+class AnswerFields:
+    """What an answer's field section says, read once; immutable by convention.
+
+    ``crossing`` holds what the browser gets, our additions included, in canonical form, without
+    framing. ``length`` is -1 without ``Content-Length``.
+    """
+
+    __slots__ = (
+        "chunked",
+        "close",
+        "crossing",
+        "length",
+        "socket_accept",
+        "socket_extensions",
+        "socket_protocol",
+        "websocket",
+    )
+
+    def __init__(self) -> None:
+        self.length = -1
+        self.chunked = False
+        self.close = False
+        self.websocket = False
+        self.crossing: bytes = b""
+        self.socket_accept: bytes | None = None
+        self.socket_extensions: bytes | None = None
+        self.socket_protocol: bytes | None = None
+
+
+def find_answer_end(buffer: bytes) -> int:
+    """Return where the head in *buffer* ends; 0 while it is incomplete.
+
+    Raises:
+        HeadRefused: ``app_bad_answer``.
+    """
+    end = buffer.find(b"\r\n\r\n") + 4
+    if end == 3:
+        try:
+            check_line_ends(buffer, complete=False)
+        except HeadRefused:
+            raise HeadRefused(BAD) from None
+        if len(buffer) >= MAX_HEAD_BYTES:
+            raise HeadRefused(BAD)
+        return 0
+    if end > MAX_HEAD_BYTES:
+        raise HeadRefused(BAD)
+    return end
+
+
+def read_status_line(line: bytes) -> tuple[int, int, bytes]:
+    """Return minor version, status and reason of *line* (without its CRLF).
+
+    Raises:
+        HeadRefused: ``app_bad_answer``.
+    """
+    match = _STATUS.fullmatch(line)
+    if match is None:
+        raise HeadRefused(BAD)
+    return match[1][0] - 0x30, int(match[2]), match[3] or b""
+
+
+class AnswerReader:
+    """Reads field sections of answers.
+
+    Args:
+        frame_ancestors: The Content-Security-Policy that every answer is given.
+    """
+
+    __slots__ = ("_added", "_names")
+
+    def __init__(self, frame_ancestors: str) -> None:
+        self._names = answer_names()
+        self._added = (b"Content-Security-Policy", frame_ancestors.encode("ascii"))
+
+    def read(self, section: bytes) -> AnswerFields:
+        """Return what *section* (the lines after the status line, with the empty one) says.
+
+        Raises:
+            HeadRefused: ``app_bad_answer``.
+        """
+        try:
+            pairs = split_fields(section, answer=True)
+        except HeadRefused:
+            raise HeadRefused(BAD) from None
+        crossing: list[tuple[bytes, bytes]] = []
+        held: dict[int, list[bytes]] = {}
+        known = self._names.known
+        for name, value in pairs:
+            meaning = known.get(name)
+            if meaning is None:
+                meaning = self._names.meaning(name)
+            if value and value[-1] <= 0x20:
+                value = value.rstrip(b" \t")
+            if meaning == _PASS:
+                crossing.append((name, value))
+            elif meaning != _DROP:
+                held.setdefault(meaning, []).append(value)
+                if meaning in _CROSSING or (meaning == _SET_COOKIE and may_set_cookie(value)):
+                    crossing.append((name, value))
+        fields = AnswerFields()
+        _take_framing(fields, held)
+        _take_upgrade(fields, held)
+        if _CONNECTION in held:
+            crossing = _without_nominated(fields, held[_CONNECTION], crossing)
+        crossing.append(self._added)
+        if _CACHE_CONTROL not in held:
+            crossing.append((b"Cache-Control", b"private"))
+        fields.crossing = b"".join([b"%b: %b\r\n" % pair for pair in crossing])
+        return fields
+
+
+_PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
+_SET_COOKIE, _CONNECTION = int(Meaning.SET_COOKIE), int(Meaning.CONNECTION)
+_CACHE_CONTROL = int(Meaning.CACHE_CONTROL)
+_CROSSING: Final = frozenset({_CACHE_CONTROL})
+
+
+def _take_framing(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
+    lengths = held.get(Meaning.LENGTH)
+    codings = held.get(Meaning.CODING)
+    if codings is not None:
+        if lengths is not None or len(codings) != 1 or codings[0].lower() != b"chunked":
+            raise HeadRefused(BAD)
+        fields.chunked = True
+    if lengths is not None:
+        if len(lengths) != 1 or _LENGTH.fullmatch(lengths[0]) is None:
+            raise HeadRefused(BAD)
+        fields.length = int(lengths[0])
+
+
+def _take_upgrade(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
+    for meaning, name in (
+        (Meaning.SOCKET_ACCEPT, "socket_accept"),
+        (Meaning.SOCKET_EXTENSIONS, "socket_extensions"),
+        (Meaning.SOCKET_PROTOCOL, "socket_protocol"),
+    ):
+        if meaning in held:
+            setattr(fields, name, b", ".join(held[meaning]))
+    options = tokens(held.get(_CONNECTION, ()))
+    fields.websocket = tokens(held.get(Meaning.UPGRADE, ())) == {b"websocket"} and (
+        b"upgrade" in options
+    )
+
+
+def _without_nominated(
+    fields: AnswerFields, connection: list[bytes], crossing: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    options = tokens(connection)
+    fields.close = b"close" in options
+    nominated = options - HOP_BY_HOP - {b"close"}
+    if not nominated:
+        return crossing
+    return [pair for pair in crossing if pair[0].lower() not in nominated]
+
+
+def answer_body(
+    fields: AnswerFields, *, method: bytes, status: int, minor: int, client_minor: int
+) -> tuple[Body, bytes]:
+    """Return how the answer's body is read, and the field that frames it for the browser.
+
+    A HEAD answer, 204 and 304 have no body, whatever their fields say. An empty field says that
+    the body ends with the connection.
+
+    Raises:
+        HeadRefused: ``app_bad_answer``: a coding in HTTP/1.0.
+    """
+    if fields.chunked and minor == 0:
+        raise HeadRefused(BAD)
+    length = b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
+    if method == b"HEAD" or status in _WITHOUT_BODY:
+        return NoBody(), b"" if status == 204 else length
+    if fields.chunked:
+        framed = client_minor == 1
+        return ChunkedBody(framed=framed), b"Transfer-Encoding: chunked\r\n" if framed else b""
+    if fields.length >= 0:
+        return LengthBody(fields.length), length
+    return OpenBody(), b""
+
+
+def is_proper_switch(answer: AnswerFields, *, minor: int, asked: Fields) -> bool:
+    """Say whether a 101 is the answer to the upgrade that was *asked* for (RFC 6455, 4.1)."""
+    return (
+        minor == 1
+        and answer.websocket
+        and not answer.chunked
+        and answer.length <= 0
+        and answer.socket_accept == accept_of(asked.socket_key or b"")
+        and deflate_only(answer.socket_extensions, offered=asked.socket_extensions)
+        and _was_offered(answer.socket_protocol, asked.socket_protocols)
+    )
+
+
+def _was_offered(chosen: bytes | None, offered: bytes | None) -> bool:
+    if chosen is None:
+        return True
+    return chosen in [protocol.strip(b" \t") for protocol in (offered or b"").split(b",")]
+
+
+def switch_fields(answer: AnswerFields) -> bytes:
+    """Return the fields of a proper 101, in canonical form, besides those that cross."""
+    lines = [
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+        b"Sec-WebSocket-Accept: %b\r\n" % (answer.socket_accept or b""),
+    ]
+    if answer.socket_extensions is not None:
+        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % answer.socket_extensions)
+    if answer.socket_protocol is not None:
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % answer.socket_protocol)
+    return b"".join(lines)

@@ -1,0 +1,89 @@
+"""Where WebSocket frames begin and end (RFC 6455, section 5.2), without touching them.
+
+A tunnel passes bytes on as they come. To put a Close of ours between two frames it must know
+whether the last byte it wrote ended one; so it skips from frame header to frame header.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLOSE_OPCODE: Final = 0x88
+MAX_REASON_BYTES: Final = 123
+_EXTENDED: Final = {126: 2, 127: 8}
+
+
+class FrameTracker:
+    """Follows frame boundaries in a stream."""
+
+    __slots__ = ("_header", "_skip")
+
+    def __init__(self) -> None:
+        self._skip = 0
+        self._header = b""
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether the last byte fed ended a frame, or nothing was fed."""
+        return not self._skip and not self._header
+
+    def feed(self, data: bytes) -> None:
+        """Follow *data*, all of which is passed on."""
+        size = len(data)
+        if size <= self._skip:
+            self._skip -= size
+            return
+        at = self._skip
+        if self._header:
+            data = self._header + data
+            size = len(data)
+        self._skip = 0
+        while at < size:
+            frame = frame_size(data, at)
+            if frame == 0:
+                break
+            at += frame
+        self._header = data[at:] if at < size else b""
+        self._skip = at - size if at > size else 0
+
+    def feed_to_boundary(self, data: bytes) -> int:
+        """Return how many bytes of *data* end the frame that is under way; all if they do not.
+
+        Only these are followed.
+        """
+        if self.at_boundary:
+            return 0
+        head = len(self._header)
+        if head:
+            frame = frame_size(self._header + data, 0)
+            needed = frame - head if frame else len(data)
+        else:
+            needed = self._skip
+        taken = min(needed, len(data))
+        self.feed(data[:taken])
+        return taken
+
+
+def frame_size(data: bytes, at: int) -> int:
+    """Return the size, header included, of the frame that begins at *at*; 0 if that is not known.
+
+    Masked and unmasked frames alike: what an app sends is not ours to judge.
+    """
+    if len(data) < at + 2:
+        return 0
+    second = data[at + 1]
+    header = 6 if second & 0x80 else 2
+    length = second & 0x7F
+    if length >= 126:
+        extended = _EXTENDED[length]
+        if len(data) < at + 2 + extended:
+            return 0
+        length = int.from_bytes(data[at + 2 : at + 2 + extended], "big")
+        header += extended
+    return header + length
+
+
+def close_frame(code: int, reason: str) -> bytes:
+    """Return an unmasked Close, as a server sends it."""
+    text = reason.encode()[:MAX_REASON_BYTES]
+    return bytes((CLOSE_OPCODE, len(text) + 2)) + code.to_bytes(2, "big") + text

@@ -1,0 +1,671 @@
+"""A browser's connection: heads in, decisions carried out, one request after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, assert_never, cast
+
+from gateway.core.access import (
+    OWN_PREFIX,
+    Ask,
+    Connect,
+    Decision,
+    Forward,
+    Hand,
+    Proof,
+    Prove,
+    Refuse,
+    Repair,
+)
+from gateway.core.addresses import client_address
+from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal, write_answer
+from gateway.core.framing import FramingError
+from gateway.core.headers import Facts, head_to_app, head_to_bridge, head_to_page
+from gateway.core.heads import (
+    Fields,
+    HeadRefused,
+    StartLine,
+    check_together,
+    find_end,
+    read_start_line,
+)
+from gateway.core.passage import Passage
+from gateway.core.upgrade import is_proper_upgrade
+from gateway.relay.bridge import UpgradeRequest
+from gateway.relay.exchange import Exchange, request_body
+from gateway.relay.flow import hold, release, shut
+from gateway.relay.handed import Handed
+from gateway.relay.handover import Handover
+from gateway.relay.states import Event, State, step
+from gateway.relay.world import BearerRefused
+
+if TYPE_CHECKING:
+    from gateway.core.passage import Ending
+    from gateway.relay.gateway import DataPath
+    from shared.routes import RouteTable, Target
+    from shared.tokens import SessionClaims
+
+
+class Permit:
+    """A decision to forward that holds for the next request too.
+
+    That is: one with the same field section and method, while the table has not changed and the
+    passage has not ended. Everything that was derived from the section is kept with it.
+    """
+
+    __slots__ = ("ends_at", "method", "passage", "seq", "table", "tail", "target", "user")
+
+    def __init__(
+        self,
+        *,
+        passage: Passage,
+        target: Target,
+        table: RouteTable,
+        method: bytes,
+        user: str,
+        tail: bytes,
+    ) -> None:
+        self.passage = passage
+        self.target = target
+        self.table = table
+        self.seq = table.seq
+        self.method = method
+        self.user = user
+        self.tail = tail
+        self.ends_at = passage.ends_at
+
+
+class Front(asyncio.Protocol):
+    """The downstream protocol: one per connection, until something else takes the transport."""
+
+    __slots__ = (
+        "client",
+        "close_after",
+        "deadline",
+        "early",
+        "errand",
+        "exchange",
+        "fields",
+        "half_closed",
+        "partial",
+        "path",
+        "peer",
+        "permit",
+        "section",
+        "start",
+        "state",
+        "tick",
+        "transport",
+        "writable",
+    )
+
+    def __init__(self, path: DataPath) -> None:
+        self.path = path
+        self.state = State.HEAD
+        self.transport: asyncio.Transport | None = None
+        self.peer = ""
+        self.client = ""
+        self.tick = 0
+        self.deadline = 0.0
+        self.partial = b""
+        """A head that is not complete yet."""
+        self.early = b""
+        """What came beyond the request that is being answered."""
+        self.section = b""
+        self.fields: Fields | None = None
+        self.start: StartLine | None = None
+        self.permit: Permit | None = None
+        self.exchange: Exchange | None = None
+        self.errand: asyncio.Task[None] | None = None
+        self.close_after = False
+        self.half_closed = False
+        self.writable = True
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport and wait for a head."""
+        # uvloop's transports have the interface but not the base class.
+        transport = cast(asyncio.Transport, transport)
+        self.transport = transport
+        path = self.path
+        transport.set_write_buffer_limits(high=path.parts.limits.write_high_bytes)
+        self.peer = path.address_of(transport)
+        path.fronts.add(self)
+        path.meters.connections += 1
+        self._wait(path.parts.limits.idle_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the browser sent, as the state says."""
+        state = self.state
+        if state is State.HEAD:
+            self._read(data)
+        elif state is State.LINGERING:
+            return
+        elif self.exchange is not None and not self.exchange.request.done:
+            self._body(self.exchange, data)
+        else:
+            self._keep(data)
+
+    def eof_received(self) -> bool:
+        """The browser shut its side: it still gets the answer to what it has asked."""
+        if self.state not in (State.DECIDING, State.RELAYING):
+            return False
+        if self.exchange is not None and not self.exchange.request.done:
+            return False
+        if self.exchange is None and self.fields is not None and not self._is_bodiless():
+            return False
+        self.half_closed = True
+        return True
+
+    def pause_writing(self) -> None:
+        """Hold the app back."""
+        self.writable = False
+        if self.exchange is not None and self.exchange.upstream is not None:
+            hold(self.exchange.upstream.transport)
+
+    def resume_writing(self) -> None:
+        """Let the app go on."""
+        self.writable = True
+        if self.exchange is not None and self.exchange.upstream is not None:
+            release(self.exchange.upstream.transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything."""
+        self.state = step(self.state, Event.LOST)
+        self.transport = None
+        self._let_go()
+        self._leave()
+
+    def due(self, now: float) -> float:
+        """Act on a deadline that has passed; called by the wheel."""
+        if not self.deadline or now < self.deadline:
+            return self.deadline
+        self.deadline = 0.0
+        exchange = self.exchange
+        match self.state:
+            case State.HEAD if self.partial:
+                self.refuse("head_timeout", bare=True)
+            case State.HEAD | State.LINGERING:
+                return self._close_idle(now)
+            case State.RELAYING if exchange is not None and not exchange.request.done:
+                return self._stalled_upload(exchange, now)
+            case State.RELAYING if exchange is not None and not exchange.answered:
+                self.path.meters.upstream_failures["app_timeout"] += 1
+                self.refuse("app_timeout")
+            case _:
+                pass
+        return self.deadline
+
+    def _close_idle(self, now: float) -> float:
+        if self.transport is None:
+            return 0.0
+        if self.state is State.LINGERING and self.transport.get_write_buffer_size():
+            # A slow reader is still at our last answer.
+            self.deadline = now + self.path.parts.limits.linger_seconds
+            return self.deadline
+        self.transport.close()
+        return 0.0
+
+    def _stalled_upload(self, exchange: Exchange, now: float) -> float:
+        if exchange.upstream is None or not exchange.upstream.writable:
+            # It is the app that does not read; the browser is not to blame.
+            self.deadline = now + self.path.parts.limits.idle_seconds
+            return self.deadline
+        self.fail("head_timeout")
+        return self.deadline
+
+    # Reading heads
+
+    def _read(self, data: bytes) -> None:
+        if self.partial:
+            data = self.partial + data
+        elif not data:
+            return
+        try:
+            end = find_end(data)
+            if not end:
+                self._incomplete(data)
+                return
+            self.partial = b""
+            line_end = data.find(b"\r\n")
+            self._parse(data[:line_end], data[line_end + 2 : end])
+        except HeadRefused as refused:
+            self.refuse(refused.code, bare=True)
+            return
+        self._decide(data[end:])
+
+    def _incomplete(self, data: bytes) -> None:
+        if not self.partial:
+            self._wait(self.path.parts.limits.head_seconds)
+        self.partial = data
+
+    def _parse(self, line: bytes, section: bytes) -> None:
+        start = read_start_line(line)
+        fields = self.fields
+        if fields is None or section != self.section:
+            fields = self.path.fields.read(section)
+            self.fields, self.section, self.permit = fields, section, None
+        if start.minor == 0 or start.authority is not None:
+            check_together(start, fields)
+        if fields.websocket and not is_proper_upgrade(start, fields):
+            raise HeadRefused("bad_upgrade")
+        self.start = start
+
+    # Deciding
+
+    def _decide(self, beyond: bytes) -> None:
+        self.state = step(self.state, Event.HEAD_READ)
+        start, fields, path = self.start, self.fields, self.path
+        if start is None or fields is None:
+            return
+        self.deadline = 0.0
+        world = path.parts.world
+        table = world.table
+        if table is None or not world.serving:
+            self.refuse("bus_lost")
+            return
+        permit = self.permit
+        if (
+            permit is not None
+            and permit.table is table
+            and permit.seq == table.seq
+            and permit.method == start.method
+            and not start.target.startswith(OWN_PREFIX)
+            and path.parts.wall() < permit.ends_at
+        ):
+            self._exchange(start, fields, permit, beyond, upgrade=False)
+            return
+        self.client = client_address(
+            self.peer, fields.forwarded_for, path.parts.site.trusted_proxies
+        )
+        self._drop_permit()
+        self.early = beyond
+        ask = Ask(start, fields, fields.websocket)
+        self._carry_out(ask, path.access.decide(ask, table=table, now=path.parts.wall()), table)
+
+    def _carry_out(self, ask: Ask, decision: Decision, table: RouteTable) -> None:
+        match decision:
+            case Refuse(refusal=refusal):
+                self.refuse(refusal)
+            case Prove(token=token):
+                remembered = self.path.parts.bearer.remembered(token)
+                if remembered is None:
+                    self.errand = self.path.parts.errands.run(self._prove(ask, token))
+                else:
+                    self._carry_out_proven(ask, remembered, marked=True)
+            case Repair():
+                self.errand = self.path.parts.errands.run(self._repair(ask))
+            case Forward() | Connect() | Hand():
+                self._proceed(ask, decision, table)
+            case _:
+                assert_never(decision)
+
+    def _carry_out_proven(self, ask: Ask, proof: Proof, *, marked: bool) -> None:
+        table = self.path.parts.world.table
+        if table is None:
+            self.refuse("bus_lost")
+            return
+        now = self.path.parts.wall()
+        decision = self.path.access.decide(ask, table=table, now=now, proof=proof)
+        claims = getattr(decision, "claims", None)
+        if claims is not None and not marked:
+            self.errand = self.path.parts.errands.run(self._mark(ask, claims))
+        else:
+            self._carry_out(ask, decision, table)
+
+    async def _prove(self, ask: Ask, token: str) -> None:
+        proof: Proof
+        try:
+            proof = await self.path.parts.bearer.verify(token)
+        except BearerRefused as refused:
+            proof = REFUSALS[refused.code]
+        self.errand = None
+        self._carry_out_proven(ask, proof, marked=False)
+
+    async def _mark(self, ask: Ask, claims: SessionClaims) -> None:
+        """Use up the token, and decide once more: much can have happened meanwhile."""
+        try:
+            await self.path.parts.bearer.mark(claims)
+        except BearerRefused as refused:
+            self.errand = None
+            self.refuse(refused.code)
+            return
+        self.errand = None
+        self._carry_out_proven(ask, claims, marked=True)
+
+    async def _repair(self, ask: Ask) -> None:
+        await self.path.parts.world.repair()
+        self.errand = None
+        table = self.path.parts.world.table
+        if table is None:
+            self.refuse("bus_lost")
+            return
+        now = self.path.parts.wall()
+        decision = self.path.access.decide(ask, table=table, now=now, repaired=True)
+        self._carry_out(ask, decision, table)
+
+    # Carrying out
+
+    def _proceed(self, ask: Ask, decision: Forward | Connect | Hand, table: RouteTable) -> None:
+        beyond, self.early = self.early, b""
+        match decision:
+            case Forward(passage=passage, claims=claims):
+                self._forward(ask, passage, table, beyond, keep=claims is None)
+            case Connect(passage=passage):
+                self._connect(ask, passage, beyond)
+            case Hand():
+                self._hand(ask, decision, beyond)
+
+    def _forward(
+        self, ask: Ask, passage: Passage, table: RouteTable, beyond: bytes, *, keep: bool
+    ) -> None:
+        target = passage.route.target
+        if target is None:
+            self.refuse("session_starting")
+            return
+        user = passage.grant.sub if passage.grant is not None else None
+        facts = Facts(client_address=self.client, scheme=self.path.parts.site.scheme, user=user)
+        permit = Permit(
+            passage=passage,
+            target=target,
+            table=table,
+            method=ask.start.method,
+            # Nobody is known on a public host: there a connection is one address' at most.
+            user=f"sub {user}" if user is not None else f"address {self.client}",
+            tail=head_to_app(ask.fields, facts, upgrade=ask.upgrade),
+        )
+        if not (keep and not ask.upgrade):
+            permit.seq = -1
+        self.permit = permit
+        self.path.parts.live.add(self)
+        self._exchange(ask.start, ask.fields, permit, beyond, upgrade=ask.upgrade)
+
+    def _exchange(
+        self, start: StartLine, fields: Fields, permit: Permit, beyond: bytes, *, upgrade: bool
+    ) -> None:
+        exchange = self.exchange = Exchange(
+            self,
+            start=start,
+            fields=fields,
+            passage=permit.passage,
+            target=permit.target,
+            user=permit.user,
+            tail=permit.tail,
+            upgrade=upgrade,
+        )
+        try:
+            first = exchange.request.feed(beyond) if beyond else b""
+        except FramingError:
+            self.refuse("bad_request", bare=True)
+            return
+        if beyond:
+            self._keep(exchange.request.rest)
+            exchange.request.rest = b""
+        exchange.begin(first)
+
+    def _connect(self, ask: Ask, passage: Passage, beyond: bytes) -> None:
+        path = self.path
+        factory = path.parts.bridges.get(passage.route.kind)
+        if factory is None:
+            self.refuse("not_found")
+            return
+        offered = (ask.fields.socket_protocols or b"").decode("latin-1").split(",")
+        bridge = factory(
+            UpgradeRequest(
+                head=head_to_bridge(ask.start, ask.fields),
+                protocols=tuple(name.strip() for name in offered if name.strip()),
+                passage=passage,
+                client_address=self.client,
+                live=path.parts.live,
+                errands=path.parts.errands,
+            )
+        )
+        transport = self.give_up()
+        if transport is None:
+            return
+        transport.set_protocol(bridge)
+        bridge.connection_made(transport)
+        release(transport)
+        if beyond:
+            bridge.data_received(beyond)
+
+    def _hand(self, ask: Ask, hand: Hand, beyond: bytes) -> None:
+        path = self.path
+        handed = Handed(
+            client_address=self.client,
+            scheme=path.parts.site.scheme,
+            host=hand.host,
+            sid=hand.sid,
+            route=hand.route,
+            grant=hand.grant,
+            refusal=hand.refusal,
+            holder=hand.holder,
+        )
+        passage = None
+        if hand.route is not None and hand.grant is not None:
+            passage = Passage(route=hand.route, host=hand.host, grant=hand.grant)
+        transport = self.give_up()
+        if transport is None:
+            return
+        handover = Handover(
+            path=path,
+            browser=transport,
+            page=path.parts.pages(),
+            body=request_body(ask.fields),
+            passage=passage,
+        )
+        path.handed.add(handover)
+        release(transport)
+        handover.start(handed, head_to_page(ask.start, ask.fields), beyond)
+
+    # What the exchange calls
+
+    def sent(self) -> None:
+        """The request's head was sent."""
+        self.state = step(self.state, Event.SENT)
+        exchange = self.exchange
+        if exchange is None:
+            return
+        limits = self.path.parts.limits
+        self._wait(limits.app_head_seconds if exchange.request.done else limits.idle_seconds)
+        if not self.writable and exchange.upstream is not None:
+            hold(exchange.upstream.transport)
+
+    def request_ended(self) -> None:
+        """The last byte of the request's body was sent."""
+        release(self.transport)
+        if self.exchange is not None and not self.exchange.answered:
+            self._wait(self.path.parts.limits.app_head_seconds)
+
+    def stale(self) -> None:
+        """The request is being sent once more."""
+        self.state = step(self.state, Event.STALE)
+
+    def write(self, data: bytes) -> None:
+        """Write to the browser."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def write_switch(self, head: bytes) -> bytes:
+        """Write the head of a 101; return what the browser sent too early."""
+        self.write(head)
+        early, self.early = self.early, b""
+        return early
+
+    def closes_after(self, ends: bool) -> bool:
+        """Say whether the connection closes after this answer, which it *ends* by itself or not."""
+        start, fields = self.start, self.fields
+        self.close_after = (
+            ends
+            or self.path.draining
+            or start is None
+            or start.minor == 0
+            or fields is None
+            or fields.close
+        )
+        return self.close_after
+
+    def answer_begins(self) -> None:
+        """The head of the answer is there: an answer may take as long as it likes."""
+        if self.exchange is not None and self.exchange.request.done:
+            self.deadline = 0.0
+
+    def answered(self, *, whole: bool) -> None:
+        """The answer is complete; *whole* says whether the request was, too."""
+        self.exchange = None
+        if self.transport is None:
+            return
+        if self.close_after or self.path.draining:
+            if whole and not self.early and not self.transport.get_write_buffer_size():
+                self.transport.close()
+            else:
+                self._linger()
+            return
+        self.state = step(self.state, Event.ANSWERED)
+        self._next()
+
+    def fail(self, code: str) -> None:
+        """The exchange cannot be completed: refuse, or reset what has begun to be answered."""
+        if self.exchange is not None and self.exchange.answered:
+            self._let_go()
+            if self.transport is not None:
+                self.transport.abort()
+        else:
+            self.refuse(code)
+
+    # Ending requests and connections
+
+    def refuse(self, why: str | Refusal, *, bare: bool = False) -> None:
+        """Answer with a refusal; the connection lives on when the request was whole.
+
+        Args:
+            why: The refusal or its code.
+            bare: There is no request that could be trusted.
+        """
+        self._let_go()
+        if self.transport is None or self.state is State.LINGERING:
+            return
+        refusal = REFUSALS[why] if isinstance(why, str) else why
+        self.path.meters.refusals[refusal.code] += 1
+        fields, start = (None, None) if bare else (self.fields, self.start)
+        keeps = (
+            not bare
+            and self._is_bodiless()
+            and not self.closes_after(self.half_closed and not self.early)
+        )
+        page = self.path.parts.errors.render(refusal, fields.accept if fields else b"")
+        head_only = start is not None and start.method == b"HEAD"
+        self.write(write_answer(refusal, page, close=not keeps, head_only=head_only))
+        if not keeps:
+            self._linger()
+            return
+        self.state = step(self.state, Event.ANSWERED)
+        self._next()
+
+    def _is_bodiless(self) -> bool:
+        return self.fields is not None and not self.fields.chunked and self.fields.length <= 0
+
+    def end(self, ending: Ending) -> None:
+        """End what is under way by a right that holds no more."""
+        if ending.close_code == CLOSE_DRAINING:
+            return
+        self._drop_permit()
+        if self.state in (State.DECIDING, State.RELAYING):
+            self.fail(ending.refusal)
+
+    def drain(self) -> None:
+        """Close now when no request is under way; otherwise its answer is the last one."""
+        if self.state is State.HEAD and not self.partial and self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def give_up(self) -> asyncio.Transport | None:
+        """Hand out the transport for good; None when it is closing already."""
+        transport, self.transport = self.transport, None
+        self.state = step(self.state, Event.SWITCHED)
+        self.exchange = None
+        self._leave()
+        return None if transport is None or transport.is_closing() else transport
+
+    @property
+    def passage(self) -> Passage:
+        """By which right it is registered; only asked while it is."""
+        assert self.permit is not None  # noqa: S101  # entered into the registry only with one
+        return self.permit.passage
+
+    def _body(self, exchange: Exchange, data: bytes) -> None:
+        try:
+            rest = exchange.from_client(data)
+        except FramingError:
+            self.fail("bad_request")
+            return
+        if rest:
+            self._keep(rest)
+        elif not exchange.request.done:
+            self.deadline = self.path.parts.loop.time() + self.path.parts.limits.idle_seconds
+
+    def _keep(self, data: bytes) -> None:
+        self.early += data
+        if len(self.early) > self.path.parts.limits.early_bytes:
+            hold(self.transport)
+
+    def _next(self) -> None:
+        """Wait for the next request, or take up the one that came already."""
+        self.start = None
+        self._wait(self.path.parts.limits.idle_seconds)
+        if self.early or self.half_closed:
+            # Not at once: a long row of refused requests must not become a deep recursion.
+            self.path.parts.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self.state is not State.HEAD or self.transport is None:
+            return
+        data, self.early = self.early, b""
+        release(self.transport)
+        if data:
+            self._read(data)
+        if self.half_closed and self.state is State.HEAD and not self.early:
+            self.transport.close()
+
+    def _let_go(self) -> None:
+        if self.errand is not None:
+            self.errand.cancel()
+            self.errand = None
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.abandon()
+
+    def _linger(self) -> None:
+        """Shut our side, discard what still comes, and close in two seconds at the latest."""
+        self.state = step(self.state, Event.REFUSED)
+        self.early = self.partial = b""
+        if self.transport is None:
+            return
+        if self.half_closed:
+            self.transport.close()
+            return
+        release(self.transport)
+        shut(self.transport)
+        self._wait(self.path.parts.limits.linger_seconds)
+
+    def _wait(self, seconds: float) -> None:
+        self.deadline = self.path.parts.loop.time() + seconds
+        if not self.tick or seconds < 60.0:
+            self.path.wheel.arm(self, self.deadline)
+
+    def _drop_permit(self) -> None:
+        if self.permit is not None:
+            self.path.parts.live.discard(self)
+            self.permit = None
+
+    def _leave(self) -> None:
+        self._drop_permit()
+        self.path.fronts.discard(self)
+        self.path.wheel.disarm(self)
+        self.section = b""
+        self.fields = None

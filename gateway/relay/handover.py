@@ -1,0 +1,207 @@
+"""Handing one request over to an aiohttp application, and never a byte beyond it.
+
+aiohttp gets the canonical head, ``Connection: close`` and the body, framed here; its transport is
+a view of the real one that tells it nothing else. The connection ends with its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from gateway.core.framing import Body, FramingError
+from gateway.relay.flow import hold, release, shut
+from gateway.relay.handed import EXTRA_INFO, Handed
+
+if TYPE_CHECKING:
+    from gateway.core.passage import Ending, Passage
+    from gateway.relay.gateway import DataPath
+
+
+class Handover(asyncio.Protocol):
+    """The downstream protocol while a page answers.
+
+    Args:
+        path: The data path.
+        browser: The real transport.
+        page: aiohttp's protocol for this one request.
+        body: Reads the request's body.
+        passage: By which right the request is answered, if by any: ends with it.
+    """
+
+    __slots__ = ("_body", "_browser", "_lingers", "_page", "_passage", "_path", "_timer")
+
+    def __init__(
+        self,
+        *,
+        path: DataPath,
+        browser: asyncio.Transport,
+        page: asyncio.Protocol,
+        body: Body,
+        passage: Passage | None,
+    ) -> None:
+        self._path = path
+        self._browser = browser
+        self._page: asyncio.Protocol | None = page
+        self._body = body
+        self._passage = passage
+        self._lingers = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, handed: Handed, head: bytes, beyond: bytes) -> None:
+        """Give the page its request; *beyond* followed the head."""
+        self._browser.set_protocol(self)
+        page = self._page
+        if page is None:
+            return
+        if self._passage is not None:
+            self._path.parts.live.add(self)
+        if not self._body.done:
+            # Pages take small bodies only; whoever sends one by drops is not waited for.
+            self._timer = self._path.parts.loop.call_later(
+                self._path.parts.limits.idle_seconds, self._impatient
+            )
+        page.connection_made(PageTransport(self, self._browser, handed))
+        page.data_received(head)
+        if beyond:
+            self.data_received(beyond)
+
+    @property
+    def passage(self) -> Passage:
+        """By which right the request is answered; only asked when there is one."""
+        assert self._passage is not None  # noqa: S101  # entered into the registry only then
+        return self._passage
+
+    def end(self, ending: Ending) -> None:
+        """Reset the connection: an answer that was under way must not look complete."""
+        self._browser.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what belongs to the request's body; the rest is discarded."""
+        if self._page is None or self._lingers:
+            return
+        try:
+            piece = self._body.feed(data)
+        except FramingError:
+            self._browser.abort()
+            return
+        self._body.rest = b""
+        if piece:
+            self._page.data_received(piece)
+
+    def eof_received(self) -> bool:
+        """Tell the page nothing while its answer can still be read."""
+        return self._body.done and not self._lingers
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        if self._page is not None:
+            self._page.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        if self._page is not None:
+            self._page.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the page, once."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._passage is not None:
+            self._path.parts.live.discard(self)
+        self._path.handed.discard(self)
+        page, self._page = self._page, None
+        if page is not None:
+            page.connection_lost(exc)
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        self._browser.abort()
+
+    def _impatient(self) -> None:
+        if not self._body.done:
+            self._browser.abort()
+
+    def finish(self) -> None:
+        """The page closed: flush, shut our side, and read on for a moment.
+
+        Closing at once would reset the connection when the request was not read to its end, and
+        the browser might never see the answer.
+        """
+        if self._lingers:
+            return
+        self._lingers = True
+        if self._timer is not None:
+            self._timer.cancel()
+        release(self._browser)
+        shut(self._browser)
+        self._timer = self._path.parts.loop.call_later(
+            self._path.parts.limits.linger_seconds, self._browser.close
+        )
+
+
+class PageTransport(asyncio.Transport):
+    """What aiohttp sees of the connection."""
+
+    def __init__(self, handover: Handover, browser: asyncio.Transport, handed: Handed) -> None:
+        super().__init__()
+        self._handover = handover
+        self._browser = browser
+        self._handed = handed
+        self._closing = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return our judgement for ``fumarole``; anything else from the real transport."""
+        if name == EXTRA_INFO:
+            return self._handed
+        return self._browser.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Say whether it was closed, from here or from there."""
+        return self._closing or self._browser.is_closing()
+
+    def close(self) -> None:
+        """End the answer."""
+        if not self._closing:
+            self._closing = True
+            self._handover.finish()
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        self._closing = True
+        self._browser.abort()
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Write to the browser."""
+        if not self._closing:
+            self._browser.write(data)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        """Write to the browser."""
+        if not self._closing:
+            self._browser.writelines(list_of_data)
+
+    def can_write_eof(self) -> bool:
+        """Say no: the end of the answer is ours to write."""
+        return False
+
+    def pause_reading(self) -> None:
+        """Hold the browser back."""
+        hold(self._browser)
+
+    def resume_reading(self) -> None:
+        """Let the browser go on."""
+        release(self._browser)
+
+    def is_reading(self) -> bool:
+        """Say whether bytes may come."""
+        return not self.is_closing() and self._browser.is_reading()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how much waits to be sent."""
+        return self._browser.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set when the page is held back."""
+        self._browser.set_write_buffer_limits(high, low)

@@ -1,0 +1,109 @@
+"""Unused connections to apps, kept per session and user and never wider.
+
+One user's request can poison a connection for the next: it never reaches another user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gateway.relay.states import Event, step
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gateway.relay.limits import Limits
+    from gateway.relay.upstream import Upstream
+    from gateway.relay.wheel import Wheel
+    from shared.routes import RouteTable, Target
+
+
+class Pool:
+    """Keeps connections that can take another request."""
+
+    __slots__ = ("_idle", "_loop", "_wheel", "limits")
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, wheel: Wheel, limits: Limits) -> None:
+        self._loop = loop
+        self._wheel = wheel
+        self.limits = limits
+        self._idle: dict[str, dict[str, list[Upstream]]] = {}
+
+    def __len__(self) -> int:
+        """Return how many connections are kept."""
+        return sum(len(kept) for users in self._idle.values() for kept in users.values())
+
+    def take(self, *, sid: str, user: str, target: Target, safe: bool) -> Upstream | None:
+        """Return the connection last used by *user* of *sid* that leads to *target*.
+
+        Args:
+            sid: The session.
+            user: Who may share it.
+            target: Where it has to lead.
+            safe: Whether the request could be sent once more if the connection turns out stale;
+                one that could not gets only a connection that was used just now.
+        """
+        users = self._idle.get(sid)
+        kept = users.get(user) if users is not None else None
+        if not kept:
+            return None
+        upstream = kept[-1]
+        if upstream.target != target:
+            upstream.close()
+            return self.take(sid=sid, user=user, target=target, safe=safe)
+        if not safe and self._loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
+            return None
+        kept.pop()
+        if not kept:
+            self._drop_empty(sid, user)
+        upstream.state = step(upstream.state, Event.TAKEN)
+        return upstream
+
+    def put(self, upstream: Upstream) -> None:
+        """Keep *upstream*, whose last answer is complete; the oldest goes when there are many."""
+        upstream.state = step(upstream.state, Event.RETURNED)
+        upstream.exchange = None
+        kept = self._idle.setdefault(upstream.sid, {}).setdefault(upstream.user, [])
+        kept.append(upstream)
+        upstream.idle_since = self._loop.time()
+        upstream.deadline = upstream.idle_since + self.limits.upstream_idle_seconds
+        if not upstream.tick:
+            self._wheel.arm(upstream, upstream.deadline)
+        if len(kept) > self.limits.upstream_idle_per_user:
+            kept[0].close()
+
+    def forget(self, upstream: Upstream) -> None:
+        """Take out an idle connection that has closed."""
+        self._wheel.disarm(upstream)
+        kept = self._idle.get(upstream.sid, {}).get(upstream.user)
+        if kept is not None and upstream in kept:
+            kept.remove(upstream)
+            if not kept:
+                self._drop_empty(upstream.sid, upstream.user)
+
+    def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
+        """Close the connections that lead where their route does not lead any more."""
+        for sid in tuple(self._idle) if sids is None else sids:
+            if sid not in self._idle:
+                continue
+            route = table.route(sid)
+            target = route.target if route is not None and route.state != "starting" else None
+            self._close(
+                up for kept in self._idle[sid].values() for up in kept if up.target != target
+            )
+
+    def close(self) -> None:
+        """Close all."""
+        self._close(up for users in self._idle.values() for kept in users.values() for up in kept)
+
+    @staticmethod
+    def _close(unfit: Iterable[Upstream]) -> None:
+        for upstream in tuple(unfit):
+            upstream.close()
+
+    def _drop_empty(self, sid: str, user: str) -> None:
+        users = self._idle[sid]
+        del users[user]
+        if not users:
+            del self._idle[sid]

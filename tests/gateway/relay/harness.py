@@ -1,0 +1,354 @@
+"""A data path on loopback with a real table, raw apps that are told what to say, raw browsers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_network
+from typing import Any
+
+import msgspec
+
+from gateway.core.grants import Grant, GrantKeys
+from gateway.core.site import Site
+from gateway.live import Live
+from gateway.relay.bridge import BridgeFactory
+from gateway.relay.dial import Dialler
+from gateway.relay.errands import Errands
+from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.limits import Limits
+from gateway.relay.world import BearerGate, BearerRefused
+from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
+from shared.routes import Kind, RouteReader, RouteTable
+from shared.tokens import SessionClaims
+
+SID = "a" * 26
+OTHER_SID = "b" * 26
+BASE = "apps.localhost"
+PORT = 8443
+HOST = f"{SID}.{BASE}:{PORT}"
+ORIGIN = f"http://{HOST}"
+KEYS = GrantKeys([bytes(range(32))])
+GRANT = Grant(SID, "t1", "k1", "ada", "control", time.time() - 5, time.time() + 3600)
+COOKIE = f"fumarole={KEYS.sign(GRANT)}"
+UPGRADE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+SWITCH = (
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    f"Sec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
+).encode()
+NETWORKS = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+
+
+def cookie(**changes: Any) -> str:
+    """Return a cookie whose grant differs from the usual one."""
+    return f"fumarole={KEYS.sign(msgspec.structs.replace(GRANT, **changes))}"
+
+
+def request(
+    target: str = "/",
+    *fields: str,
+    method: str = "GET",
+    host: str = HOST,
+    body: bytes = b"",
+    credential: str | None = f"Cookie: {COOKIE}",
+) -> bytes:
+    """Return a request's bytes; with *body* also its length."""
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
+    lines += [credential] if credential else []
+    lines += [f"Content-Length: {len(body)}"] if body else []
+    return "\r\n".join((*lines, *fields, "", "")).encode("latin-1") + body
+
+
+def upgrade(target: str = "/ws", *fields: str, origin: str | None = ORIGIN, **named: Any) -> bytes:
+    """Return a proper upgrade."""
+    said = (f"Origin: {origin}",) if origin else ()
+    return request(target, *UPGRADE.strip().split("\r\n"), *said, *fields, **named)
+
+
+def answer(body: bytes = b"ok", *fields: str, status: str = "200 OK") -> bytes:
+    """Return an answer with a length."""
+    lines = (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *fields, "", "")
+    return "\r\n".join(lines).encode() + body
+
+
+@dataclass
+class Peer:
+    """One end of a connection, for tests that think in bytes."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def head(self) -> bytes:
+        """Return the bytes up to an empty line."""
+        return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+
+    async def exactly(self, size: int) -> bytes:
+        return await asyncio.wait_for(self.reader.readexactly(size), 5)
+
+    async def until(self, end: bytes) -> bytes:
+        return await asyncio.wait_for(self.reader.readuntil(end), 5)
+
+    async def rest(self, seconds: float = 5) -> bytes:
+        """Return all until the other end closes."""
+        return await asyncio.wait_for(self.reader.read(), seconds)
+
+    async def answer(self) -> tuple[bytes, bytes]:
+        """Return an answer's head and its body of a given length."""
+        head = await self.head()
+        return head, await self.exactly(length_of(head))
+
+    async def silent(self, seconds: float = 0.05) -> bool:
+        """Say whether nothing comes for a while."""
+        try:
+            data = await asyncio.wait_for(self.reader.read(1), seconds)
+        except TimeoutError:
+            return True
+        return not data
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def reset(self) -> None:
+        self.writer.transport.abort()
+
+
+def length_of(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        if line.lower().startswith(b"content-length:"):
+            return int(line.partition(b":")[2])
+    return 0
+
+
+def status_of(head: bytes) -> int:
+    return int(head.split(b" ", 2)[1])
+
+
+def code_of(body: bytes) -> str:
+    return str(json.loads(body)["code"])
+
+
+class App:
+    """A server of raw bytes: each connection is handed to the test."""
+
+    def __init__(self) -> None:
+        self.connections: asyncio.Queue[Peer] = asyncio.Queue()
+        self.count = 0
+        self.port = 0
+        self._peers: list[Peer] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[App]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 22)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for peer in self._peers:
+                peer.reset()
+            await asyncio.sleep(0)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.count += 1
+        peer = Peer(reader, writer)
+        self._peers.append(peer)
+        self.connections.put_nowait(peer)
+
+    async def connection(self) -> Peer:
+        """Return the next connection that the gateway makes."""
+        return await asyncio.wait_for(self.connections.get(), 5)
+
+
+@dataclass
+class FakeWorld:
+    """The follower's place: a real table, changed by real events."""
+
+    table: RouteTable | None = None
+    serving: bool = True
+    dialling: bool = True
+    repairs: int = 0
+    repaired: Callable[[], None] = lambda: None
+    live: Live | None = None
+
+    async def repair(self) -> None:
+        self.repairs += 1
+        await asyncio.sleep(0)
+        self.repaired()
+
+    def _applied(self, event: Any) -> None:
+        assert self.table is not None
+        self.table.apply(event)
+        if self.live is not None:
+            self.live.review((event.sid,) if event.sid else None)
+
+    def _position(self) -> dict[str, Any]:
+        assert self.table is not None
+        return {"epoch": "e", "seq": self.table.seq + 1, "at": datetime.now(UTC)}
+
+    def upsert(self, route: Mapping[str, Any]) -> None:
+        raw = msgspec.Raw(json.dumps(route).encode())
+        self._applied(RouteUpserted(sid=route["sid"], route=raw, **self._position()))
+
+    def remove(self, sid: str = SID) -> None:
+        self._applied(RouteRemoved(sid=sid, **self._position()))
+
+    def revoke(self, **what: Any) -> None:
+        self._applied(GrantRevoked(**what, **self._position()))
+
+
+def route(port: int, **changes: Any) -> dict[str, Any]:
+    """Return a route as it is published."""
+    sid = changes.get("sid", SID)
+    target = {"scheme": "http", "host": "127.0.0.1", "port": port, "base_path": "/", "id": "pod1"}
+    target |= changes.pop("target", {})
+    return {
+        "sid": sid,
+        "rev": 1,
+        "job": "j1",
+        "rank": 0,
+        "kind": "web",
+        "owner": "ada",
+        "hosts": [f"{sid}.{BASE}"],
+        "target": target,
+        "state": "ready",
+    } | changes
+
+
+def table_of(*routes: Mapping[str, Any]) -> RouteTable:
+    """Return a table with *routes*."""
+    head = Head(epoch="e", seq=1, term=1, routes=len(routes), revoked=0)
+    table = RouteTable(head, RouteReader())
+    for one in routes:
+        table.load_route(one["sid"], json.dumps(one).encode())
+    table.complete()
+    return table
+
+
+@dataclass
+class FakeGate:
+    """Knows tokens by name; signatures are `test_bearer`'s concern."""
+
+    tokens: dict[str, SessionClaims] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)
+    refuse_mark: str | None = None
+
+    def remembered(self, token: str) -> SessionClaims | None:
+        return None
+
+    async def verify(self, token: str) -> SessionClaims:
+        await asyncio.sleep(0)
+        if token not in self.tokens:
+            raise BearerRefused("bad_credential")
+        return self.tokens[token]
+
+    async def mark(self, claims: SessionClaims) -> None:
+        await asyncio.sleep(0)
+        if self.refuse_mark:
+            raise BearerRefused(self.refuse_mark)
+        self.marks.append(claims.jti)
+
+
+def _no_pages() -> asyncio.Protocol:
+    raise AssertionError("no page was to be asked")
+
+
+@dataclass
+class Rig:
+    """The data path under test, listening, and its app."""
+
+    path: DataPath
+    world: FakeWorld
+    gate: FakeGate
+    app: App
+    address: tuple[str, int]
+    live: Live
+    peers: list[Peer]
+
+    async def browser(self) -> Peer:
+        """Return a new connection to the gateway."""
+        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 22)
+        peer = Peer(reader, writer)
+        self.peers.append(peer)
+        return peer
+
+    async def ask(self, raw: bytes) -> tuple[int, bytes]:
+        """Send *raw* on a new connection; return the status and everything that came."""
+        browser = await self.browser()
+        browser.send(raw)
+        head, body = await browser.answer()
+        browser.close()
+        return status_of(head), head + body
+
+    async def joined(self, raw: bytes) -> tuple[Peer, Peer, bytes]:
+        """Send *raw*; return browser, app and the head that the app got."""
+        browser = await self.browser()
+        browser.send(raw)
+        app = await self.app.connection()
+        return browser, app, await app.head()
+
+    async def tunnel(self, raw: bytes | None = None) -> tuple[Peer, Peer]:
+        """Return the two ends of an open tunnel."""
+        browser, app, _ = await self.joined(raw or upgrade())
+        app.send(SWITCH)
+        assert status_of(await browser.head()) == 101
+        return browser, app
+
+
+@asynccontextmanager
+async def rig(
+    *,
+    limits: Limits | None = None,
+    pages: Callable[[], asyncio.Protocol] = _no_pages,
+    bridges: Mapping[Kind, BridgeFactory] | None = None,
+    site: Site | None = None,
+    networks: Any = NETWORKS,
+    wall: Callable[[], float] = time.time,
+    gate: BearerGate | None = None,
+    route_changes: Mapping[str, Any] | None = None,
+    setup: Callable[[FakeWorld, App], Awaitable[None]] | None = None,
+) -> AsyncIterator[Rig]:
+    """Run a data path in front of one app, with one route to it."""
+    loop = asyncio.get_running_loop()
+    app, world, fake_gate = App(), FakeWorld(), FakeGate()
+    live = Live(table=lambda: world.table, wall=wall, loop=loop)
+    world.live = live
+    async with app.running():
+        world.table = table_of(route(app.port, **(route_changes or {})))
+        path = DataPath(
+            Parts(
+                loop=loop,
+                site=site or Site(scheme="http", base=BASE, port=PORT),
+                world=world,
+                grants=KEYS,
+                bearer=gate or fake_gate,
+                live=live,
+                errands=Errands(),
+                dialler=Dialler(networks=networks, loop=loop, dial_seconds=1.0),
+                pages=pages,
+                bridges=bridges or {},
+                limits=limits or Limits(),
+                wall=wall,
+            )
+        )
+        server = await loop.create_server(path.protocol_factory, "127.0.0.1", 0)
+        peers: list[Peer] = []
+        try:
+            yield Rig(path, world, fake_gate, app, server.sockets[0].getsockname()[:2], live, peers)
+        finally:
+            server.close()
+            for peer in peers:
+                peer.reset()
+            await path.close()
+            await asyncio.sleep(0.01)
