@@ -13,7 +13,16 @@ from pathlib import Path
 
 import uvloop
 
-Run = Callable[[argparse.Namespace, asyncio.Event], Awaitable[None]]
+
+class Stop(asyncio.Event):
+    """Set when a program is to end; *orphaned* says that its parent is gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orphaned = False
+
+
+Run = Callable[[argparse.Namespace, Stop], Awaitable[None]]
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -68,7 +77,7 @@ def run_program(run: Run, arguments: argparse.Namespace) -> None:
 
 
 async def _until_stopped(run: Run, arguments: argparse.Namespace) -> None:
-    stop = asyncio.Event()
+    stop = Stop()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -80,10 +89,11 @@ async def _until_stopped(run: Run, arguments: argparse.Namespace) -> None:
 class _ParentGone(asyncio.Protocol):
     """Sets the event when the pipe that the parent holds is closed, however it died."""
 
-    def __init__(self, stop: asyncio.Event) -> None:
+    def __init__(self, stop: Stop) -> None:
         self._stop = stop
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop.orphaned = True
         self._stop.set()
 
 

@@ -5,6 +5,7 @@ import asyncio
 import json
 import random
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from deploy.local.cluster.apiserver.store import Store
 from deploy.local.cluster.apiserver.webhooks import Webhooks
 from deploy.local.cluster.certificates import client_context, ensure_pki, server_context
 from deploy.local.cluster.kubeconfig import write_kubeconfig
-from deploy.local.cluster.program import announce_ready, make_parser, run_program
+from deploy.local.cluster.program import Stop, announce_ready, make_parser, run_program
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _ROOT = User("system:apiserver", ("system:masters",))
 
 
-async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     state: Path = arguments.state
     chance = random.Random(f"apiserver {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
     store, kinds = Store(), KindTable(make_builtin_kinds())
@@ -52,6 +53,7 @@ async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
             body = {"metadata": {"name": name}}
             kind = kinds.by_key(("", "namespaces"))
             await registry.create(kind, "", body, user=_ROOT, options=Options())
+        await _accounts_are_there(store)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", arguments.port, ssl_context=server_context(pki))
         await site.start()
@@ -68,6 +70,8 @@ async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
         await runner.cleanup()
         await webhooks.close()
         await kubelets.close()
+        if stop.orphaned:  # nobody else is left to remove it
+            await asyncio.to_thread(shutil.rmtree, state, ignore_errors=True)
 
 
 def _identities(state: Path) -> dict[str, User]:
@@ -78,6 +82,12 @@ def _identities(state: Path) -> dict[str, User]:
         name: User(entry["user"], tuple(entry["groups"]), tuple(entry.get("rules", ())))
         for name, entry in known.items()
     }
+
+
+async def _accounts_are_there(store: Store) -> None:
+    """Return when the namespaces that come with a cluster have their ServiceAccount."""
+    while len(store.items(("", "serviceaccounts"))) < len(_NAMESPACES):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 async def _compact_now_and_then(store: Store, chance: random.Random) -> None:

@@ -37,17 +37,19 @@ class Kubelets:
             return web.Response(status=204)  # seen on a real server
         url = self._url(pod, "containerLogs", container)
         limit = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         try:
             async with self._client().get(url, params=request.query, timeout=limit) as answer:
                 if answer.status != 200:
                     raise bad_request((await answer.text()).strip())
-                response = web.StreamResponse(headers={"Content-Type": "text/plain"})
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)
                 return response
         except aiohttp.ClientConnectorError as error:
             raise _unreachable(error) from error
+        except ConnectionError:
+            return response  # the client has left
 
     async def exec(self, request: web.Request, pod: Stored) -> web.StreamResponse:
         """Join the client's WebSocket to the kubelet's; whatever is wrong is said before."""

@@ -123,6 +123,8 @@ class Resources:
                     await response.write(line(change, _encoded(kind, stored, whole)))
         except ApiError as error:
             await response.write(error_line(error))
+        except ConnectionError:
+            return response  # the client has left
         await response.write_eof()
         return response
 

@@ -22,6 +22,7 @@ from deploy.local.cluster.kubelet.pod import Node, PodRun
 from deploy.local.cluster.kubelet.sandboxes import namespaces_available
 from deploy.local.cluster.kubelet.server import make_app
 from deploy.local.cluster.program import (
+    Stop,
     announce_ready,
     client_parser,
     run_program,
@@ -78,7 +79,7 @@ class Kubelet:
             del self._pods[uid]
 
 
-async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     chance = random.Random(f"kubelet {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
     isolated = await asyncio.to_thread(namespaces_available)
     if not isolated:
@@ -105,7 +106,7 @@ async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
 
 
 async def _serve(
-    arguments: argparse.Namespace, node: Node, recorder: EventRecorder, stop: asyncio.Event
+    arguments: argparse.Namespace, node: Node, recorder: EventRecorder, stop: Stop
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         kubelet = Kubelet(node, tasks)

@@ -78,7 +78,7 @@ _SHELL: Final = Image(
 IMAGES: Final[Mapping[str, Image]] = {
     "jupyter/base": Image(
         entrypoint=(sys.executable, "-m", "jupyterlab"),
-        command=("--ip=0.0.0.0", "--port=8888", "--no-browser", "--ServerApp.token="),
+        command=("--ip=0.0.0.0", "--port=8888", "--no-browser", "--IdentityProvider.token="),
         environment=_environment(JUPYTER_PREFER_ENV_PATH="0"),
         visible=_python_paths(),
     ),

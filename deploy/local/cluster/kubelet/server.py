@@ -57,8 +57,9 @@ class _Server:
             timestamps=query.get("timestamps") == "true",
         )
         async with contextlib.aclosing(lines):
-            async for part in lines:
-                await response.write(part)
+            with contextlib.suppress(ConnectionError):  # the client may leave
+                async for part in lines:
+                    await response.write(part)
         return response
 
     async def execute(self, request: web.Request) -> web.StreamResponse:

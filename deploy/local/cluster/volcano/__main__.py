@@ -12,6 +12,7 @@ from deploy.local.cluster.certificates import ensure_pki, server_context
 from deploy.local.cluster.client import Client, Object
 from deploy.local.cluster.kubeconfig import read_kubeconfig
 from deploy.local.cluster.program import (
+    Stop,
     announce_ready,
     client_parser,
     run_program,
@@ -30,7 +31,7 @@ from deploy.local.cluster.volcano.webhook import install_webhooks, make_app
 _READY_SECONDS = 10.0
 
 
-async def _run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     chance = random.Random(f"volcano {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
     await wait_for_file(arguments.kubeconfig, stop)
     async with Client(read_kubeconfig(arguments.kubeconfig)) as client:
@@ -51,7 +52,7 @@ async def _serve(
     controller: JobController,
     scheduler: Scheduler,
     runner: web.AppRunner,
-    stop: asyncio.Event,
+    stop: Stop,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="volcano-pki-") as folder:
         pki = ensure_pki(Path(folder))
