@@ -10,13 +10,16 @@ which a terminal does not need), so both are the same here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client import ApiClient
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client.rest import RESTClientObject
 
 from shared.errors import FumaroleError
 
@@ -26,6 +29,9 @@ OPEN_SECONDS: Final = 10.0
 PING_SECONDS: Final = 30.0
 # A longer write is cut: kubelets read frames into buffers of this size.
 INPUT_BYTES: Final = 32 * 1024
+
+Socket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
+Renew: TypeAlias = Callable[[], Awaitable[None]]
 
 _INPUT: Final = b"\x00"
 _OUTPUT: Final = frozenset((1, 2))
@@ -91,10 +97,29 @@ class Executor(Protocol):
 
 
 class PodExec:
-    """Starts commands over ``pods/exec`` with the configuration of *api*."""
+    """Starts commands over ``pods/exec``; make it with :meth:`connect`."""
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    def __init__(self, configuration: Configuration, rest: RESTClientObject, renew: Renew) -> None:
+        self._configuration = configuration
+        self._rest = rest
+        self._renew = renew
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, configuration: Configuration, *, renew: Renew) -> AsyncIterator[Self]:
+        """Give an executor; nothing is sent yet.
+
+        Args:
+            configuration: The API server and the credentials for it.
+            renew: Reads the credentials again, when the API server refuses them.
+        """
+        # Connections of its own, as many as there are shells: in a pool that is shared with other
+        # calls a hundred shells would leave no connection for those.
+        rest = RESTClientObject(configuration, maxsize=0)
+        try:
+            yield cls(configuration, rest, renew)
+        finally:
+            await rest.close()
 
     async def open(self, container: Container, command: list[str]) -> Stream:
         """Start *command* with a terminal.
@@ -112,22 +137,25 @@ class PodExec:
         except (aiohttp.ClientError, OSError) as error:
             raise ExecFailed(f"pods/exec failed: {type(error).__name__}") from error
 
-    async def _connect(
-        self, container: Container, command: list[str]
-    ) -> aiohttp.ClientWebSocketResponse[bool]:
-        headers: dict[str, str] = {}
-        # Reads a token that has been rotated, and runs an exec credential again when it is due.
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        configuration, session = self._api.configuration, self._api.rest_client.pool_manager
+    async def _connect(self, container: Container, command: list[str]) -> Socket:
+        try:
+            return await self._connect_once(container, command)
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status != 401:
+                raise
+        await self._renew()
+        return await self._connect_once(container, command)
+
+    async def _connect_once(self, container: Container, command: list[str]) -> Socket:
         options: dict[str, Any] = {}
-        if configuration.proxy:
-            options |= {"proxy": configuration.proxy, "proxy_headers": configuration.proxy_headers}
-        if configuration.tls_server_name:
-            options["server_hostname"] = configuration.tls_server_name
-        socket: aiohttp.ClientWebSocketResponse[bool] = await session.ws_connect(
-            exec_url(configuration.host or "", container, command),
+        if self._rest.proxy:
+            options |= {"proxy": self._rest.proxy, "proxy_headers": self._rest.proxy_headers}
+        if self._rest.server_hostname:
+            options["server_hostname"] = self._rest.server_hostname
+        socket: Socket = await self._rest.pool_manager.ws_connect(
+            exec_url(self._configuration.host or "", container, command),
             protocols=PROTOCOLS,
-            headers=headers,
+            headers=await self._credentials(),
             heartbeat=PING_SECONDS,
             autoclose=False,
             **options,
@@ -136,6 +164,11 @@ class PodExec:
             await socket.close()
             raise ExecFailed("the API server speaks none of our exec protocols")
         return socket
+
+    async def _credentials(self) -> dict[str, str]:
+        """Return what authenticates us, fresh; empty where a client certificate does."""
+        bearer = (await self._configuration.auth_settings()).get("BearerToken")
+        return {"Authorization": bearer["value"]} if bearer and bearer["value"] else {}
 
 
 def exec_url(host: str, container: Container, command: list[str]) -> str:
@@ -153,7 +186,7 @@ def exec_url(host: str, container: Container, command: list[str]) -> str:
 class ExecStream:
     """One connected ``pods/exec``; see :class:`Stream`."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
+    def __init__(self, socket: Socket) -> None:
         self._socket = socket
         self._status = b""
         self._exited: Exited | None = None

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from kubernetes_asyncio.client import Configuration
+
+from controller.kube.exec import (
+    Container,
+    ExecFailed,
+    Exited,
+    PodExec,
+    Stream,
+    exec_url,
+    read_status,
+)
+from tests.controller.kube.exec_server import ExecServer, serving
+
+WHERE = Container("jobs", "j-one-job-0", "job")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ExecServer]:
+    async with serving() as server:
+        yield server
+
+
+def make_configuration(server: ExecServer, token: str = "good") -> Configuration:
+    configuration = Configuration(host=server.url)
+    configuration.api_key = {"BearerToken": f"Bearer {token}"}
+    return configuration
+
+
+async def no_renewal() -> None:
+    raise AssertionError("the credentials are good")
+
+
+@pytest.fixture
+async def executor(server: ExecServer) -> AsyncIterator[PodExec]:
+    async with PodExec.connect(make_configuration(server), renew=no_renewal) as executor:
+        yield executor
+
+
+async def until_ended(stream: Stream) -> tuple[bytes, Exited]:
+    output = b""
+    async with asyncio.timeout(10):
+        while not isinstance(received := await stream.receive(), Exited):
+            output += received
+    return output, received
+
+
+async def read_until(stream: Stream, text: bytes) -> bytes:
+    output = b""
+    async with asyncio.timeout(10):
+        while text not in output:
+            received = await stream.receive()
+            assert isinstance(received, bytes), received
+            assert received, "output is never empty"
+            output += received
+    return output
+
+
+def test_the_url_says_what_runs_where() -> None:
+    url = exec_url("https://k:6443/base/", Container("a/b", "p?", "c&d"), ["sh", "-c", "a b&c"])
+    assert url == (
+        "wss://k:6443/base/api/v1/namespaces/a%2Fb/pods/p%3F/exec"
+        "?container=c%26d&stdin=1&stdout=1&tty=1&command=sh&command=-c&command=a+b%26c"
+    )
+
+
+async def test_a_command_has_a_terminal_and_its_exit_code_comes_back(executor: PodExec) -> None:
+    stream = await executor.open(WHERE, ["sh", "-c", "tty && stty -echo; read x; echo <$x>; exit 3"
+                                         .replace("<$x>", '"got $x"')])  # fmt: skip
+    await read_until(stream, b"/dev/")
+    await stream.send("grüße\n".encode())
+    output, exited = await until_ended(stream)
+    assert "got grüße" in output.decode()
+    assert exited.code == 3
+    assert not exited.lost
+    assert await stream.receive() == exited, "an end is an end"
+    await stream.send(b"x")
+    await stream.resize(1, 1)
+    await stream.close()
+    await stream.close()
+
+
+async def test_a_command_that_succeeds_has_exit_code_0(executor: PodExec) -> None:
+    stream = await executor.open(WHERE, ["true"])
+    assert (await until_ended(stream))[1] == Exited(0)
+    await stream.close()
+
+
+@pytest.mark.parametrize("protocols", [("v5.channel.k8s.io",), ("v4.channel.k8s.io",)])
+async def test_both_protocols_are_spoken_and_v5_is_asked_for_first(
+    server: ExecServer, executor: PodExec, protocols: tuple[str, ...]
+) -> None:
+    server.protocols = protocols
+    stream = await executor.open(WHERE, ["echo", "hello"])
+    assert b"hello" in (await until_ended(stream))[0]
+    assert server.offered[0].split(",")[0] == "v5.channel.k8s.io"
+    await stream.close()
+
+
+async def test_a_server_that_speaks_neither_is_refused(
+    server: ExecServer, executor: PodExec
+) -> None:
+    server.protocols = ()
+    with pytest.raises(ExecFailed, match="none of our exec protocols"):
+        await executor.open(WHERE, ["true"])
+
+
+async def test_the_size_reaches_the_terminal(server: ExecServer, executor: PodExec) -> None:
+    stream = await executor.open(WHERE, ["sh", "-c", "stty -echo; read x; stty size"])
+    await stream.resize(132, 43)
+    await stream.send(b"\n")
+    output, _ = await until_ended(stream)
+    assert b"43 132" in output
+    assert server.sizes == [{"Width": 132, "Height": 43}]
+    await stream.close()
+
+
+async def test_input_longer_than_a_frame_arrives_whole(executor: PodExec) -> None:
+    stream = await executor.open(
+        WHERE, ["sh", "-c", "stty raw -echo; echo go; head -c 100000 | wc -c"]
+    )
+    await read_until(stream, b"go")
+    for _ in range(50):
+        await stream.send(b"y" * 2000)
+        await asyncio.sleep(0.002)
+    output, _ = await until_ended(stream)
+    assert b"100000" in output
+    await stream.close()
+
+
+async def test_closing_hangs_up_on_the_command(executor: PodExec) -> None:
+    stream = await executor.open(WHERE, ["sh", "-c", "echo pid $$ end; exec sleep 60"])
+    text = await read_until(stream, b"end")
+    pid = int(text.split(b"pid ")[1].split()[0])
+    await stream.close()
+    assert (await stream.receive()) == Exited(None, "closed", lost=True)
+    async with asyncio.timeout(5):
+        while _alive(pid):
+            await asyncio.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_a_connection_that_breaks_is_lost_and_not_exited(
+    server: ExecServer, executor: PodExec
+) -> None:
+    stream = await executor.open(WHERE, ["sh", "-c", "echo here; exec sleep 60"])
+    await read_until(stream, b"here")
+    server.cut()
+    _, exited = await until_ended(stream)
+    assert exited == Exited(None, "the connection to the container was lost", lost=True)
+    await stream.close()
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 500])
+async def test_a_refusal_before_the_upgrade_has_its_status(
+    server: ExecServer, executor: PodExec, status: int
+) -> None:
+    server.refuse = [status]
+    with pytest.raises(ExecFailed) as raised:
+        await executor.open(WHERE, ["true"])
+    assert raised.value.status == status
+
+
+async def test_a_server_that_is_down_is_no_answer(server: ExecServer) -> None:
+    configuration = Configuration(host="http://127.0.0.1:1")
+    async with PodExec.connect(configuration, renew=no_renewal) as executor:
+        with pytest.raises(ExecFailed) as raised:
+            await executor.open(WHERE, ["true"])
+    assert raised.value.status == 0
+
+
+async def test_refused_credentials_are_read_again_once(server: ExecServer) -> None:
+    configuration = make_configuration(server, token="old")
+    renewals = 0
+
+    async def renew() -> None:
+        nonlocal renewals
+        renewals += 1
+        configuration.api_key = {"BearerToken": "Bearer good"}
+
+    async with PodExec.connect(configuration, renew=renew) as executor:
+        stream = await executor.open(WHERE, ["true"])
+        await until_ended(stream)
+        await stream.close()
+        assert renewals == 1
+        server.tokens = {"better"}
+        with pytest.raises(ExecFailed) as raised:
+            await executor.open(WHERE, ["true"])
+        assert raised.value.status == 401
+        assert renewals == 2
+
+
+async def test_more_execs_than_a_pool_has_connections(executor: PodExec) -> None:
+    streams = await asyncio.gather(*(executor.open(WHERE, ["cat"]) for _ in range(30)))
+    for stream in streams:
+        await stream.send(b"\x04")
+    ended = await asyncio.gather(*(until_ended(stream) for stream in streams))
+    assert {exited for _, exited in ended} == {Exited(0)}
+    for stream in streams:
+        await stream.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "exited"),
+    [
+        ({"status": "Success"}, Exited(0)),
+        ({"status": "Failure", "message": "m", "details": {"causes": [
+            {"reason": "ExitCode", "message": "137"}]}}, Exited(137, "m")),
+        ({"status": "Failure", "message": "no such file"}, Exited(None, "no such file")),
+        ({"status": "Failure", "reason": "InternalError"}, Exited(None, "InternalError")),
+        ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "x"}]}},
+         Exited(None, "the command failed")),
+        ({}, Exited(None, "the command failed")),
+    ],
+)  # fmt: skip
+def test_a_status_says_how_it_ended(status: object, exited: Exited) -> None:
+    assert read_status(json.dumps(status).encode()) == exited
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"status": 1}'])
+def test_half_a_status_says_nothing_yet(data: bytes) -> None:
+    assert read_status(data) is None
