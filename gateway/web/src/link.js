@@ -1,0 +1,126 @@
+// One connection to a desktop or terminal, made again after it was lost, until it has ended.
+import { fetchState, wait } from "./state.js";
+
+const LONGEST_PAUSE = 10_000;
+const ENDS = {
+  4401: ["Your access has ended", "You are signed out of this session. Open it again from where you started it."],
+  4410: ["The session has ended", "Its job has finished or was stopped. You can close this tab."],
+  1008: ["The connection was refused", "Open the session again from where you started it."],
+};
+const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
+
+/** Shows what the link is doing: in the bar, and over the screen while there is nothing to see. */
+export class Status {
+  constructor() {
+    this.line = document.querySelector(".state");
+    this.notice = document.querySelector(".notice");
+    this.heading = this.notice.querySelector("h1, h2");
+    this.text = this.notice.querySelector("p");
+    this.button = this.notice.querySelector("button");
+  }
+
+  open(text = "Connected") {
+    this.say("open", text);
+    this.notice.hidden = true;
+  }
+
+  busy(text) {
+    this.say("busy", text);
+  }
+
+  lost(heading, text, again) {
+    this.say("busy", heading);
+    this.show(heading, text, again);
+  }
+
+  ended(heading, text) {
+    this.say("ended", heading);
+    this.show(heading, text, null);
+  }
+
+  say(state, text) {
+    this.line.dataset.state = state;
+    this.line.querySelector("span").textContent = text;
+  }
+
+  show(heading, text, again) {
+    this.heading.textContent = heading;
+    this.text.textContent = text;
+    this.button.hidden = !again;
+    this.button.onclick = again;
+    this.notice.hidden = false;
+  }
+}
+
+/**
+ * Keeps connecting: calls use(socket) for each new socket, in which the caller sets its own
+ * listeners. Returns when the session or the access to it has ended, or after stop().
+ */
+export class Link {
+  constructor(protocol, status, use) {
+    this.protocol = protocol;
+    this.status = status;
+    this.use = use;
+    this.final = null;
+    this.hurry = () => {};
+  }
+
+  /** Say why there will be no other connection (an exit, say). */
+  stop(heading, text) {
+    this.final = [heading, text];
+  }
+
+  async run() {
+    let tries = 0;
+    for (;;) {
+      const opened = Date.now();
+      const code = await this.once(() => (tries = 0));
+      const end = this.final ?? ENDS[code] ?? (await this.judge());
+      if (end) {
+        this.status.ended(...end);
+        return;
+      }
+      if (Date.now() - opened > 30_000) tries = 0;
+      await this.pause(Math.min(500 * 2 ** tries, LONGEST_PAUSE) * (0.75 + Math.random() / 2));
+      tries += 1;
+    }
+  }
+
+  once(onOpen) {
+    return new Promise((done) => {
+      const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+      const socket = new WebSocket(`${scheme}//${location.host}/.fumarole/connect`, this.protocol);
+      socket.binaryType = "arraybuffer";
+      socket.addEventListener("open", onOpen);
+      socket.addEventListener("close", (event) => done(event.code));
+      this.use(socket);
+    });
+  }
+
+  /** A refused upgrade shows a script no status; this does. */
+  async judge() {
+    const now = await fetchState();
+    if (now.status in BY_STATUS) return ENDS[BY_STATUS[now.status]];
+    this.reason = {
+      0: "The gateway cannot be reached.",
+      200: now.state === "starting" ? now.message || "The session is starting." : "",
+      503: "The gateway cannot serve the session at the moment.",
+    }[now.status];
+    return null;
+  }
+
+  async pause(milliseconds) {
+    const until = Date.now() + milliseconds;
+    let hurried = false;
+    const hurry = new Promise((done) => (this.hurry = () => done((hurried = true))));
+    addEventListener("online", this.hurry, { once: true });
+    while (!hurried && Date.now() < until) {
+      const seconds = Math.ceil((until - Date.now()) / 1000);
+      const text = `${this.reason ? `${this.reason} ` : ""}Trying again in ${seconds} s.`;
+      this.status.lost("The connection was lost", text, () => this.hurry());
+      await Promise.race([hurry, wait(Math.min(1000, until - Date.now()))]);
+    }
+    removeEventListener("online", this.hurry);
+    this.status.lost("The connection was lost", "Connecting again…", null);
+  }
+}

@@ -1,0 +1,139 @@
+// A terminal: xterm.js on one side, the hub's protocol (binary: bytes, text: JSON) on the other.
+import "./adopted-styles.js";
+import { FitAddon } from "@xterm/addon-fit";
+import { WebLinksAddon } from "@xterm/addon-web-links";
+import { Terminal } from "@xterm/xterm";
+import { Link, Status } from "./link.js";
+
+const PROTOCOL = "fumarole.terminal.v1";
+const PIECE = 65536;
+
+const screen = document.querySelector(".screen");
+const status = new Status();
+const encoder = new TextEncoder();
+let canType = document.body.dataset.mode === "control";
+let socket = null;
+let attached = false;
+
+const terminal = new Terminal({
+  cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
+  disableStdin: !canType,
+  fontFamily: 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
+  fontSize: 14,
+  macOptionIsMeta: true,
+  scrollback: 10_000,
+  theme: { background: "#101214", foreground: "#e6e4e1", cursor: "#f0906a" },
+});
+const fit = new FitAddon();
+terminal.loadAddon(fit);
+terminal.loadAddon(new WebLinksAddon());
+terminal.open(screen.querySelector(".terminal-screen"));
+// What tests and people with a console may look at.
+globalThis.fumaroleTerminal = terminal;
+
+function send(bytes) {
+  if (!attached || !canType) return;
+  for (let start = 0; start < bytes.length; start += PIECE) {
+    socket.send(bytes.subarray(start, start + PIECE));
+  }
+}
+
+function tellSize() {
+  if (attached && canType) {
+    socket.send(JSON.stringify({ type: "resize", cols: terminal.cols, rows: terminal.rows }));
+  }
+}
+
+terminal.onData((text) => send(encoder.encode(text)));
+terminal.onBinary((text) => send(Uint8Array.from(text, (character) => character.charCodeAt(0))));
+terminal.onResize(tellSize);
+terminal.onTitleChange((title) => {
+  document.title = title ? `${title} · ${document.body.dataset.title}` : document.body.dataset.title;
+});
+
+// Who only looks on sees the size of the one who types.
+const refit = () => canType && fit.fit();
+new ResizeObserver(() => requestAnimationFrame(refit)).observe(screen);
+
+const handlers = {
+  attached({ mode, cols, rows }) {
+    canType = mode === "control";
+    terminal.options.disableStdin = !canType;
+    attached = true;
+    // The scrollback that follows holds all that was shown before.
+    terminal.reset();
+    if (canType) {
+      refit();
+      tellSize();
+    } else if (cols && rows) {
+      terminal.resize(cols, rows);
+    }
+    status.open();
+    terminal.focus();
+  },
+  resized({ cols, rows }) {
+    if (!canType && cols && rows) terminal.resize(cols, rows);
+  },
+  exit({ code, message }) {
+    const text = message || (code === null ? "" : `It ended with code ${code}.`);
+    link.stop("The shell has ended", text || "You can close this tab.");
+  },
+};
+
+const link = new Link(PROTOCOL, status, (fresh) => {
+  socket = fresh;
+  attached = false;
+  fresh.addEventListener("message", ({ data }) => {
+    if (typeof data !== "string") {
+      terminal.write(new Uint8Array(data));
+      return;
+    }
+    const message = JSON.parse(data);
+    if (Object.hasOwn(handlers, message.type)) handlers[message.type](message);
+  });
+  fresh.addEventListener("close", () => {
+    if (socket === fresh) attached = false;
+  });
+});
+
+// Copy and paste: by buttons, and by the keys that terminals use, since Ctrl+C interrupts.
+
+const canCopy = Boolean(navigator.clipboard?.writeText);
+const canPaste = Boolean(navigator.clipboard?.readText);
+
+async function copy() {
+  if (terminal.hasSelection()) await navigator.clipboard.writeText(terminal.getSelection());
+  terminal.focus();
+}
+
+async function paste() {
+  try {
+    terminal.paste(await navigator.clipboard.readText());
+  } catch {
+    status.busy("The browser did not allow to paste; use Ctrl+Shift+V");
+  }
+  terminal.focus();
+}
+
+terminal.attachCustomKeyEventHandler((event) => {
+  const isCopy = event.ctrlKey && event.shiftKey && event.code === "KeyC";
+  if (!isCopy || !canCopy) return true;
+  if (event.type === "keydown") {
+    event.preventDefault();
+    copy();
+  }
+  return false;
+});
+
+const copyButton = document.querySelector("#copy");
+const pasteButton = document.querySelector("#paste");
+copyButton.hidden = !canCopy;
+pasteButton.hidden = !canPaste || !canType;
+copyButton.onclick = copy;
+pasteButton.onclick = paste;
+
+refit();
+link.run().then(() => {
+  terminal.options.disableStdin = true;
+  terminal.options.cursorBlink = false;
+});
