@@ -80,10 +80,10 @@ class ExecServer:
             if ending.done():
                 await asyncio.wait({sending}, timeout=1)
                 return _status(ending.result())
-            os.killpg(process.pid, signal.SIGKILL)
-            await ending
             return _status(-1)
         finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
             listening.cancel()
             sending.cancel()
             await asyncio.gather(listening, sending, ending, return_exceptions=True)
