@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deploy.local.cluster.apiserver.models import schema_of
+
 Object = dict[str, Any]
 Columns = tuple[tuple[str, str], ...]
 """What `kubectl get` prints: a title, and the path of the value in the object."""
@@ -88,8 +90,8 @@ ADMISSION: Final = "admissionregistration.k8s.io"
 
 
 def _kind(group: str, version: str, name: str, plural: str, **rest: Any) -> Kind:
-    columns = rest.pop("columns", ())
-    return Kind(group, version, name, plural, columns=(_NAME, *columns, _AGE), **rest)
+    columns = (_NAME, *rest.pop("columns", ()), _AGE)
+    return Kind(group, version, name, plural, columns=columns, schema=schema_of(name), **rest)
 
 
 def make_builtin_kinds() -> list[Kind]:
@@ -159,6 +161,7 @@ def make_builtin_kinds() -> list[Kind]:
             "v1",
             "Event",
             "events",
+            schema=schema_of("Event"),
             short=("ev",),
             columns=(
                 ("Last Seen", "lastTimestamp"),

@@ -30,7 +30,13 @@ from deploy.local.cluster.apiserver.errors import (
     not_found,
 )
 from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
-from deploy.local.cluster.apiserver.schema import fill_defaults, pruned, unknown_fields, violations
+from deploy.local.cluster.apiserver.schema import (
+    fill_defaults,
+    pruned,
+    unknown_fields,
+    violations,
+    without_nulls,
+)
 from deploy.local.cluster.apiserver.store import Store, Stored
 from deploy.local.cluster.apiserver.webhooks import Webhooks
 
@@ -204,6 +210,8 @@ class Registry:
             raise invalid(kind, is_now["name"], [problem])
 
     def _completed(self, kind: Kind, value: Object, old: Object | None, options: Options) -> Object:
+        if not kind.custom:
+            value = without_nulls(value)
         if kind.schema is not None:
             unknown = list(unknown_fields(kind.schema, value))
             if unknown and options.strict:
@@ -223,11 +231,14 @@ class Registry:
         if old is not None:
             problems += meta.finalizer_problems(old["metadata"], value["metadata"])
         if problems:
-            raise invalid(kind, value["metadata"].get("name", ""), problems)
+            once = list({problem.field: problem for problem in reversed(problems)}.values())[::-1]
+            raise invalid(kind, value["metadata"].get("name", ""), once)
 
     def _own_problems(self, kind: Kind, value: Object, old: Object | None) -> Iterator[Problem]:
-        if kind.custom and kind.schema is not None:
-            yield from violations(kind.schema, value)
+        if kind.schema is not None:
+            found = violations(kind.schema, value)
+            # A built-in status is not checked; Required is what its other fields can lack here.
+            yield from (p for p in found if kind.custom or not p.field.startswith("status"))
         if kind.key == DEFINITIONS:
             yield from definition_problems(value)
         yield from SEMANTICS.get(kind.key, _PLAIN).check(value, old)

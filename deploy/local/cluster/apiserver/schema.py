@@ -64,6 +64,13 @@ def pruned(schema: Object, value: Any, *, root: bool = True) -> Any:
     return kept
 
 
+def without_nulls(value: Any) -> Any:
+    """Return *value* without fields that are null: to a built-in kind they are absent."""
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def fill_defaults(schema: Object, value: Any) -> None:
     """Set, in place, what *value* leaves out and *schema* has a default for."""
     if isinstance(value, list):
