@@ -26,6 +26,7 @@ from shared.tokens import Mode
 PIECE_BYTES: Final = 64 * 1024
 # A client that takes no byte for so long, or whose input the shell does not read, is let go.
 STUCK_SECONDS: Final = 30.0
+PING_SECONDS: Final = 30.0
 GOODBYE_SECONDS: Final = 2.0
 # CAN ends a sequence that was cut, SGR 0 the colours that it may have left on.
 _AFTER_A_GAP: Final = b"\x18\x1b[m"
@@ -156,7 +157,7 @@ def make_socket() -> web.WebSocketResponse:
     """Return the server's side of a WebSocket as attached clients use it."""
     return web.WebSocketResponse(
         protocols=(SUBPROTOCOL,),
-        heartbeat=STUCK_SECONDS,
+        heartbeat=PING_SECONDS,
         timeout=GOODBYE_SECONDS,
         max_msg_size=MAX_FRAME_BYTES,
         compress=False,

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.hub import held as held_module
+from controller.hub.held import HeldShells, NotHeld
+from controller.hub.protocol import ENDED, REPLACED
+from controller.hub.shell import Ending
+from controller.kube.exec import Container, ExecFailed
+from controller.sessions.terminals import Terminal
+from controller.store.errors import StoreUnavailable
+from tests.controller.conftest import Clock
+from tests.controller.hub.streams import FakeExecutor
+
+SID = "a" * 26
+TERMINAL = Terminal(
+    sid=SID, job="j1", rank=0, namespace="jobs", pod="j-j1-job-0", pod_uid="u1", container="job"
+)
+
+
+class FakeTerminals:
+    """The store's view, in memory."""
+
+    def __init__(self, *terminals: Terminal) -> None:
+        self.terminals = {terminal.sid: terminal for terminal in terminals}
+        self.down = False
+        self.refreshed = 0
+        self.left = False
+        self.pause = asyncio.Event()
+        self.pause.set()
+
+    def _check(self) -> None:
+        if self.down:
+            raise StoreUnavailable("the database does not answer")
+
+    async def refresh(self) -> None:
+        self._check()
+        self.refreshed += 1
+
+    async def leave(self) -> None:
+        self._check()
+        self.left = True
+
+    async def find(self, sid: str) -> Terminal | None:
+        self._check()
+        return self.terminals.get(sid)
+
+    async def held(self) -> Mapping[str, Terminal]:
+        self._check()
+        answer = dict(self.terminals)
+        await self.pause.wait()
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(held_module, "REFRESH_SECONDS", 0.01)
+
+
+@asynccontextmanager
+async def running(
+    terminals: FakeTerminals, executor: FakeExecutor, clock: Callable[[], float] | None = None
+) -> AsyncIterator[HeldShells]:
+    loop = asyncio.get_running_loop()
+    shells = HeldShells(terminals, executor, clock=clock or loop.time)
+    task = asyncio.create_task(shells.run())
+    await until(lambda: shells.problem is None)
+    try:
+        yield shells
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def test_a_shell_is_opened_before_anybody_attaches() -> None:
+    executor = FakeExecutor()
+    async with running(FakeTerminals(TERMINAL), executor) as shells:
+        await until(lambda: shells.running == 1)
+        assert executor.containers == [Container("jobs", "j-j1-job-0", "job")]
+        shell = await shells.open(await shells.find(SID))
+        assert not shell.visited
+        assert len(executor.streams) == 1, "whoever attaches finds that very shell"
+
+
+async def test_a_terminal_of_a_moment_ago_is_found() -> None:
+    terminals = FakeTerminals()
+    async with running(terminals, FakeExecutor()) as shells:
+        await asyncio.sleep(0.02)
+        terminals.pause.clear()
+        terminals.terminals[SID] = TERMINAL
+        assert await shells.open(await shells.find(SID))
+
+
+async def test_what_was_found_during_a_look_is_not_ended_by_its_older_answer() -> None:
+    terminals = FakeTerminals()
+    terminals.pause.clear()
+    async with running(terminals, FakeExecutor()) as shells:
+        await asyncio.sleep(0.01)  # the look has its answer: nothing
+        terminals.terminals[SID] = TERMINAL
+        shell = await shells.open(await shells.find(SID))
+        terminals.pause.set()
+        await asyncio.sleep(0.05)
+        assert shell.ending is None
+
+
+async def test_two_who_attach_at_once_share_one_shell() -> None:
+    executor = FakeExecutor()
+    terminals = FakeTerminals()
+    async with running(terminals, executor) as shells:
+        await asyncio.sleep(0.02)
+        terminals.pause.clear()
+        terminals.terminals[SID] = TERMINAL
+        executor.gate.clear()
+        one = asyncio.create_task(_attach(shells))
+        two = asyncio.create_task(_attach(shells))
+        await asyncio.sleep(0.02)
+        executor.gate.set()
+        assert await one is await two
+        assert len(executor.streams) == 1
+
+
+async def _attach(shells: HeldShells) -> object:
+    return await shells.open(await shells.find(SID))
+
+
+async def test_a_terminal_of_nobody_is_not_held() -> None:
+    async with running(FakeTerminals(), FakeExecutor()) as shells:
+        with pytest.raises(NotHeld):
+            await shells.find(SID)
+
+
+async def test_a_session_that_ends_takes_its_shell_with_it() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+        del terminals.terminals[SID]
+        await until(lambda: shell.ending is not None)
+        assert shell.ending == Ending(ENDED, "the session has ended")
+        await until(lambda: executor.streams[0].closed)
+        with pytest.raises(NotHeld):
+            await shells.find(SID)
+
+
+async def test_attaching_to_an_ended_session_is_refused_before_the_next_look() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+        terminals.pause.clear()
+        del terminals.terminals[SID]
+        with pytest.raises(NotHeld):
+            await shells.find(SID)
+        assert shell.ending is not None
+
+
+async def test_another_pod_is_another_shell() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+        terminals.terminals[SID] = dataclasses.replace(TERMINAL, pod_uid="u2")
+        await until(lambda: shell.ending is not None)
+        assert shell.ending is not None
+        assert shell.ending.close == REPLACED
+        assert await shells.open(await shells.find(SID)) is not shell
+        await until(lambda: executor.streams[0].closed)
+        assert not executor.streams[1].closed
+
+
+async def test_a_shell_that_was_left_is_opened_anew_for_who_attaches() -> None:
+    executor = FakeExecutor()
+    async with running(FakeTerminals(TERMINAL), executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+        executor.streams[0].exit(0)
+        await until(lambda: shell.ending is not None)
+        await asyncio.sleep(0.05)
+        assert len(executor.streams) == 1, "nobody asked for another"
+        assert await shells.open(await shells.find(SID)) is not shell
+
+
+async def test_a_store_that_does_not_answer_ends_nothing() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+        terminals.down = True
+        await until(lambda: shells.problem is not None)
+        assert await shells.open(await shells.find(SID)) is shell
+        with pytest.raises(StoreUnavailable):
+            await shells.find("b" * 26)
+        assert shell.ending is None
+        terminals.down = False
+        await until(lambda: shells.problem is None)
+
+
+async def test_a_refused_exec_is_told_and_tried_again_a_moment_later(clock: Clock) -> None:
+    terminals, executor = FakeTerminals(), FakeExecutor()
+    executor.refuse = ExecFailed("pods/exec was refused with 500", status=500)
+    async with running(terminals, executor, clock) as shells:
+        await asyncio.sleep(0.02)
+        terminals.pause.clear()
+        terminals.terminals[SID] = TERMINAL
+        place = await shells.find(SID)
+        for _ in range(3):
+            with pytest.raises(ExecFailed, match="500"):
+                await shells.open(place)
+        assert len(executor.commands) == 1, "the container is left in peace for a while"
+        executor.refuse = None
+        clock.now += 3
+        assert await shells.open(place)
+
+
+async def test_a_hub_that_ends_tells_the_store_and_its_clients() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+    assert terminals.left
+    assert shell.ending == Ending(REPLACED, "the terminal hub ends")
+    assert executor.streams[0].closed
+
+
+async def test_a_hub_ends_also_when_the_store_does_not_answer() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        await shells.open(await shells.find(SID))
+        terminals.down = True
+    assert executor.streams[0].closed

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from controller.hub import opening
+from controller.hub.opening import COMMANDS, NoShell, open_shell
+from controller.kube.exec import Container, ExecFailed, Exited
+from tests.controller.hub.streams import FakeExecutor, FakeStream
+
+WHERE = Container("jobs", "pod", "job")
+MISSING = Exited(None, 'exec: "/bin/sh": stat /bin/sh: no such file or directory')
+
+
+class Scripted(FakeExecutor):
+    """An executor whose streams do, one after the other, what *scripts* say."""
+
+    def __init__(self, *scripts: list[bytes | Exited]) -> None:
+        super().__init__(prompt=b"")
+        self._scripts = list(scripts)
+
+    async def open(self, container: Container, command: list[str]) -> FakeStream:
+        stream = await super().open(container, command)
+        for received in self._scripts.pop(0):
+            stream.output.put_nowait(received)
+        return stream
+
+
+async def test_one_exec_is_enough_where_there_is_a_bin_sh() -> None:
+    executor = Scripted([b"$ "])
+    stream, first = await open_shell(executor, WHERE)
+    assert (stream, first) == (executor.streams[0], b"$ ")
+    assert executor.commands == [COMMANDS[0]]
+    assert executor.containers == [WHERE]
+
+
+async def test_other_shells_are_tried_where_there_is_no_bin_sh() -> None:
+    executor = Scripted([MISSING], [MISSING], [b"% "])
+    stream, first = await open_shell(executor, WHERE)
+    assert first == b"% "
+    assert executor.commands == list(COMMANDS[:3])
+    assert [s.closed for s in executor.streams] == [True, True, False]
+    assert stream is executor.streams[2]
+
+
+async def test_a_runtime_that_writes_its_error_to_the_terminal_is_understood() -> None:
+    words: list[bytes | Exited] = [
+        b"OCI runtime exec failed: no such file",
+        Exited(127, "exit 127"),
+    ]
+    executor = Scripted(words, [b"$ "])
+    assert (await open_shell(executor, WHERE))[1] == b"$ "
+
+
+async def test_a_shell_that_greets_with_such_words_is_a_shell() -> None:
+    executor = Scripted([b"motd: no such file\r\n", b"$ "])
+    assert (await open_shell(executor, WHERE))[1] == b"motd: no such file\r\n$ "
+    executor = Scripted([b"motd not found\r\n", Exited(0)])
+    assert (await open_shell(executor, WHERE))[1] == b"motd not found\r\n"
+
+
+async def test_a_container_without_any_shell_says_so() -> None:
+    nothing: list[list[bytes | Exited]] = [[MISSING]] * len(COMMANDS)
+    executor = Scripted(*nothing)
+    with pytest.raises(NoShell, match="/bin/sh"):
+        await open_shell(executor, WHERE)
+    assert all(stream.closed for stream in executor.streams)
+
+
+async def test_a_connection_that_breaks_is_no_missing_shell() -> None:
+    executor = Scripted([Exited(None, "lost", lost=True)])
+    with pytest.raises(ExecFailed, match="lost"):
+        await open_shell(executor, WHERE)
+    assert executor.streams[0].closed
+
+
+async def test_a_shell_without_a_prompt_is_taken_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "FIRST_WORD_SECONDS", 0.01)
+    stream, first = await open_shell(Scripted([]), WHERE)
+    assert first == b""
+    await stream.close()
+
+
+async def test_a_cancelled_opening_leaves_no_stream() -> None:
+    executor = Scripted([])
+    task = asyncio.create_task(open_shell(executor, WHERE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [stream.closed for stream in executor.streams] == [True]
+
+
+# The script itself, run by a real shell.
+
+
+async def chosen(folder: Path) -> str:
+    """Return what the script starts where *folder* is the PATH."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMANDS[0], stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL, env={"PATH": str(folder), "HOME": "/nonexistent"},
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    return output.decode()
+
+
+def put(folder: Path, name: str) -> None:
+    program = folder / name
+    program.write_text(f'#!/bin/sh\necho "{name} $* $TERM $SHELL"\n')
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("present", "best"),
+    [(["bash", "zsh", "fish"], "bash"), (["fish", "zsh"], "zsh"), (["fish"], "fish")],
+)
+async def test_the_best_shell_is_started(tmp_path: Path, present: list[str], best: str) -> None:
+    for name in present:
+        put(tmp_path, name)
+    assert await chosen(tmp_path) == f"{best} -i xterm-256color {tmp_path / best}\n"
+
+
+async def test_a_name_that_is_no_program_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "bash").write_text("not executable")
+    put(tmp_path, "fish")
+    assert (await chosen(tmp_path)).startswith("fish ")
+
+
+async def test_sh_is_the_last_resort(tmp_path: Path) -> None:
+    assert shutil.which("sh", path=str(tmp_path)) is None
+    assert await chosen(tmp_path) == ""  # no prompt on a pipe, and no error: it read its end
