@@ -12,7 +12,7 @@ from deploy.local.cluster.apiserver import discovery
 from deploy.local.cluster.apiserver.access import Doorkeeper, check_path, check_resource
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import KindTable
-from deploy.local.cluster.apiserver.requests import Target, parse_path, verb_of
+from deploy.local.cluster.apiserver.requests import Target, is_true, parse_path, verb_of
 from deploy.local.cluster.apiserver.resources import Resources
 
 _LOG: Final = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Front:
         if target is None:
             check_path(user, request.method.lower(), request.path)
             return self._say(request)
-        watch = request.query.get("watch") in ("true", "1")
+        watch = is_true(request.query.get("watch"))
         verb = verb_of(request.method, target, watch=watch)
         check_resource(user, verb, target.group, target.resource, target.namespace, target.name)
         kind = self._kinds.find(target.group, target.version, target.plural)

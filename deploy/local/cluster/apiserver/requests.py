@@ -32,6 +32,11 @@ class Target:
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
+def is_true(text: str | None) -> bool:
+    """Whether a query's value is one of the spellings of true that Go takes."""
+    return text in ("1", "t", "T", "true", "TRUE", "True")
+
+
 def parse_path(path: str) -> Target | None:
     """Return what *path* names, or None if it is not that of a resource."""
     parts = path.strip("/").split("/")

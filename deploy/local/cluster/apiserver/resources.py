@@ -15,7 +15,7 @@ from deploy.local.cluster.apiserver.kinds import Kind, Object
 from deploy.local.cluster.apiserver.kubelets import Kubelets
 from deploy.local.cluster.apiserver.patch import patched
 from deploy.local.cluster.apiserver.registry import Options, Registry, now
-from deploy.local.cluster.apiserver.requests import Target
+from deploy.local.cluster.apiserver.requests import Target, is_true
 from deploy.local.cluster.apiserver.rules import bind
 from deploy.local.cluster.apiserver.selectors import make_selector
 from deploy.local.cluster.apiserver.store import Stored
@@ -111,7 +111,7 @@ class Resources:
             selected=make_selector(query.get("labelSelector", ""), query.get("fieldSelector", "")),
             revision=query.get("resourceVersion", ""),
             seconds=lifetime(float(seconds) if seconds.isdigit() else None, self._chance),
-            bookmarks=query.get("allowWatchBookmarks") in ("true", "1"),
+            bookmarks=is_true(query.get("allowWatchBookmarks")),
         )
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()

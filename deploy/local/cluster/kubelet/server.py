@@ -41,7 +41,7 @@ class _Server:
         """Stream a container's log."""
         _, container = self._find(request)
         query = request.query
-        log = container.previous_log if query.get("previous") == "true" else container.log
+        log = container.previous_log if _is_true(query.get("previous")) else container.log
         if log is None:
             why = container.record.state.get("waiting", {}).get("reason", "ContainerCreating")
             name = request.match_info["pod"]
@@ -51,10 +51,10 @@ class _Server:
         await response.prepare(request)
         tail = query.get("tailLines", "")
         lines = log.lines(
-            follow=query.get("follow") == "true",
+            follow=_is_true(query.get("follow")),
             tail=int(tail) if tail.isdigit() else None,
             since=_since(query.get("sinceSeconds", ""), query.get("sinceTime", "")),
-            timestamps=query.get("timestamps") == "true",
+            timestamps=_is_true(query.get("timestamps")),
         )
         async with contextlib.aclosing(lines):
             with contextlib.suppress(ConnectionError):  # the client may leave
@@ -66,8 +66,8 @@ class _Server:
         """Run a command in a container and join its streams to a WebSocket."""
         pod, container = self._find(request)
         query = request.query
-        tty = query.get("tty") in ("true", "1")
-        wants = {name: query.get(name) in ("true", "1") for name in ("stdin", "stdout", "stderr")}
+        tty = _is_true(query.get("tty"))
+        wants = {name: _is_true(query.get(name)) for name in ("stdin", "stdout", "stderr")}
         try:
             specification = pod.exec_specification(container, query.getall("command"), tty=tty)
         except SandboxFailed as error:
@@ -235,3 +235,7 @@ def _since(seconds: str, moment: str) -> datetime | None:
     if seconds.isdigit():
         return datetime.now(UTC) - timedelta(seconds=int(seconds))
     return datetime.fromisoformat(moment) if moment else None
+
+
+def _is_true(text: str | None) -> bool:
+    return text in ("1", "t", "T", "true", "TRUE", "True")
