@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
+
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 def hold(transport: asyncio.Transport | None) -> None:
@@ -25,3 +30,20 @@ def shut(transport: asyncio.Transport) -> None:
         transport.write_eof()
     else:
         transport.close()
+
+
+def reset(transport: asyncio.Transport | None) -> None:
+    """Close *transport* at once with a reset, also of what the kernel still holds.
+
+    An aborted transport alone ends with a FIN when nothing is left unread, and a peer that reads
+    until the end would take what was cut off for complete.
+    """
+    if transport is None:
+        return
+    sock = transport.get_extra_info("socket")
+    descriptor = sock.fileno() if sock is not None else -1
+    if descriptor >= 0:
+        # A socket object of our own: the one that transports give away is for looking only.
+        with socket.socket(fileno=os.dup(descriptor)) as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()

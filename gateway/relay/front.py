@@ -33,7 +33,7 @@ from gateway.core.passage import Passage
 from gateway.core.upgrade import is_proper_upgrade
 from gateway.relay.bridge import UpgradeRequest
 from gateway.relay.exchange import Exchange, request_body
-from gateway.relay.flow import hold, release, shut
+from gateway.relay.flow import hold, release, reset, shut
 from gateway.relay.handed import Handed
 from gateway.relay.handover import Handover
 from gateway.relay.states import Event, State, step
@@ -138,7 +138,7 @@ class Front(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the state says."""
         state = self.state
-        if state is State.HEAD:
+        if state is State.HEAD and not self.early:
             self._read(data)
         elif state is State.LINGERING:
             return
@@ -529,8 +529,7 @@ class Front(asyncio.Protocol):
         """The exchange cannot be completed: refuse, or reset what has begun to be answered."""
         if self.exchange is not None and self.exchange.answered:
             self._let_go()
-            if self.transport is not None:
-                self.transport.abort()
+            reset(self.transport)
         else:
             self.refuse(code)
 
@@ -551,6 +550,7 @@ class Front(asyncio.Protocol):
         fields, start = (None, None) if bare else (self.fields, self.start)
         keeps = (
             not bare
+            and refusal.status != 400
             and self._is_bodiless()
             and not self.closes_after(self.half_closed and not self.early)
         )
@@ -581,8 +581,7 @@ class Front(asyncio.Protocol):
 
     def abort(self) -> None:
         """Reset the connection."""
-        if self.transport is not None:
-            self.transport.abort()
+        reset(self.transport)
 
     def give_up(self) -> asyncio.Transport | None:
         """Hand out the transport for good; None when it is closing already."""

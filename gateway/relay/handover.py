@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gateway.core.framing import Body, FramingError
-from gateway.relay.flow import hold, release, shut
+from gateway.relay.flow import hold, release, reset, shut
 from gateway.relay.handed import EXTRA_INFO, Handed
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Handover(asyncio.Protocol):
 
     def end(self, ending: Ending) -> None:
         """Reset the connection: an answer that was under way must not look complete."""
-        self._browser.abort()
+        reset(self._browser)
 
     def data_received(self, data: bytes) -> None:
         """Pass on what belongs to the request's body; the rest is discarded."""
@@ -84,7 +84,7 @@ class Handover(asyncio.Protocol):
         try:
             piece = self._body.feed(data)
         except FramingError:
-            self._browser.abort()
+            reset(self._browser)
             return
         self._body.rest = b""
         if piece:
@@ -117,11 +117,11 @@ class Handover(asyncio.Protocol):
 
     def abort(self) -> None:
         """Reset the connection."""
-        self._browser.abort()
+        reset(self._browser)
 
     def _impatient(self) -> None:
         if not self._body.done:
-            self._browser.abort()
+            reset(self._browser)
 
     def finish(self) -> None:
         """The page closed: flush, shut our side, and read on for a moment.
@@ -170,7 +170,7 @@ class PageTransport(asyncio.Transport):
     def abort(self) -> None:
         """Reset the connection."""
         self._closing = True
-        self._browser.abort()
+        reset(self._browser)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Write to the browser."""

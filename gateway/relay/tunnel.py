@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from gateway.core.frames import FrameTracker, close_frame
-from gateway.relay.flow import hold, release, shut
+from gateway.relay.flow import hold, release, reset, shut
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -162,7 +162,7 @@ class Tunnel(asyncio.Protocol):
             return
         if other.get_write_buffer_size():
             loop = self.path.parts.loop
-            self.timer = loop.call_later(self.path.parts.limits.idle_seconds, other.abort)
+            self.timer = loop.call_later(self.path.parts.limits.idle_seconds, reset, other)
         other.close()
 
     # Ending
@@ -217,7 +217,7 @@ class Tunnel(asyncio.Protocol):
         self.phase = max(self.phase, Phase.CLOSING)
         self._set_timer(None)
         self.app.abort()
-        self.browser.abort()
+        reset(self.browser)
 
     def _set_timer(self, seconds: float | None, then: object = None) -> None:
         if self.timer is not None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_network
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gateway.live import Live
 from gateway.relay.bridge import BridgeFactory
 from gateway.relay.dial import Dialler
 from gateway.relay.errands import Errands
+from gateway.relay.flow import reset
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.limits import Limits
 from gateway.relay.world import BearerGate, BearerRefused
@@ -121,7 +122,8 @@ class Peer:
         self.writer.close()
 
     def reset(self) -> None:
-        self.writer.transport.abort()
+        """Close with a real reset."""
+        reset(cast(asyncio.Transport, self.writer.transport))
 
 
 def length_of(head: bytes) -> int:

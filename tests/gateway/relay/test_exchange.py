@@ -1,6 +1,26 @@
+"""One request and its answer: bodies both ways, what apps do wrong, who is told what."""
+
 from __future__ import annotations
 
-from tests.gateway.relay.harness import HOST, answer, request, rig
+import asyncio
+import hashlib
+import random
+
+import pytest
+
+from gateway.relay.limits import Limits
+from tests.gateway.relay.harness import (
+    HOST,
+    ORIGIN,
+    Peer,
+    answer,
+    code_of,
+    request,
+    rig,
+    status_of,
+)
+
+FROM_HERE = f"Origin: {ORIGIN}"
 
 
 async def test_a_request_crosses_in_canonical_form() -> None:
@@ -21,3 +41,455 @@ async def test_a_request_crosses_in_canonical_form() -> None:
             b"Cache-Control: private\r\nContent-Length: 5\r\n\r\n"
         )
         assert body == b"hello"
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PROPFIND", "VERSION-CONTROL", "QUERY"])
+async def test_methods_of_the_registry_cross(method: str) -> None:
+    async with rig() as r:
+        browser, app, head = await r.joined(request("/", FROM_HERE, method=method))
+        assert head.startswith(f"{method} / HTTP/1.1\r\n".encode())
+        app.send(answer())
+        assert status_of((await browser.answer())[0]) == 200
+
+
+async def test_a_base_path_stands_before_the_path_as_received() -> None:
+    async with rig(route_changes={"target": {"base_path": "/base/"}}) as r:
+        _, _, head = await r.joined(request("/%2e/a//b?c"))
+        assert head.startswith(b"GET /base/%2e/a//b?c HTTP/1.1\r\n")
+
+
+async def test_absolute_form_of_this_host_becomes_origin_form() -> None:
+    async with rig() as r:
+        _, _, head = await r.joined(request(f"http://{HOST}?a"))
+        assert head.startswith(b"GET /?a HTTP/1.1\r\n")
+
+
+async def test_answers_of_the_same_connection_come_in_order_over_one_app_connection() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request("/1"))
+        app.send(answer(b"1"))
+        assert (await browser.answer())[1] == b"1"
+        for number in (b"2", b"3"):
+            browser.send(request(f"/{number.decode()}"))
+            assert (await app.head()).startswith(b"GET /" + number)
+            app.send(answer(number))
+            assert (await browser.answer())[1] == number
+        assert r.app.count == 1
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with rig() as r:
+        many = [request(f"/{n}", FROM_HERE, method="POST", body=b"x" * n) for n in range(1, 20)]
+        browser, app, head = await r.joined(b"".join(many))
+        for n in range(1, 20):
+            assert head.startswith(b"POST /%d HTTP" % n)
+            assert await app.exactly(n) == b"x" * n
+            app.send(answer(b"%d" % n))
+            assert (await browser.answer())[1] == b"%d" % n
+            head = await app.head() if n < 19 else b""
+        assert r.app.count == 1
+
+
+async def test_a_long_row_of_refused_requests_is_no_recursion() -> None:
+    async with rig() as r:
+        browser = await r.browser()
+        browser.send(request(credential=None) * 3000)
+        for _ in range(3000):
+            assert status_of((await browser.answer())[0]) == 401
+
+
+async def stream(peer: Peer, data: bytes, seed: int) -> None:
+    pieces = random.Random(seed)
+    at = 0
+    while at < len(data):
+        size = pieces.choice([1, 100, 70000, 300000])
+        peer.send(data[at : at + size])
+        at += size
+        await peer.writer.drain()
+        if pieces.random() < 0.05:
+            await asyncio.sleep(0.002)
+
+
+async def test_large_bodies_cross_both_ways_unchanged() -> None:
+    up, down = random.Random(1).randbytes(6_000_000), random.Random(2).randbytes(6_000_000)
+    async with rig() as r:
+        raw = request("/", FROM_HERE, f"Content-Length: {len(up)}", method="POST")
+        browser, app, _ = await r.joined(raw)
+        app.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(down)}\r\n\r\n".encode())
+        await browser.head()
+        _, _, got_up, got_down = await asyncio.gather(
+            stream(browser, up, 3),
+            stream(app, down, 4),
+            app.exactly(len(up)),
+            browser.exactly(len(down)),
+        )
+        assert hashlib.sha256(got_up).digest() == hashlib.sha256(up).digest()
+        assert hashlib.sha256(got_down).digest() == hashlib.sha256(down).digest()
+
+
+async def test_chunks_are_framed_anew_without_extensions_and_trailers() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Transfer-Encoding: chunked", method="POST")
+        browser, app, head = await r.joined(raw + b'00A;x="y"\r\n0123456789\r\n')
+        assert b"Transfer-Encoding: chunked\r\n" in head
+        assert await app.exactly(15) == b"a\r\n0123456789\r\n"
+        browser.send(b"0\r\nX-Trailer: 1\r\n\r\n")
+        assert await app.exactly(5) == b"0\r\n\r\n"
+        app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r\nhel")
+        assert b"Transfer-Encoding: chunked\r\n" in await browser.head()
+        assert await browser.exactly(6) == b"5\r\nhel"
+        app.send(b"lo\r\n0\r\nA: b\r\n\r\n")
+        assert await browser.exactly(9) == b"lo\r\n0\r\n\r\n"
+        browser.send(request("/next"))
+        assert (await app.head()).startswith(b"GET /next")
+
+
+async def test_malformed_chunks_of_a_request_end_both_connections() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Transfer-Encoding: chunked", method="POST")
+        browser, app, _ = await r.joined(raw)
+        browser.send(b"5\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")
+        assert status_of((await browser.answer())[0]) == 400
+        assert await app.rest() == b""
+        assert await browser.rest() == b""
+
+
+async def test_events_arrive_one_by_one() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        assert b"Connection: close" in await browser.head()
+        for n in range(5):
+            app.send(b"data: %d\n\n" % n)
+            assert await browser.exactly(9) == b"data: %d\n\n" % n
+        app.close()
+        assert await browser.rest() == b""
+
+
+async def test_http_1_0_clients_get_bare_bytes_and_a_closed_connection() -> None:
+    async with rig() as r:
+        browser = await r.browser()
+        browser.send(request().replace(b"HTTP/1.1", b"HTTP/1.0"))
+        app = await r.app.connection()
+        assert (await app.head()).startswith(b"GET / HTTP/1.1\r\n")
+        app.send(
+            b"HTTP/1.1 103 Early Hints\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        )
+        head, _, body = (await browser.rest()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Transfer-Encoding" not in head
+        assert b"Connection: close" in head
+        assert body == b"hello"
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+async def test_answers_without_a_body_keep_the_connection(status: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 %b\r\nETag: x\r\n\r\n" % status)
+        assert (await browser.head()).startswith(b"HTTP/1.1 " + status)
+        browser.send(request("/next"))
+        assert (await app.head()).startswith(b"GET /next")
+
+
+async def test_a_head_answer_keeps_its_length_and_has_no_body() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request(method="HEAD"))
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        assert b"Content-Length: 1000\r\n" in await browser.head()
+        browser.send(request("/next"))
+        assert (await app.head()).startswith(b"GET /next")
+
+
+async def test_expect_and_interim_answers_are_relayed() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Expect: 100-continue", "Content-Length: 5", method="POST")
+        browser, app, head = await r.joined(raw)
+        assert b"Expect: 100-continue\r\n" in head
+        app.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert await browser.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        browser.send(b"hello")
+        assert await app.exactly(5) == b"hello"
+        app.send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + answer())
+        assert b"Link: </a>\r\n" in await browser.head()
+        assert (await browser.answer())[1] == b"ok"
+
+
+async def test_interim_answers_without_end_are_refused() -> None:
+    async with rig(limits=Limits(interim_answers=3)) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 5)
+        for _ in range(3):
+            assert status_of(await browser.head()) == 100
+        assert status_of((await browser.answer())[0]) == 502
+
+
+async def test_an_early_answer_to_an_upload_is_delivered_and_ends_the_connection() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
+        browser, app, _ = await r.joined(raw + b"x" * 1000)
+        app.send(answer(b"too large", status="413 Content Too Large"))
+        head, body = await browser.answer()
+        assert status_of(head) == 413
+        assert b"Connection: close" in head
+        assert body == b"too large"
+        browser.send(b"x" * 100000)
+        assert await browser.rest() == b""
+
+
+async def test_an_early_answer_is_delivered_although_the_app_resets_the_connection() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
+        browser, app, _ = await r.joined(raw)
+        body = b"no" * 20000
+
+        async def upload() -> None:
+            for _ in range(400):
+                browser.send(b"x" * 65536)
+                await asyncio.sleep(0)
+
+        uploading = asyncio.create_task(upload())
+        await app.exactly(100000)
+        app.send(answer(body, status="403 Forbidden"))
+        await app.writer.drain()
+        app.close()  # with unread data: a reset follows
+        head, got = await browser.answer()
+        assert status_of(head) == 403
+        assert got == body
+        await uploading
+
+
+async def test_an_app_that_answers_while_it_reads_streams_both_ways() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Transfer-Encoding: chunked", method="POST")
+        browser, app, _ = await r.joined(raw)
+        app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await browser.head()
+        for n in range(3):
+            browser.send(b"1\r\n%d\r\n" % n)
+            assert await app.exactly(6) == b"1\r\n%d\r\n" % n
+            app.send(b"1\r\n%d\r\n" % n)
+            assert await browser.exactly(6) == b"1\r\n%d\r\n" % n
+        browser.send(b"0\r\n\r\n")
+        assert await app.exactly(5) == b"0\r\n\r\n"
+        app.send(b"0\r\n\r\n")
+        assert await browser.rest() == b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(method: str) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/again", FROM_HERE, method=method))
+        assert await app.head()
+        app.reset()
+        second = await r.app.connection()
+        assert (await second.head()).startswith(method.encode() + b" /again")
+        second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert status_of(await browser.head()) == 200
+
+
+async def test_it_is_sent_once_more_only() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/again"))
+        await app.head()
+        app.reset()
+        second = await r.app.connection()
+        await second.head()
+        second.reset()
+        head, body = await browser.answer()
+        assert status_of(head) == 502
+        assert code_of(body) == "app_bad_answer"
+
+
+@pytest.mark.parametrize("spoken", [b"", b"HTTP/1.1 2"])
+async def test_what_may_have_had_an_effect_is_never_sent_twice(spoken: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        if spoken:
+            browser.send(request("/again"))
+        else:
+            browser.send(request("/again", FROM_HERE, method="POST", body=b"x"))
+        await app.head()
+        app.send(spoken)
+        await asyncio.sleep(0.02)
+        app.reset()
+        assert status_of((await browser.answer())[0]) == 502
+        assert r.app.count == 1
+
+
+async def test_an_unsafe_request_gets_no_connection_that_has_long_been_unused() -> None:
+    async with rig(limits=Limits(unsafe_idle_seconds=0.0)) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        await asyncio.sleep(0.01)
+        browser.send(request("/new", FROM_HERE, method="POST", body=b"x"))
+        second = await r.app.connection()
+        assert (await second.head()).startswith(b"POST /new")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+    ],
+)
+async def test_an_app_that_hangs_up_before_its_answer_is_a_502(broken: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(broken)
+        await app.writer.drain()
+        app.close()
+        head, _ = await browser.answer()
+        assert status_of(head) == 502
+        browser.send(request("/next"))
+        assert await r.app.connection()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ],
+)
+async def test_an_answer_that_breaks_off_never_looks_complete(begun: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(begun)
+        await browser.until(b"hello")
+        app.close()
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
+
+
+async def test_malformed_chunks_of_an_answer_reset_the_browser() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await browser.until(b"hello\r\n")
+        app.send(b"zz\r\nevil\r\n")
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
+        assert await app.rest() == b""
+
+
+async def test_late_bytes_beyond_an_answer_reach_nobody() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+        await browser.head()
+        assert await browser.exactly(2) == b"he"
+        app.send(b"lloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        assert await browser.exactly(3) == b"llo"
+        browser.send(request("/next"))
+        second = await r.app.connection()
+        second.send(answer(b"good"))
+        assert (await browser.answer())[1] == b"good"
+
+
+async def test_unasked_bytes_on_an_unused_connection_close_it() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        assert len(r.path.pool) == 1
+        app.send(answer(b"evil"))
+        assert await app.rest() == b""
+        assert len(r.path.pool) == 0
+        browser.send(request("/next"))
+        second = await r.app.connection()
+        second.send(answer(b"good"))
+        assert (await browser.answer())[1] == b"good"
+
+
+async def test_an_app_that_closes_its_connection_is_not_asked_on_it_again() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer(b"ok", "Connection: close"))
+        head, _ = await browser.answer()
+        assert b"Connection: close" not in head
+        browser.send(request("/next"))
+        assert await r.app.connection()
+
+
+async def test_a_browser_that_leaves_ends_the_apps_connection() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        browser.reset()
+        assert await app.rest() == b""
+
+
+async def test_a_browser_that_shut_its_side_still_gets_its_answer() -> None:
+    async with rig() as r:
+        browser = await r.browser()
+        browser.send(request())
+        browser.writer.write_eof()
+        app = await r.app.connection()
+        await app.head()
+        app.send(answer(b"late"))
+        assert (await browser.rest()).endswith(b"late")
+
+
+async def test_a_browser_that_leaves_within_its_upload_ends_the_apps_connection() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Content-Length: 100", method="POST")
+        browser, app, _ = await r.joined(raw + b"x")
+        browser.writer.write_eof()
+        assert await app.rest() == b"x"
+
+
+async def test_an_app_that_does_not_answer_in_time_is_a_504() -> None:
+    async with rig(limits=Limits(app_head_seconds=0.2)) as r:
+        browser, app, _ = await r.joined(request())
+        head, body = await browser.answer()
+        assert status_of(head) == 504
+        assert code_of(body) == "app_timeout"
+        assert await app.rest() == b""
+
+
+async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        browser.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+        worst = 0
+        for _ in range(300):
+            if app.writer.transport.get_write_buffer_size() < 1 << 20:
+                app.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+            (front,) = r.path.fronts
+            assert front.transport is not None
+            worst = max(worst, front.transport.get_write_buffer_size())
+        assert 0 < worst <= 512 << 10
+        assert app.writer.transport.get_write_buffer_size() >= 1 << 20
+
+
+async def test_a_stalled_app_costs_no_more_than_its_buffers() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
+        browser, app, _ = await r.joined(raw)
+        app.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        worst = 0
+        for _ in range(300):
+            if browser.writer.transport.get_write_buffer_size() < 1 << 20:
+                browser.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+            (front,) = r.path.fronts
+            assert front.exchange is not None
+            assert front.exchange.upstream is not None
+            transport = front.exchange.upstream.transport
+            assert transport is not None
+            worst = max(worst, transport.get_write_buffer_size())
+        assert 0 < worst <= 512 << 10
+        assert browser.writer.transport.get_write_buffer_size() >= 1 << 20

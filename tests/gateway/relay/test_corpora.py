@@ -1,0 +1,109 @@
+"""Requests that never reach an app, and answers that never reach a browser."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.gateway.corpora import read_corpus, unescape
+from tests.gateway.relay.harness import (
+    COOKIE,
+    HOST,
+    PORT,
+    SID,
+    UPGRADE,
+    answer,
+    code_of,
+    request,
+    rig,
+    status_of,
+    upgrade,
+)
+
+
+def expand(text: str) -> bytes:
+    raw = unescape(text)
+    for name, value in {
+        "host": HOST,
+        "name": f"{SID}.apps.localhost",
+        "port": str(PORT),
+        "cookie": f"Cookie: {COOKIE}",
+        "value": COOKIE,
+        "upgrade": UPGRADE,
+    }.items():
+        raw = raw.replace(b"{%b}" % name.encode(), value.encode())
+    return raw
+
+
+async def test_every_refused_request_gets_its_status_and_no_app_sees_a_connection() -> None:
+    wrong = []
+    async with rig() as r:
+        for status, name, text in read_corpus("refused_requests"):
+            got, _ = await r.ask(expand(text))
+            if got != int(status):
+                wrong.append((name, int(status), got))
+        await asyncio.sleep(0.05)
+        assert not wrong
+        assert r.app.count == 0
+
+
+async def test_refused_requests_are_refused_byte_by_byte_too() -> None:
+    wrong = []
+    async with rig() as r:
+        for status, name, text in read_corpus("refused_requests")[::5]:
+            browser = await r.browser()
+            for byte in expand(text):
+                if browser.writer.transport.is_closing():
+                    break
+                browser.send(bytes([byte]))
+                await asyncio.sleep(0)
+            head, _ = await browser.answer()
+            if status_of(head) != int(status):
+                wrong.append((name, int(status), status_of(head)))
+        assert not wrong
+        assert r.app.count == 0
+
+
+async def test_malformed_heads_end_the_connection() -> None:
+    async with rig() as r:
+        for status, name, text in read_corpus("refused_requests"):
+            if status in ("400", "405", "501"):
+                browser = await r.browser()
+                browser.send(expand(text) + request("/smuggled"))
+                all_of_it = await browser.rest()
+                assert all_of_it.count(b"HTTP/1.1 ") == 1, name
+        assert r.app.count == 0
+
+
+async def test_every_broken_answer_becomes_a_502_and_ends_the_apps_connection() -> None:
+    wrong = []
+    async with rig() as r:
+        for name, text in read_corpus("broken_answers"):
+            browser, app, _ = await r.joined(request())
+            app.send(unescape(text))
+            head, body = await browser.answer()
+            if status_of(head) != 502 or code_of(body) != "app_bad_answer" or b"evil" in body:
+                wrong.append((name, head, body))
+            assert await app.rest() == b"", name
+            browser.close()
+        assert not wrong
+        assert len(r.path.pool) == 0
+
+
+async def test_every_broken_switch_becomes_a_502() -> None:
+    async with rig() as r:
+        for name, text in read_corpus("broken_switches"):
+            browser, app, _ = await r.joined(upgrade())
+            app.send(unescape(text))
+            head, _ = await browser.answer()
+            assert status_of(head) == 502, name
+            assert await app.rest() == b"", name
+        assert r.path.meters.tunnels == 0
+
+
+async def test_a_head_answer_with_a_body_swallows_no_other_answer() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request(method="HEAD"))
+        app.send(answer(b"body"))
+        head = await browser.head()
+        assert status_of(head) == 502
+        assert await app.rest() == b""
