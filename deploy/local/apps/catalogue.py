@@ -67,7 +67,6 @@ APPS: Mapping[str, App] = MappingProxyType(
                 job={
                     "image": "shell",
                     "resources": {"cpu": 0.5, "memory": "256Mi"},
-                    "invocation": {"command": ["sleep", "infinity"]},
                 },
                 opens={"kind": "terminal"},
             ),
@@ -79,7 +78,6 @@ APPS: Mapping[str, App] = MappingProxyType(
                 job={
                     "image": "desktop",
                     "resources": {"cpu": 1, "memory": "512Mi"},
-                    "invocation": {"command": ["desktop", "--port=5900"]},
                     "interactive": {"desk": {"kind": "vnc", "port": 5900}},
                 },
                 opens={"endpoint": "desk"},
