@@ -25,6 +25,11 @@ class Bearers:
         self._wall = wall
         self._marked: dict[str, float] = {}
 
+    def remembered(self, token: str) -> SessionClaims | None:
+        """Return the claims of a token that was verified and marked before, while it is good."""
+        claims = self._tokens.known(token)
+        return claims if claims is not None and claims.jti in self._marked else None
+
     async def verify(self, token: str) -> SessionClaims:
         """Return the claims of *token*, whose signature and times hold.
 

@@ -306,7 +306,8 @@ class Follower:
         state = self.bus
         if state is self._was:
             return
-        log.warning("the bus is now %s, was %s", state.value, self._was.value)
+        level = logging.INFO if state is Bus.FOLLOWING else logging.WARNING
+        log.log(level, "the bus is now %s, was %s", state.value, self._was.value)
         self._was = state
         if state is Bus.CLOSED:
             self._on_closed()

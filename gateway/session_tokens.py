@@ -82,18 +82,25 @@ class SessionTokens:
         except TokenRefused as error:
             raise OpeningRefused("bad_credential") from error
 
+    def known(self, token: str) -> SessionClaims | None:
+        """Return what :meth:`verify_again` verified before, if nothing can have changed since."""
+        known = self._verified.get(token)
+        if known is None:
+            return None
+        claims, key = known
+        if self._keys.keys.get(claims.kid) is key and self._wall() < claims.exp + LEEWAY_SECONDS:
+            return claims
+        del self._verified[token]
+        return None
+
     async def verify_again(self, token: str) -> SessionClaims:
         """Return what :meth:`verify` would, from memory where nothing can have changed.
 
         Programs send the same bearer with every request; a signature costs more than the rest.
         """
-        known = self._verified.get(token)
-        if known is not None:
-            claims, key = known
-            good = self._keys.keys.get(claims.kid) is key
-            if good and self._wall() < claims.exp + LEEWAY_SECONDS:
-                return claims
-            del self._verified[token]
+        claims = self.known(token)
+        if claims is not None:
+            return claims
         claims = await self.verify(token)
         if len(self._verified) >= _REMEMBERED:
             del self._verified[next(iter(self._verified))]

@@ -1,0 +1,56 @@
+"""``python -m gateway``: the gateway process, from its environment to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import uvloop
+
+from gateway.app import serve
+from gateway.pages.assets import Assets, load_assets
+from gateway.settings import Settings, read_settings
+from shared import log
+from shared.errors import SettingsError
+from shared.settings import EXIT_BAD_SETTINGS
+
+_EXIT_FAILED = 1
+
+
+def main() -> None:
+    """Run the gateway until SIGTERM or SIGINT; end at once at a second one."""
+    settings = read_settings()
+    log.configure(style="text" if sys.stderr.isatty() else "json")
+    try:
+        assets = load_assets()
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_SETTINGS) from None
+    try:
+        uvloop.run(_run(settings, assets))
+    except OSError as error:
+        print(f"error: the gateway cannot start: {error}", file=sys.stderr)
+        raise SystemExit(_EXIT_FAILED) from None
+
+
+async def _run(settings: Settings, assets: Assets) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            # Nothing is worth waiting for any more: the kernel closes what is open.
+            logging.shutdown()
+            os._exit(_EXIT_FAILED)
+        stop.set()
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, asked)
+    await serve(settings, assets, stop=stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""The gateway, assembled: what each part is given, and in which order they start and end.
+
+::
+
+    Redis ──▶ Follower ──▶ Live ──▶ ends connections
+                 │
+    browser ──▶ DataPath ──▶ apps, Bridges ──▶ desktops and terminals
+                 └─────────▶ pages (aiohttp)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from gateway.bearer import Bearers
+from gateway.core.bus_state import BusClock
+from gateway.core.grants import GrantKeys
+from gateway.core.passage import BUS_LOST
+from gateway.follower import Follower
+from gateway.live import Live
+from gateway.measures import FollowerMeters, make_debug_route
+from gateway.pages.answers import Answers
+from gateway.pages.app import make_pages
+from gateway.pages.assets import Assets
+from gateway.pages.documents import Documents
+from gateway.pages.errors import PageErrors
+from gateway.pages.open import OpenPage
+from gateway.pages.session import SessionPages
+from gateway.relay.bridge import BridgeFactory
+from gateway.relay.dial import Dialler
+from gateway.relay.errands import Errands
+from gateway.relay.gateway import DataPath, Parts
+from gateway.session_tokens import SessionTokens
+from gateway.settings import Address, Settings, make_tls_context
+from shared.bus import BusReader, Keys, connect
+from shared.jwks import KeySource
+from shared.jws import verified_payload
+from shared.metrics import listening, make_ops_app, make_registry
+from shared.routes import Kind, RouteReader
+
+log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 2048
+_DRAIN_LOOK_SECONDS: Final = 0.05
+
+
+class Gateway:
+    """All parts of one gateway process; make it inside the running loop."""
+
+    def __init__(self, settings: Settings, assets: Assets) -> None:
+        self.settings = settings
+        self.draining = False
+        loop = asyncio.get_running_loop()
+        self.redis = connect(settings.redis_url)
+        reader = BusReader(self.redis, Keys(settings.instance))
+        self.follower = self._make_follower(reader)
+        self.live = Live(table=lambda: self.follower.table, wall=time.time, loop=loop)
+        self.keys = KeySource(settings.token_jwks, clock=time.monotonic)
+        self.tokens = SessionTokens(
+            keys=self.keys,
+            issuer=settings.token_issuer,
+            reader=reader,
+            follower=self.follower,
+            wall=time.time,
+        )
+        self.grants = GrantKeys(settings.grant_keys)
+        documents = Documents(assets)
+        self.errors = PageErrors(
+            documents,
+            frame_ancestors=settings.site.frame_ancestors,
+            home=_home(settings),
+        )
+        self.pages = self._make_pages(assets, documents)
+        self.dialler = Dialler(networks=settings.upstream_networks, loop=loop)
+
+    def _make_follower(self, reader: BusReader) -> Follower:
+        settings = self.settings
+        keys = settings.route_keys
+        return Follower(
+            reader,
+            RouteReader(None if keys is None else lambda token: verified_payload(token, keys)),
+            clock=BusClock(
+                bus_grace_seconds=settings.bus_grace_seconds,
+                controller_grace_seconds=settings.controller_grace_seconds,
+            ),
+            monotonic=time.monotonic,
+            wall=time.time,
+            random=random.random,
+            on_change=self._changed,
+            on_closed=self._closed,
+        )
+
+    def _changed(self, sids: Iterable[str] | None) -> None:
+        self.live.review(sids)
+
+    def _closed(self) -> None:
+        self.live.end_all(BUS_LOST)
+
+    def _make_pages(self, assets: Assets, documents: Documents) -> web.Application:
+        settings = self.settings
+        answers = Answers(documents, self.errors, frame_ancestors=settings.site.frame_ancestors)
+        open_page = OpenPage(
+            site=settings.site,
+            open_origins=settings.open_origins,
+            tokens=self.tokens,
+            follower=self.follower,
+            grants=self.grants,
+            answers=answers,
+            wall=time.time,
+        )
+        session = SessionPages(answers=answers, assets=assets, wall=time.time)
+        return make_pages(open_page, session, answers)
+
+    def make_data_path(self, pages: web.Server) -> DataPath:
+        """Return the data path that hands its own requests to *pages*."""
+        return DataPath(
+            Parts(
+                loop=asyncio.get_running_loop(),
+                site=self.settings.site,
+                world=self.follower,
+                grants=self.grants,
+                bearer=Bearers(self.tokens, wall=time.time),
+                live=self.live,
+                errands=Errands(),
+                dialler=self.dialler,
+                pages=pages,
+                bridges=self._make_bridges(),
+                errors=self.errors,
+            )
+        )
+
+    def _make_bridges(self) -> dict[Kind, BridgeFactory]:
+        return {}
+
+    def reasons(self) -> list[str]:
+        """Return why nothing should be sent here: for readiness."""
+        reasons = ["draining"] if self.draining else []
+        if self.follower.table is None:
+            reasons.append("no route table could be read yet")
+        elif not self.follower.serving:
+            reasons.append("the bus has been lost for longer than its grace")
+        if not self.keys.keys:
+            reasons.append("no key of the token issuer could be had yet")
+        return reasons
+
+
+def _home(settings: Settings) -> str | None:
+    """Return where links come from: the issuer's origin, when it is a web site's."""
+    issuer = settings.token_issuer
+    return next((one for one in settings.open_origins if issuer.startswith(one)), None)
+
+
+async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> None:
+    """Serve until *stop* is set, then drain and return.
+
+    Raises:
+        OSError: If an address cannot be taken.
+    """
+    gateway = Gateway(settings, assets)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(gateway.redis.aclose)
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(gateway.follower.run()),
+                tasks.create_task(gateway.keys.keep_fresh()),
+            ]
+            async with _listening(gateway) as (path, server):
+                await stop.wait()
+                await _drain(gateway, path, server)
+            for task in background:
+                task.cancel()
+
+
+@asynccontextmanager
+async def _listening(gateway: Gateway) -> AsyncIterator[tuple[DataPath, asyncio.Server]]:
+    settings = gateway.settings
+    runner = web.AppRunner(gateway.pages, handle_signals=False, access_log=None)
+    await runner.setup()
+    try:
+        if runner.server is None:
+            raise RuntimeError("aiohttp made no server")
+        path = gateway.make_data_path(runner.server)
+        registry = make_registry()
+        registry.register(path.meters)
+        registry.register(FollowerMeters(gateway.follower))
+        ops = make_ops_app(registry, gateway.reasons, [make_debug_route(gateway.follower)])
+        async with listening(ops, settings.ops_listen) as ops_address:
+            server = await _listen(path, settings)
+            try:
+                _announce(settings, server, ops_address)
+                yield path, server
+            finally:
+                server.close()
+                await path.close()
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(path: DataPath, settings: Settings) -> asyncio.Server:
+    tls = None
+    if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+        tls = make_tls_context(settings.tls_cert_file, settings.tls_key_file)
+    host, port = settings.listen
+    return await asyncio.get_running_loop().create_server(
+        path.protocol_factory, host, port, ssl=tls, backlog=_BACKLOG
+    )
+
+
+def _announce(settings: Settings, server: asyncio.Server, ops: Address) -> None:
+    public = server.sockets[0].getsockname()[:2]
+    addresses = {"public": _joined(public), "ops": _joined(ops)}
+    log.info("listening", extra=addresses)
+    if settings.address_file is not None:
+        _write_whole(settings.address_file, json.dumps(addresses))
+
+
+def _joined(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _write_whole(path: Path, text: str) -> None:
+    # Renamed into place, so that nobody reads half of it.
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text(text)
+    part.replace(path)
+
+
+async def _drain(gateway: Gateway, path: DataPath, server: asyncio.Server) -> None:
+    gateway.draining = True
+    server.close()
+    log.info("draining", extra={"open": len(gateway.live)})
+    path.drain()
+    deadline = time.monotonic() + gateway.settings.drain_seconds
+    while time.monotonic() < deadline:
+        if not (path.fronts or path.handed or len(gateway.live)):
+            return
+        await asyncio.sleep(_DRAIN_LOOK_SECONDS)

@@ -1,0 +1,61 @@
+"""How the pages answer: with the headers that all of them share."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gateway.core.answers import Errors, Refusal
+from gateway.pages.documents import Card, Documents, page_headers
+from gateway.relay.handed import EXTRA_INFO, Handed
+
+
+def handed_of(request: web.Request) -> Handed:
+    """Return the front's judgement of *request*; only the front ever hands requests over."""
+    handed = request.transport.get_extra_info(EXTRA_INFO) if request.transport else None
+    if not isinstance(handed, Handed):
+        raise web.HTTPBadRequest
+    return handed
+
+
+class Answers:
+    """Writes pages and refusals."""
+
+    def __init__(self, documents: Documents, errors: Errors, *, frame_ancestors: str) -> None:
+        self.documents = documents
+        self._errors = errors
+        self._frame_ancestors = frame_ancestors
+
+    def page(
+        self, card: Card, *, status: int = 200, sameorigin_referrer: bool = False
+    ) -> web.Response:
+        """Return *card* as an answer."""
+        return self.html(
+            self.documents.card(card), status=status, sameorigin_referrer=sameorigin_referrer
+        )
+
+    def html(
+        self, text: str, *, status: int = 200, sameorigin_referrer: bool = False
+    ) -> web.Response:
+        """Return *text*, a whole document, as an answer."""
+        headers = page_headers(self._frame_ancestors, sameorigin_referrer=sameorigin_referrer)
+        return web.Response(status=status, text=text, content_type="text/html", headers=headers)
+
+    def json(self, value: object, *, status: int = 200) -> web.Response:
+        """Return *value* as an answer that is not stored."""
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return web.json_response(value, status=status, headers=headers)
+
+    def refuse(self, request: web.Request, refusal: Refusal) -> web.Response:
+        """Return *refusal* as its client can read it."""
+        accept = request.headers.get("Accept", "").encode("latin-1", "replace")
+        page = self._errors.render(refusal, accept)
+        headers = dict(page.fields) | {
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Type": page.content_type,
+        }
+        if refusal.retry_after_seconds is not None:
+            headers["Retry-After"] = str(refusal.retry_after_seconds)
+        if refusal.status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="fumarole"'
+        return web.Response(status=refusal.status, body=page.body, headers=headers)

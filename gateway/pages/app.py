@@ -1,0 +1,57 @@
+"""The gateway's own pages as one aiohttp application.
+
+It sees only requests that the front hands over: paths below ``/.fumarole/`` on private hosts, and
+every path of a desktop or terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from gateway.core.answers import REFUSALS, Refusal
+from gateway.pages.answers import Answers
+from gateway.pages.open import OPEN_PATH, OpenPage
+from gateway.pages.session import SessionPages
+
+log = logging.getLogger(__name__)
+
+_FAILED = Refusal(500, "internal_error", "The gateway failed to answer.")
+
+
+def make_pages(open_page: OpenPage, session: SessionPages, answers: Answers) -> web.Application:
+    """Return the application."""
+
+    @web.middleware
+    async def boundary(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Answer as the gateway does whatever aiohttp would answer by itself."""
+        try:
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            refused = answers.refuse(request, REFUSALS["method_not_allowed"])
+            refused.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+            return refused
+        except web.HTTPException as error:
+            code = "not_found" if error.status == 404 else "bad_request"
+            return answers.refuse(request, REFUSALS[code])
+        except Exception:  # the outermost boundary of a page
+            log.exception("a page failed")
+            return answers.refuse(request, _FAILED)
+
+    async def anonymous(_request: web.Request, answer: web.StreamResponse) -> None:
+        # Else aiohttp says which versions of it and of Python are here.
+        answer.headers["Server"] = "fumarole"
+
+    app = web.Application(middlewares=[boundary])
+    app.on_response_prepare.append(anonymous)
+    app.router.add_get(OPEN_PATH, open_page.get)
+    app.router.add_post(OPEN_PATH, open_page.post)
+    app.router.add_get("/.fumarole/state", session.state)
+    app.router.add_get("/.fumarole/static/{name}", session.static)
+    app.router.add_get("/", session.screen)
+    app.router.add_route("*", "/{path:.*}", session.nothing)
+    return app

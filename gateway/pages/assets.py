@@ -1,0 +1,66 @@
+"""Scripts, styles and icons of the pages: built beforehand, read once, served from memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.errors import SettingsError
+
+BUILD_FOLDER: Final = Path(__file__).resolve().parent.parent / "web" / "build"
+STATIC_PREFIX: Final = "/.fumarole/static/"
+_TYPES: Final[Mapping[str, str]] = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file as it is served; its name holds its hash, so it never changes."""
+
+    content_type: str
+    body: bytes
+
+
+class Assets:
+    """The built files, by the names that pages know and by those that browsers ask for."""
+
+    def __init__(self, manifest: Mapping[str, str], files: Mapping[str, Asset]) -> None:
+        self._manifest = dict(manifest)
+        self._files = dict(files)
+
+    def url(self, name: str) -> str:
+        """Return the path under which the file *name* of the sources is served."""
+        return STATIC_PREFIX + self._manifest[name]
+
+    def find(self, hashed_name: str) -> Asset | None:
+        """Return the file that browsers ask for as *hashed_name*; no name is ever opened."""
+        return self._files.get(hashed_name)
+
+
+def load_assets(folder: Path = BUILD_FOLDER) -> Assets:
+    """Return what was built into *folder*.
+
+    Raises:
+        SettingsError: If nothing, or not everything, was.
+    """
+    try:
+        manifest: dict[str, str] = json.loads((folder / "manifest.json").read_text("utf-8"))
+        files = {
+            hashed: Asset(_TYPES[Path(hashed).suffix], (folder / hashed).read_bytes())
+            for hashed in manifest.values()
+        }
+    except (OSError, ValueError, KeyError) as error:
+        raise SettingsError(
+            [
+                "the pages' assets are not built: run `make install`, or "
+                f"`python gateway/web/build.py` ({type(error).__name__})"
+            ]
+        ) from error
+    return Assets(manifest, files)

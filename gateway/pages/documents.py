@@ -1,0 +1,178 @@
+"""The HTML of every page: one shell, a card or a screen inside it, nothing inline.
+
+Pure functions of their arguments; whatever comes from elsewhere is escaped here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Final
+
+from gateway.pages.assets import Assets
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+def page_headers(frame_ancestors: str, *, sameorigin_referrer: bool = False) -> dict[str, str]:
+    """Return what every page of ours is sent with.
+
+    The page that posts a token needs its origin told to its own server: under ``no-referrer``
+    browsers send ``Origin: null``.
+    """
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        f"connect-src 'self'; form-action 'self'; base-uri 'none'; {frame_ancestors}"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "same-origin" if sameorigin_referrer else "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A page with one message.
+
+    ``status`` is read out when it changes; ``advice`` says what to do next; ``actions`` is
+    markup; ``detail`` is small print.
+    """
+
+    title: str
+    status: str
+    advice: str = ""
+    actions: str = ""
+    detail: str = ""
+    script: str | None = None
+    busy: bool = False
+    data: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+
+class Documents:
+    """Writes pages that use *assets*."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._assets = assets
+
+    def card(self, card: Card) -> str:
+        """Return a page with one message in its middle."""
+        progress = '<div class="bar-of-progress" role="presentation"></div>' if card.busy else ""
+        advice = f'<p class="next">{escape(card.advice)}</p>' if card.advice else ""
+        actions = f'<div class="actions">{card.actions}</div>' if card.actions else ""
+        detail = f'<p class="detail">{escape(card.detail)}</p>' if card.detail else ""
+        body = (
+            f'<main class="centre"><section class="card">{self._brand()}'
+            f"<h1>{escape(card.title)}</h1>"
+            f'<p id="status" role="status" aria-live="polite">{escape(card.status)}</p>'
+            f"{progress}{advice}{actions}{detail}</section></main>"
+        )
+        return self._shell(card.title, body, script=card.script, data=card.data)
+
+    def terminal(self, title: str, *, mode: str) -> str:
+        """Return the page of a terminal."""
+        tools = (
+            '<button id="copy" type="button" title="Ctrl+Shift+C">Copy</button>'
+            '<button id="paste" type="button" title="Ctrl+Shift+V">Paste</button>'
+        )
+        screen = '<div class="screen"><div class="terminal-screen"></div>'
+        return self._screen("Terminal", title, mode, tools, screen, style="terminal.css")
+
+    def desktop(self, title: str, *, mode: str) -> str:
+        """Return the page of a desktop."""
+        tools = (
+            '<button id="scale" type="button" aria-pressed="true">Fit to window</button>'
+            '<button id="paste" type="button" class="wide">Paste clipboard</button>'
+            '<button id="keys" type="button" class="wide">Ctrl+Alt+Del</button>'
+            '<button id="full" type="button">Full screen</button>'
+        )
+        form = (
+            '<form id="password-form" class="notice" hidden><div class="card">'
+            '<h2><label for="password">The desktop asks for its password</label></h2>'
+            '<input id="password" type="password" autocomplete="off" required>'
+            '<div class="actions"><button class="first">Connect</button></div></div></form>'
+        )
+        screen = f'<div class="screen"><div class="desktop-screen"></div>{form}'
+        return self._screen("Desktop", title, mode, tools, screen)
+
+    def _screen(
+        self,
+        kind: str,
+        title: str,
+        mode: str,
+        tools: str,
+        screen: str,
+        *,
+        style: str | None = None,
+    ) -> str:
+        badge = '<span class="badge">view only</span>' if mode == "view" else ""
+        body = (
+            f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>{badge}'
+            '<div class="state" role="status" aria-live="polite" data-state="busy">'
+            f'<span>Connecting…</span></div><div class="tools">{tools}</div></header>'
+            f'<main aria-label="{kind}" class="screen-main">{screen}'
+            '<div class="notice"><section class="card"><h2>Connecting…</h2>'
+            "<p></p><noscript><p>This page needs JavaScript.</p></noscript>"
+            '<div class="actions"><button class="first" type="button" hidden>Try now</button>'
+            "</div></section></div></div></main>"
+        )
+        whole = f"{kind} · {title}"
+        return self._shell(
+            whole,
+            body,
+            script=f"{kind.lower()}.js",
+            style=style,
+            data={"mode": mode, "title": whole},
+            classes="screen-page",
+        )
+
+    def _shell(
+        self,
+        title: str,
+        body: str,
+        *,
+        script: str | None,
+        data: Mapping[str, str],
+        style: str | None = None,
+        classes: str = "",
+    ) -> str:
+        styles = ["pages.css", style] if style else ["pages.css"]
+        links = "".join(f'<link rel="stylesheet" href="{self._assets.url(one)}">' for one in styles)
+        code = f'<script type="module" src="{self._assets.url(script)}"></script>' if script else ""
+        attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            f"<title>{escape(title)}</title>"
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<meta name="color-scheme" content="light dark">'
+            f'<link rel="icon" type="image/svg+xml" href="{self._assets.url("icon.svg")}">'
+            f"{links}{code}</head>"
+            f'<body class="{classes}"{attributes}>{body}</body></html>'
+        )
+
+    def _brand(self) -> str:
+        return f'<div class="brand">{self._icon()}<span>Fumarole</span></div>'
+
+    def _icon(self) -> str:
+        return f'<img src="{self._assets.url("icon.svg")}" alt="" width="24" height="24">'
+
+
+def link_action(url: str, text: str, *, first: bool = True) -> str:
+    """Return a link that looks like a button."""
+    classes = "button first" if first else "button"
+    return f'<a class="{classes}" href="{escape(url)}" rel="noreferrer">{escape(text)}</a>'
+
+
+def form_action(path: str, fields: Sequence[tuple[str, str]], text: str) -> str:
+    """Return a button that posts *fields* to *path* of this host."""
+    inputs = "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+        for name, value in fields
+    )
+    return (
+        f'<form method="post" action="{escape(path)}">{inputs}'
+        f'<button class="first">{escape(text)}</button></form>'
+    )

@@ -1,0 +1,171 @@
+"""Every refusal as a page for people: what happened, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gateway.core.answers import JsonErrors, Page, Refusal
+from gateway.pages.documents import Card, Documents, link_action, page_headers
+
+
+class Words(NamedTuple):
+    """What a page says beyond the refusal's own message."""
+
+    title: str
+    advice: str
+
+
+_OPEN_AGAIN: Final = "Open it again from where you started it: you will be given a new link."
+_WAIT: Final = "Nothing needs to be done: this page tries again by itself, or reload it."
+_TELL: Final = "If it stays like this, tell whoever runs this installation."
+
+WORDS: Final[Mapping[str, Words]] = MappingProxyType(
+    {
+        "no_credential": Words(
+            "This session is not open here",
+            "A link alone opens nothing. " + _OPEN_AGAIN,
+        ),
+        "bad_credential": Words("This link does not work", _OPEN_AGAIN),
+        "token_spent": Words(
+            "This link was used already", "Each link opens one session once. " + _OPEN_AGAIN
+        ),
+        "grant_ended": Words("Your access has ended", _OPEN_AGAIN),
+        "grant_revoked": Words(
+            "Your access was withdrawn",
+            "If you think that you should have it, ask whoever owns the job.",
+        ),
+        "other_session": Words("This link is for something else", _OPEN_AGAIN),
+        "other_origin": Words(
+            "This came from another page",
+            "For your safety only pages of this address may do that. Open the session directly.",
+        ),
+        "view_only": Words(
+            "This cannot be opened for viewing only",
+            "An application cannot be made read-only. Ask for full access instead.",
+        ),
+        "other_user": Words("Someone else is signed in here", ""),
+        "not_found": Words(
+            "There is nothing here",
+            "The address may be mistyped, or its session has ended long ago.",
+        ),
+        "session_ended": Words(
+            "This session has ended",
+            "Its job has finished or was stopped. You can close this tab.",
+        ),
+        "session_expired": Words(
+            "This session's time is over", "Start the job again, or extend it, where it is managed."
+        ),
+        "session_closing": Words(
+            "This session is being closed", "What is open goes on for now; nothing new can begin."
+        ),
+        "session_starting": Words(
+            "Your session is starting", "You will be taken there by itself as soon as it is ready."
+        ),
+        "session_unreadable": Words("This session cannot be shown at the moment", _TELL),
+        "target_changed": Words("The application is being replaced", _WAIT),
+        "target_forbidden": Words("The application cannot be reached from here", _TELL),
+        "app_unreachable": Words(
+            "The application does not answer",
+            "It may still be starting inside its job, or it has stopped. Try again in a moment.",
+        ),
+        "app_bad_answer": Words(
+            "The application answered with something unreadable",
+            "That is a fault of the application, not of your link. Try again in a moment.",
+        ),
+        "app_timeout": Words(
+            "The application took too long", "It may be busy. Try again in a moment."
+        ),
+        "bus_lost": Words("The gateway is cut off at the moment", _WAIT),
+        "token_unsure": Words("This link cannot be checked at the moment", _OPEN_AGAIN),
+        "controller_silent": Words(
+            "Nothing new can be opened at the moment", "What is open goes on. " + _WAIT
+        ),
+        "body_too_large": Words("That was too much at once", "Send less."),
+        "target_too_long": Words("The address is too long", "Use a shorter one."),
+        "head_too_large": Words(
+            "Your browser sent too much",
+            "Its cookies for this address are the usual cause: clear them, and open it again.",
+        ),
+    }
+)
+_OTHERWISE: Final = Words("This request was not understood", "Go back, and try again.")
+
+# A new link is what helps here; where it comes from is known when the issuer is a web site.
+_LEADS_BACK: Final = frozenset(
+    {
+        "no_credential",
+        "bad_credential",
+        "token_spent",
+        "token_unsure",
+        "grant_ended",
+        "grant_revoked",
+        "other_session",
+        "session_ended",
+        "session_expired",
+        "not_found",
+    }
+)
+# The token of such a request is gone or useless: trying the same again cannot help.
+_NOT_AGAIN: Final = frozenset({"token_unsure"})
+
+
+class PageErrors:
+    """Renders refusals for the data path and for the pages themselves.
+
+    Args:
+        documents: Writes the pages.
+        frame_ancestors: Who may frame them, as a policy directive.
+        home: Where links come from, if that is known.
+    """
+
+    def __init__(self, documents: Documents, *, frame_ancestors: str, home: str | None) -> None:
+        self._documents = documents
+        self._headers = tuple(
+            (name, value)
+            for name, value in page_headers(frame_ancestors).items()
+            # Set for every answer, by whoever writes it.
+            if name not in ("Cache-Control", "X-Content-Type-Options")
+        )
+        self._home = home
+        self._json = JsonErrors()
+        self._pages: dict[Refusal, Page] = {}
+
+    def render(self, refusal: Refusal, accept: bytes) -> Page:
+        """Return a page for browsers, JSON for everybody else."""
+        if not wants_page(accept):
+            return self._json.render(refusal, accept)
+        # Messages of routes are few at a time, but not bounded.
+        page = self._pages.get(refusal)
+        if page is None:
+            if len(self._pages) >= 256:
+                self._pages.clear()
+            body = self._documents.card(self._card(refusal)).encode()
+            page = self._pages[refusal] = Page("text/html; charset=utf-8", body, self._headers)
+        return page
+
+    def _card(self, refusal: Refusal) -> Card:
+        words = WORDS.get(refusal.code, _OTHERWISE)
+        starting = refusal.code == "session_starting"
+        again = refusal.retry_after_seconds is not None and refusal.code not in _NOT_AGAIN
+        script = "starting.js" if starting else "retry.js" if again else None
+        retry = {"retry-seconds": str(refusal.retry_after_seconds)} if again else {}
+        back = self._home is not None and refusal.code in _LEADS_BACK
+        return Card(
+            title=words.title,
+            status=refusal.message,
+            advice=words.advice,
+            actions=link_action(self._home, "Go to where sessions are started")
+            if back and self._home
+            else "",
+            detail=f"{refusal.status} · {refusal.code}",
+            script=script,
+            busy=starting,
+            data=retry,
+        )
+
+
+def wants_page(accept: bytes) -> bool:
+    """Say whether whoever sent this ``Accept`` is a browser that shows pages."""
+    return b"text/html" in accept.lower()

@@ -1,0 +1,174 @@
+"""``/.fumarole/open``: where a link's token becomes the cookie of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.grants import Grant, GrantKeys
+from gateway.core.opening import (
+    MAX_BODY_BYTES,
+    Opening,
+    OpeningRefused,
+    check_route,
+    make_cookie,
+    make_grant,
+    may_post,
+    read_opening,
+)
+from gateway.core.site import Site
+from gateway.follower import Follower
+from gateway.pages.answers import Answers, handed_of
+from gateway.pages.documents import Card, form_action
+from gateway.pages.errors import wants_page
+from gateway.relay.handed import Handed
+from gateway.session_tokens import SessionTokens
+from shared.routes import Route, Standing
+from shared.tokens import SessionClaims
+
+OPEN_PATH: Final = "/.fumarole/open"
+_FRAMES: Final = frozenset({"iframe", "frame"})
+_OTHER_USER: Final = Refusal(
+    409,
+    "other_user",
+    "Another user's session is open in this browser; post replace=1 to replace it.",
+)
+
+
+class OpenPage:
+    """Opens sessions.
+
+    Args:
+        site: What browsers see.
+        open_origins: Whose pages may post tokens, beside the session's own host.
+        tokens: Verifies tokens and uses them up.
+        follower: Keeps the routes.
+        grants: Signs what was opened.
+        answers: Writes answers.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        open_origins: tuple[str, ...],
+        tokens: SessionTokens,
+        follower: Follower,
+        grants: GrantKeys,
+        answers: Answers,
+        wall: Callable[[], float],
+    ) -> None:
+        self._site = site
+        self._open_origins = open_origins
+        self._tokens = tokens
+        self._follower = follower
+        self._grants = grants
+        self._answers = answers
+        self._wall = wall
+
+    async def get(self, _request: web.Request) -> web.Response:
+        """Serve the page that takes the token out of the address and posts it."""
+        card = Card(
+            title="Opening your session",
+            status="One moment…",
+            actions='<noscript><p class="next">This page needs JavaScript, since the link’s secret '
+            "part is not sent to any server before it is used.</p></noscript>"
+            '<p id="what-next" class="next" hidden>Open the session again from where you started '
+            "it: you will be given a new link.</p>",
+            script="open.js",
+            busy=True,
+        )
+        return self._answers.page(card, sameorigin_referrer=True)
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
+        handed = handed_of(request)
+        try:
+            return await self._open(request, handed)
+        except OpeningRefused as refused:
+            return self._answers.refuse(request, REFUSALS[refused.code])
+
+    async def _open(self, request: web.Request, handed: Handed) -> web.Response:
+        self._check_origin(request, handed)
+        opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
+        peeked = self._tokens.peek(opening.token, sid=handed.sid)
+        claims = await self._tokens.verify(peeked)
+        route = await self._find(claims, handed.host)
+        self._check(claims, route)
+        if handed.holder is not None and handed.holder != claims.sub and not opening.replace:
+            return self._ask_first(request, opening, claims, handed.holder)
+        await self._tokens.mark(claims, "open")
+        # Much can have happened while Redis was asked.
+        self._check(claims, await self._find(claims, handed.host))
+        return self._opened(request, opening, make_grant(claims, now=self._wall()))
+
+    def _check_origin(self, request: web.Request, handed: Handed) -> None:
+        allowed = may_post(
+            request.headers.get("Origin"),
+            request.headers.get("Sec-Fetch-Site"),
+            own=self._site.origin_of(handed.host),
+            others=self._open_origins,
+        )
+        if not allowed:
+            raise OpeningRefused("other_origin")
+
+    async def _find(self, claims: SessionClaims, host: str) -> Route:
+        table = self._tokens.table()
+        if claims.sid not in table:
+            await self._follower.repair()
+            table = self._tokens.table()
+        found = table.find(host)
+        if found.standing is Standing.UNREADABLE:
+            raise OpeningRefused("session_unreadable")
+        if found.route is None or not found.private:
+            raise OpeningRefused("not_found")
+        return found.route
+
+    def _check(self, claims: SessionClaims, route: Route) -> None:
+        check_route(claims, route, self._tokens.table(), now=self._wall())
+
+    def _ask_first(
+        self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
+    ) -> web.Response:
+        if not wants_page(request.headers.get("Accept", "").encode("latin-1", "replace")):
+            return self._answers.refuse(request, _OTHER_USER)
+        fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
+        card = Card(
+            title="Someone else is signed in here",
+            status=f"In this browser the session is open as {holder}. Your link is for "
+            f"{claims.name or claims.sub}.",
+            advice="If you go on, whoever was signed in before has to open it again.",
+            actions=form_action(OPEN_PATH, fields, f"Go on as {claims.name or claims.sub}")
+            + '<a class="button" href="/">Stay signed in</a>',
+            detail="409 · other_user",
+        )
+        return self._answers.page(card, status=409, sameorigin_referrer=True)
+
+    def _opened(self, request: web.Request, opening: Opening, grant: Grant) -> web.Response:
+        framed = (
+            bool(self._site.embed_origins) and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
+        )
+        cookie = make_cookie(
+            self._site.cookie_name,
+            self._grants.sign(grant),
+            secure=self._site.scheme == "https",
+            max_age_seconds=grant.ends_at - self._wall(),
+            framed=framed,
+        )
+        answer = web.Response(status=303, headers={"Location": opening.next, "Set-Cookie": cookie})
+        answer.headers["Cache-Control"] = "no-store"
+        answer.headers["Referrer-Policy"] = "no-referrer"
+        return answer
+
+
+async def _read(request: web.Request) -> bytes:
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise OpeningRefused("body_too_large")
+    return bytes(body)

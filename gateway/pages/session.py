@@ -1,0 +1,75 @@
+"""The pages of a session: its desktop or terminal, its state, and the files that pages need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from gateway.core.access import route_refusal
+from gateway.core.answers import REFUSALS, Refusal
+from gateway.pages.answers import Answers, handed_of
+from gateway.pages.assets import Assets
+from gateway.relay.handed import Handed
+
+
+class SessionPages:
+    """Serves what belongs to one session, to whoever holds a grant to it."""
+
+    def __init__(self, *, answers: Answers, assets: Assets, wall: Callable[[], float]) -> None:
+        self._answers = answers
+        self._assets = assets
+        self._wall = wall
+
+    async def screen(self, request: web.Request) -> web.Response:
+        """Serve the desktop or terminal."""
+        handed = handed_of(request)
+        refusal = self._refusal(handed)
+        if refusal is not None or handed.route is None or handed.grant is None:
+            return self._answers.refuse(request, refusal or REFUSALS["not_found"])
+        title = f"{handed.route.job} · rank {handed.route.rank}"
+        documents = self._answers.documents
+        match handed.route.kind:
+            case "terminal":
+                text = documents.terminal(title, mode=handed.grant.mode)
+            case "vnc":
+                text = documents.desktop(title, mode=handed.grant.mode)
+            case "web":
+                return self._answers.refuse(request, REFUSALS["not_found"])
+        return self._answers.html(text)
+
+    async def state(self, request: web.Request) -> web.Response:
+        """Say in which state the session is; nothing else of it."""
+        handed = handed_of(request)
+        if handed.refusal is not None or handed.route is None:
+            return self._answers.refuse(request, handed.refusal or REFUSALS["not_found"])
+        route = handed.route
+        if route.expires_at is not None and self._wall() >= route.expires_at:
+            return self._answers.refuse(request, REFUSALS["session_expired"])
+        message = route.message if route.state == "starting" else None
+        return self._answers.json({"state": route.state, "message": message})
+
+    async def static(self, request: web.Request) -> web.Response:
+        """Serve a built file, for good: its name changes with its content."""
+        asset = self._assets.find(request.match_info["name"])
+        if asset is None:
+            return self._answers.refuse(request, REFUSALS["not_found"])
+        headers = {
+            "Content-Type": asset.content_type,
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "X-Content-Type-Options": "nosniff",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        return web.Response(body=asset.body, headers=headers)
+
+    async def nothing(self, request: web.Request) -> web.Response:
+        """Refuse any other path or method; without a grant, as any request without one."""
+        handed = handed_of(request)
+        if handed.refusal is not None:
+            return self._answers.refuse(request, handed.refusal)
+        return self._answers.refuse(request, REFUSALS["not_found"])
+
+    def _refusal(self, handed: Handed) -> Refusal | None:
+        if handed.refusal is not None:
+            return handed.refusal
+        return None if handed.route is None else route_refusal(handed.route, self._wall())

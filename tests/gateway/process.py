@@ -1,0 +1,165 @@
+"""A gateway as a process of its own, with everything around it that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.gateway.http import Answer, Connection, http
+from tests.gateway.signing import ISSUER, Signer
+
+START_SECONDS = 20.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class GatewayProcess:
+    """``python -m gateway``, ended with the test; its log is kept in *folder*."""
+
+    def __init__(self, folder: Path, redis_url: str, **settings: str) -> None:
+        self.folder = folder
+        self.signer = Signer()
+        self.keys = folder / "jwks.json"
+        self.signer.publish(self.keys)
+        self.link_key = self._key("link")
+        self._key("grant")
+        self._address_file = folder / "address.json"
+        self._process: asyncio.subprocess.Process | None = None
+        self.public = ("", 0)
+        self.ops = ("", 0)
+        self.public_port = 18080
+        self.settings = {
+            "FUMAROLE_INSTANCE": "test",
+            "FUMAROLE_REDIS_URL": redis_url,
+            "FUMAROLE_LINK_KEY_FILE": str(folder / "link"),
+            "FUMAROLE_GATEWAY_LISTEN": "127.0.0.1:0",
+            "FUMAROLE_GATEWAY_OPS_LISTEN": "127.0.0.1:0",
+            "FUMAROLE_GATEWAY_PUBLIC_URL": f"http://apps.localhost:{self.public_port}",
+            "FUMAROLE_GATEWAY_TOKEN_ISSUER": ISSUER,
+            "FUMAROLE_GATEWAY_TOKEN_JWKS": str(self.keys),
+            "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(folder / "grant"),
+            "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": "127.0.0.0/8",
+            "FUMAROLE_GATEWAY_ADDRESS_FILE": str(self._address_file),
+            "FUMAROLE_GATEWAY_DRAIN_SECONDS": "2",
+            **settings,
+        }
+
+    def _key(self, name: str) -> bytes:
+        path = self.folder / name
+        if not path.exists():
+            path.write_bytes(base64.b64encode(os.urandom(32)))
+        return base64.b64decode(path.read_bytes())
+
+    async def start(self, *, ready: bool = True) -> None:
+        """Start it and wait until it listens, and is ready."""
+        self._address_file.unlink(missing_ok=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FUMAROLE_")}
+        with (self.folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "gateway",
+                env=environment | self.settings,
+                cwd=ROOT,
+                stderr=log,
+            )
+        async with asyncio.timeout(START_SECONDS):
+            while not self._address_file.exists():
+                assert self._process.returncode is None, self.log()
+                await asyncio.sleep(0.02)
+            addresses = json.loads(self._address_file.read_text())
+            self.public = _split(addresses["public"])
+            self.ops = _split(addresses["ops"])
+            while ready and (await self.ask_ops("/readyz")).status != 200:
+                await asyncio.sleep(0.02)
+
+    async def wait(self, seconds: float = 10.0) -> int:
+        """Return the exit code of a process that is about to end."""
+        assert self._process is not None
+        async with asyncio.timeout(seconds):
+            return await self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._process = None
+
+    def log(self) -> str:
+        """Return what it has logged."""
+        return (self.folder / "log").read_text()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.kill()
+
+    # Asking it
+
+    def host(self, sid: str) -> str:
+        """Return the host of a session as browsers send it."""
+        return f"{sid}.apps.localhost:{self.public_port}"
+
+    def origin(self, sid: str) -> str:
+        """Return the origin of a session's pages."""
+        return f"http://{self.host(sid)}"
+
+    async def ask_ops(self, path: str) -> Answer:
+        """Ask the ops listener."""
+        return await http(self.ops, "GET", path, {"Host": "ops"})
+
+    async def ask(
+        self,
+        sid: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Answer:
+        """Ask for *path* on the host of *sid*."""
+        return await http(
+            self.public, method, path, {"Host": self.host(sid), **(headers or {})}, body
+        )
+
+    async def open(self, sid: str, **claims: Any) -> str:
+        """Open *sid* as a program would; return the cookie's name and value."""
+        answer = await self.post_token(sid, self.signer.token(sid, **claims))
+        assert answer.status == 303, answer
+        return answer.headers["set-cookie"].partition(";")[0]
+
+    async def post_token(
+        self, sid: str, token: str, *, headers: Mapping[str, str] | None = None, **fields: Any
+    ) -> Answer:
+        """Post *token* as JSON."""
+        body = json.dumps({"token": token, **fields}).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        return await self.ask(sid, "POST", "/.fumarole/open", sent, body)
+
+    async def connect(self) -> Connection:
+        """Return a raw connection to it."""
+        return await Connection.open(self.public)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
