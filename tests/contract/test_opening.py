@@ -1,0 +1,542 @@
+"""Opening: what a browser posts, what it gets for it, and where it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.cases import read_cases, unescape
+from tests.contract.conftest import PORTAL, Serve
+from tests.contract.messages import Answer
+from tests.contract.rig import Rig, Session
+from tests.contract.tokens import ISSUER, Ed25519Key, new_jti
+
+JSON = ("Content-Type", "application/json")
+
+
+def attributes(answer: Answer, name: str) -> dict[str, str]:
+    """Return the attributes of the cookie *name*, with lower-case names."""
+    (cookie,) = [v for v in answer.all("Set-Cookie") if v.startswith(f"{name}=")]
+    parts = [part.strip().partition("=") for part in cookie.split(";")[1:]]
+    assert len({name.lower() for name, _, _ in parts}) == len(parts), cookie
+    return {name.lower(): value for name, _, value in parts}
+
+
+async def is_spent(rig: Rig, jti: str) -> bool:
+    return bool(await rig.bus.redis.exists(rig.bus.key(f"used:{jti}")))
+
+
+# What a good token gives
+
+
+async def test_opening_sends_to_next_with_a_cookie(rig: Rig) -> None:
+    session = await rig.session()
+    answer = await rig.post_open(session, rig.token(session), next="/lab?x=1")
+    assert answer.status == 303
+    assert answer.get("Location") == "/lab?x=1"
+    cookie = attributes(answer, "fumarole")
+    assert "httponly" in cookie
+    assert cookie["samesite"].lower() == "lax"
+    assert cookie["path"] == "/"
+    assert 43200 - 10 <= int(cookie["max-age"]) <= 43200
+    assert "domain" not in cookie
+
+
+async def test_opening_over_https_gives_a_host_cookie(edge: Rig) -> None:
+    session = await edge.session()
+    answer = await edge.post_open(session, edge.token(session), next="/")
+    assert answer.status == 303
+    cookie = attributes(answer, "__Host-fumarole")
+    assert {"secure", "httponly"} <= cookie.keys()
+    assert "domain" not in cookie
+    assert "partitioned" not in cookie
+    assert (cookie["samesite"].lower(), cookie["path"]) == ("lax", "/")
+
+
+async def test_opening_in_a_frame_gives_a_partitioned_cookie(edge: Rig) -> None:
+    session = await edge.session()
+    fields = [("Origin", session.origin), ("Sec-Fetch-Dest", "iframe")]
+    answer = await edge.post_open(session, edge.token(session), fields)
+    cookie = attributes(answer, "__Host-fumarole")
+    assert {"secure", "httponly", "partitioned"} <= cookie.keys()
+    assert cookie["samesite"].lower() == "none"
+
+
+async def test_without_embed_origins_a_frame_gets_no_partitioned_cookie(rig: Rig) -> None:
+    session = await rig.session()
+    fields = [("Origin", session.origin), ("Sec-Fetch-Dest", "iframe")]
+    answer = await rig.post_open(session, rig.token(session), fields)
+    if answer.status == 303:
+        cookie = attributes(answer, "fumarole")
+        assert cookie["samesite"].lower() == "lax"
+        assert "partitioned" not in cookie
+
+
+async def test_opening_takes_json(rig: Rig) -> None:
+    session = await rig.session()
+    body = json.dumps({"token": rig.token(session), "next": "/lab"}).encode()
+    answer = await rig.get(session, "/.fumarole/open", [JSON], method="POST", body=body)
+    assert (answer.status, answer.get("Location")) == (303, "/lab")
+
+
+@pytest.mark.parametrize("key", ["ed25519", "p256", "rsa"])
+async def test_each_algorithm_opens(rig: Rig, key: str) -> None:
+    session = await rig.session()
+    token = rig.token(session, getattr(rig.keys, key))
+    assert (await rig.post_open(session, token)).status == 303
+
+
+@pytest.mark.parametrize("kind", ["web", "vnc", "terminal"])
+@pytest.mark.parametrize("mode", ["control", "view"])
+async def test_each_kind_opens_but_a_web_session_for_viewing(
+    rig: Rig, kind: str, mode: str
+) -> None:
+    scheme = {"web": "http", "vnc": "tcp", "terminal": "ws"}[kind]
+    session = await rig.session(kind=kind, target={"scheme": scheme})
+    answer = await rig.post_open(session, rig.token(session, mode=mode))
+    assert answer.status == (403 if (kind, mode) == ("web", "view") else 303)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": -5},
+        {"nbf": 5},
+        {"nbf": -5},
+        {"name": "Ada Lovelace"},
+        {"max_age": 1},
+        {"max_age": 86400},
+        {"sub": "x" * 255},
+        {"sub": "ada@example.com/ü ß"},
+        {"unknown": {"a": [1]}},
+    ],
+    ids=str,
+)
+async def test_claims_that_open(rig: Rig, claims: dict[str, Any]) -> None:
+    session = await rig.session()
+    now = int(time.time())
+    times: dict[str, Any] = {name: now + claims[name] for name in ("exp", "nbf") if name in claims}
+    issued: dict[str, Any] = {"iat": now - 30} if "exp" in claims else {}
+    token = rig.token(session, **(claims | times | issued))
+    assert (await rig.post_open(session, token)).status == 303
+
+
+async def test_the_longest_life_of_a_token_is_3600_seconds(rig: Rig) -> None:
+    session = await rig.session()
+    now = int(time.time())
+    good, bad = (rig.token(session, iat=now, exp=now + life) for life in (3600, 3601))
+    assert (await rig.post_open(session, bad)).status == 401
+    assert (await rig.post_open(session, good)).status == 303
+
+
+async def test_the_cookie_lives_as_long_as_the_grant(rig: Rig) -> None:
+    session = await rig.session()
+    answer = await rig.post_open(session, rig.token(session, max_age=600))
+    assert 590 <= int(attributes(answer, "fumarole")["max-age"]) <= 600
+
+
+async def test_the_cookie_ends_with_the_route(rig: Rig) -> None:
+    session = await rig.session(expires_at=time.time() + 300)
+    answer = await rig.post_open(session, rig.token(session))
+    assert 280 <= int(attributes(answer, "fumarole")["max-age"]) <= 300
+
+
+async def test_a_token_of_the_future_gives_no_longer_grant(rig: Rig) -> None:
+    session = await rig.session()
+    now = int(time.time())
+    answer = await rig.post_open(session, rig.token(session, iat=now + 8, max_age=600))
+    assert answer.status == 303
+    assert int(attributes(answer, "fumarole")["max-age"]) <= 601
+
+
+# next
+
+
+@pytest.mark.parametrize(("raw", "expected"), read_cases("next.txt", 2))
+async def test_next_never_leaves_this_origin(rig: Rig, raw: str, expected: str) -> None:
+    session = await rig.session()
+    path = unescape(raw)
+    answer = await rig.post_open(session, rig.token(session), next=path)
+    assert answer.status == 303
+    location = answer.get("Location")
+    assert location is not None
+    if expected == "any":
+        assert re.fullmatch(r"/([!-.0-\[\]-~][!-\[\]-~]*)?", location), location
+    else:
+        assert location == (path if expected == "same" else "/")
+    assert {"x=1"}.isdisjoint(answer.all("Set-Cookie"))
+
+
+async def test_without_next_the_root_is_next(rig: Rig) -> None:
+    session = await rig.session()
+    assert (await rig.post_open(session, rig.token(session))).get("Location") == "/"
+
+
+# Where from
+
+
+def origins_of(rig: Rig, session: Session, sibling: Session) -> dict[str, str]:
+    scheme, host = rig.url.scheme, session.host
+    other_scheme = "https" if scheme == "http" else "http"
+    return {
+        "own": session.origin,
+        "issuer": ISSUER,
+        "portal": PORTAL,
+        "null": "null",
+        "foreign": "https://evil.example",
+        "sibling": sibling.origin,
+        "other scheme": f"{other_scheme}://{host}",
+        "other port": f"{scheme}://{host.partition(':')[0]}:81",
+        "base": f"{scheme}://{rig.host_of(rig.url.hostname or '')}",
+        "suffix": f"{session.origin}.evil.example",
+        "issuer's suffix": f"{ISSUER}.evil.example",
+        "issuer over http": ISSUER.replace("https", "http"),
+        "issuer's port": f"{ISSUER}:8443",
+        "empty": "",
+        "path": f"{session.origin}/",
+        "two": f"{session.origin} https://evil.example",
+    }
+
+
+MALFORMED = {"empty", "path", "two"}
+WELCOME = {"local": {"own", "issuer"}, "edge": {"own", "portal"}}
+
+
+@pytest.mark.parametrize("where", ["local", "edge"])
+async def test_tokens_are_posted_from_here_and_from_open_origins(
+    where: str, request: pytest.FixtureRequest, rig: Rig, edge: Rig
+) -> None:
+    used = {"local": rig, "edge": edge}[where]
+    session, sibling = await used.session(), await used.session()
+    taken, token = set(), used.token(session)
+    for name, origin in origins_of(used, session, sibling).items():
+        answer = await used.post_open(session, token, [("Origin", origin)])
+        if answer.status == 303:
+            taken.add(name)
+            token = used.token(session)
+        else:
+            # The same token goes on being good: no refused try costs anyone their link.
+            assert answer.status in ((400, 403) if name in MALFORMED else (403,)), name
+    assert taken == WELCOME[where]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", ["navigate", "cors", "no-cors", None])
+async def test_a_post_from_elsewhere_without_origin_is_refused(
+    rig: Rig, site: str, mode: str | None
+) -> None:
+    session = await rig.session()
+    fields = [("Sec-Fetch-Site", site)] + ([("Sec-Fetch-Mode", mode)] if mode else [])
+    token = rig.token(session)
+    assert (await rig.post_open(session, token, fields)).status == 403
+    assert (await rig.post_open(session, token)).status == 303
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("field", ["next", "token", "other"])
+async def test_a_body_over_16_kib_is_refused(rig: Rig, field: str) -> None:
+    session = await rig.session()
+    form: dict[str, Any] = {"next": "/"} | {field: "/" + "x" * 16384}
+    token = None if field == "token" else rig.token(session)
+    assert (await rig.post_open(session, token, **form)).status == 413
+
+
+async def test_a_chunked_body_over_16_kib_is_refused(rig: Rig) -> None:
+    session = await rig.session()
+    head = f"POST /.fumarole/open HTTP/1.1\r\nHost: {session.host}\r\n"
+    kind = "Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = f"5000\r\n{'x' * 0x5000}\r\n0\r\n\r\n"
+    answer = await rig.ask((head + kind + body).encode())
+    assert answer.status == 413
+
+
+async def test_a_chunked_form_opens(rig: Rig) -> None:
+    session = await rig.session()
+    head = f"POST /.fumarole/open HTTP/1.1\r\nHost: {session.host}\r\n"
+    kind = "Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n"
+    form = f"token={rig.token(session)}&next=/lab"
+    body = f"5\r\n{form[:5]}\r\n{len(form) - 5:x}\r\n{form[5:]}\r\n0\r\n\r\n"
+    answer = await rig.ask((head + kind + body).encode())
+    assert (answer.status, answer.get("Location")) == (303, "/lab")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", b"{"),
+        ("application/json", b"[]"),
+        ("application/json", b'{"token": 7}'),
+        ("application/json", b'{"token": null, "next": "/"}'),
+        ("application/json", b"\xff\xfe"),
+        ("application/x-www-form-urlencoded", b""),
+        ("application/x-www-form-urlencoded", b"next=/"),
+        ("application/x-www-form-urlencoded", b"token="),
+        ("application/x-www-form-urlencoded", b"token=%ff%fe"),
+        ("application/x-www-form-urlencoded", b"\xff\x00"),
+        ("application/json", b"[" * 16000),
+    ],
+)
+async def test_a_body_without_a_token_is_refused(rig: Rig, kind: str, body: bytes) -> None:
+    session = await rig.session()
+    fields = [("Content-Type", kind)]
+    answer = await rig.get(session, "/.fumarole/open", fields, method="POST", body=body)
+    assert answer.status in (400, 401)
+
+
+# Once
+
+
+async def test_a_token_opens_once(rig: Rig) -> None:
+    session = await rig.session()
+    token = rig.token(session)
+    assert (await rig.post_open(session, token)).status == 303
+    assert (await rig.post_open(session, token)).status == 401
+
+
+async def test_of_many_simultaneous_tries_one_opens(rig: Rig) -> None:
+    session = await rig.session()
+    token = rig.token(session)
+    answers = await asyncio.gather(*(rig.post_open(session, token) for _ in range(12)))
+    assert sorted(answer.status for answer in answers) == [303] + [401] * 11
+
+
+async def test_what_another_gateway_has_opened_opens_nothing(rig: Rig) -> None:
+    session = await rig.session()
+    for mark in ("open", "bearer"):
+        jti = new_jti()
+        await rig.bus.redis.set(rig.bus.key(f"used:{jti}"), mark, ex=120)
+        assert (await rig.post_open(session, rig.token(session, jti=jti))).status == 401
+
+
+async def test_the_mark_of_an_opened_token_is_kept_until_it_cannot_be_used(rig: Rig) -> None:
+    session = await rig.session()
+    jti, now = new_jti(), int(time.time())
+    await rig.opened(session, jti=jti, exp=now + 100)
+    key = rig.bus.key(f"used:{jti}")
+    assert await rig.bus.redis.get(key) == b"open"
+    assert 155 <= await rig.bus.redis.ttl(key) <= 161
+
+
+async def test_an_opened_token_is_spent_as_bearer(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    token = rig.token(session)
+    assert (await rig.post_open(session, token)).status == 303
+    for fields in ([("Authorization", f"Bearer {token}")], [("Fumarole-Token", token)]):
+        assert (await rig.get(session, fields=fields)).status == 401
+    assert app.connections == []
+
+
+async def test_a_token_seen_as_bearer_stays_one_and_never_opens(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve())
+    jti = new_jti()
+    token = rig.token(session, jti=jti)
+    for _ in range(3):
+        fields = [("Authorization", f"Bearer {token}")]
+        assert (await rig.get(session, fields=fields)).status == 200
+    assert await rig.bus.redis.get(rig.bus.key(f"used:{jti}")) == b"bearer"
+    assert (await rig.post_open(session, token)).status == 401
+    assert (await rig.get(session, fields=[("Fumarole-Token", token)])).status == 200
+
+
+# Route and revocation
+
+
+async def test_a_token_for_an_unknown_host_finds_nothing(rig: Rig) -> None:
+    session = rig.make_session()
+    jti = new_jti()
+    token = rig.token(session, jti=jti)
+    assert (await rig.post_open(session, token)).status == 404
+    assert not await is_spent(rig, jti)
+
+
+@pytest.mark.parametrize(
+    ("route", "status"), [({"state": "closing"}, 410), ({"expires_at": 1}, 410)]
+)
+async def test_what_ends_is_not_opened(rig: Rig, route: dict[str, Any], status: int) -> None:
+    session = await rig.session(**route)
+    jti = new_jti()
+    assert (await rig.post_open(session, rig.token(session, jti=jti))).status == status
+    assert not await is_spent(rig, jti)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"job": "other"}, {"rank": 1}, {"kind": "vnc"}, {"kind": "terminal"}],
+    ids=str,
+)
+async def test_a_token_for_something_else_is_refused(rig: Rig, claims: dict[str, Any]) -> None:
+    session = await rig.session()
+    jti = new_jti()
+    token = rig.token(session, **({"jti": jti} | claims))
+    assert (await rig.post_open(session, token)).status == 403
+    assert not await is_spent(rig, jti)
+    assert (await rig.post_open(session, rig.token(session, jti=jti))).status == 303
+
+
+async def test_a_token_for_another_session_is_refused(rig: Rig) -> None:
+    session, other = await rig.session(), await rig.session()
+    token = rig.token(other)
+    assert (await rig.post_open(session, token)).status == 403
+    assert (await rig.post_open(other, token)).status == 303
+
+
+@pytest.mark.parametrize("what", ["jti", "sub", "all"])
+async def test_what_was_revoked_does_not_open(rig: Rig, what: str) -> None:
+    session = await rig.session()
+    jti = new_jti()
+    token = rig.token(session, jti=jti, iat=int(time.time()) - 2)
+    one = {"jti": {"jti": jti}, "sub": {"sub": session.sub}, "all": {}}[what]
+    await rig.bus.revoke(sid=session.sid, **one)
+    await rig.settled()
+    assert (await rig.post_open(session, token)).status == 401
+    assert not await is_spent(rig, jti)
+
+
+@pytest.mark.parametrize("what", ["sub", "all"])
+async def test_a_later_token_opens_again(rig: Rig, what: str) -> None:
+    session = await rig.session()
+    await rig.bus.revoke(sid=session.sid, **({"sub": session.sub} if what == "sub" else {}))
+    await rig.settled()
+    token = rig.token(session, iat=int(time.time()) + 2)
+    assert (await rig.post_open(session, token)).status == 303
+
+
+async def test_a_revoked_key_opens_nothing(rig: Rig) -> None:
+    session, key = await rig.session(), rig.keys.spare[0]
+    token, later = rig.token(session, key), rig.token(session, key, iat=int(time.time()) + 5)
+    await rig.bus.revoke(kid=key.kid)
+    await rig.settled()
+    assert (await rig.post_open(session, token)).status == 401
+    assert (await rig.post_open(session, later)).status == 401
+
+
+async def test_a_key_added_to_the_set_is_found(rig: Rig) -> None:
+    session, key = await rig.session(), Ed25519Key("added-later")
+    Path(rig.process.settings["FUMAROLE_GATEWAY_TOKEN_JWKS"]).write_bytes(rig.keys.key_set(key))
+    deadline = time.monotonic() + 12  # An unknown kid asks again at most every 10 s.
+    while (answer := await rig.post_open(session, rig.token(session, key))).status != 303:
+        assert answer.status == 401
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.5)
+
+
+# Another user's cookie
+
+
+async def test_another_users_live_cookie_asks_first(rig: Rig) -> None:
+    session = await rig.session()
+    cookie = await rig.opened(session, sub="bob")
+    token = rig.token(session, sub="eve")
+    first = await rig.post_open(session, token, [("Cookie", cookie)])
+    assert first.status == 409
+    assert first.get("Set-Cookie") is None
+    again = await rig.post_open(session, token, [("Cookie", cookie)], replace="1")
+    assert again.status == 303
+    assert rig.cookie_of(again) != cookie
+
+
+async def test_the_page_that_asks_is_a_page_for_a_browser(rig: Rig) -> None:
+    session = await rig.session()
+    cookie = await rig.opened(session, sub="bob")
+    fields = [("Cookie", cookie), ("Accept", "text/html"), ("Origin", session.origin)]
+    answer = await rig.post_open(session, rig.token(session, sub="eve"), fields)
+    assert answer.status == 409
+    assert (answer.get("Content-Type") or "").startswith("text/html")
+
+
+@pytest.mark.parametrize("value", ["0", "", "2", "true"])
+async def test_only_replace_1_goes_on(rig: Rig, value: str) -> None:
+    session = await rig.session()
+    cookie = await rig.opened(session, sub="bob")
+    token = rig.token(session, sub="eve")
+    answer = await rig.post_open(session, token, [("Cookie", cookie)], replace=value)
+    assert answer.status in (400, 409)
+
+
+async def test_a_cookie_of_the_same_user_or_a_dead_one_does_not_ask(rig: Rig) -> None:
+    session = await rig.session()
+    cookie = await rig.opened(session)
+    again = await rig.post_open(session, rig.token(session), [("Cookie", cookie)])
+    assert again.status == 303
+    assert rig.cookie_of(again) != cookie
+    jti = new_jti()
+    revoked = await rig.opened(session, sub="bob", jti=jti)
+    await rig.bus.revoke(sid=session.sid, jti=jti)
+    await rig.settled()
+    for dead in (revoked, "fumarole=nonsense"):
+        answer = await rig.post_open(session, rig.token(session), [("Cookie", dead)])
+        assert answer.status == 303
+
+
+async def test_two_of_our_cookies_are_refused_here_too(rig: Rig) -> None:
+    session = await rig.session()
+    cookie = await rig.opened(session)
+    fields = [("Cookie", f"{cookie}; {cookie}")]
+    token = rig.token(session)
+    assert (await rig.post_open(session, token, fields)).status == 400
+    assert (await rig.post_open(session, token)).status == 303
+
+
+# The page
+
+
+async def test_the_open_page_is_static_and_strict(rig: Rig) -> None:
+    session = await rig.session()
+    answer = await rig.get(session, "/.fumarole/open", [("Accept", "text/html")])
+    assert answer.status == 200
+    assert (answer.get("Content-Type") or "").startswith("text/html")
+    assert answer.get("Referrer-Policy") == "same-origin"
+    assert answer.get("Set-Cookie") is None
+    policy = answer.get("Content-Security-Policy") or ""
+    assert "script-src 'self'" in policy or "default-src 'self'" in policy
+    assert "unsafe-inline" not in policy.partition("style-src")[0]
+    page = answer.body.decode()
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+    assert not re.search(r"\son[a-z]+\s*=", page)
+    links = re.findall(r"""(?:src|href|action)=["']?([^"'> ]+)""", page)
+    assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in links)
+
+
+async def test_the_assets_of_the_open_page_are_here(rig: Rig) -> None:
+    session = await rig.session()
+    page = (await rig.get(session, "/.fumarole/open")).body.decode()
+    links = re.findall(r"""<(?:script|link)[^>]*(?:src|href)=["']?(/[^"'> ]+)""", page)
+    assert links
+    for link in links:
+        answer = await rig.get(session, link)
+        assert answer.status == 200
+        assert answer.body
+
+
+async def test_nothing_under_our_path_reaches_the_app(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    own = rig.own(session, await rig.opened(session))
+    for target in ("/.fumarole/", "/.fumarole/nothing", "/.fumarole/sessions", "/.fumarole/x?y"):
+        assert (await rig.get(session, target, own)).status == 404, target
+    assert app.connections == []
+
+
+async def test_a_page_of_ours_takes_no_byte_beyond_its_request(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    body = f"token={rig.token(session)}".encode()
+    lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {session.host}"]
+    lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
+    behind = f"GET /behind HTTP/1.1\r\nHost: {session.host}\r\nCookie: {cookie}\r\n\r\n"
+    stream = await rig.connect()
+    stream.send("\r\n".join([*lines, "", ""]).encode() + body + behind.encode())
+    text = await stream.read_to_end()
+    assert text.startswith(b"HTTP/1.1 303 ")
+    assert text.count(b"HTTP/1.1") == 1
+    assert b"/behind" not in app.received
