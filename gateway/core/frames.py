@@ -27,6 +27,11 @@ class FrameTracker:
         """Whether the last byte fed ended a frame, or nothing was fed."""
         return not self._skip and not self._header
 
+    @property
+    def left(self) -> int:
+        """How many bytes of the frame under way are still to come; 0 within a frame's header."""
+        return self._skip
+
     def feed(self, data: bytes) -> None:
         """Follow *data*, all of which is passed on."""
         size = len(data)

@@ -183,13 +183,18 @@ class Tunnel(asyncio.Protocol):
             return
         self.phase = Phase.FINISHING
         self._set_timer(self.path.parts.limits.frame_seconds, self.reset)
+        self._check_length()
 
     def _finish(self, data: bytes) -> None:
         taken = self.tracker.feed_to_boundary(data)
         self.browser.write(data[:taken])
         if self.tracker.at_boundary:
             self._say_close()
-        elif self.browser.get_write_buffer_size() > self.path.parts.limits.frame_bytes:
+        else:
+            self._check_length()
+
+    def _check_length(self) -> None:
+        if self.tracker.left > self.path.parts.limits.frame_bytes:
             self.reset()
 
     def _say_close(self) -> None:

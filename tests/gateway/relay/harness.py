@@ -105,6 +105,16 @@ class Peer:
         """Return all until the other end closes."""
         return await asyncio.wait_for(self.reader.read(), seconds)
 
+    async def gone(self) -> bytes:
+        """Return what came before the other end closed, in whatever way."""
+        data = b""
+        try:
+            while piece := await asyncio.wait_for(self.reader.read(65536), 5):
+                data += piece
+        except ConnectionResetError:
+            pass
+        return data
+
     async def answer(self) -> tuple[bytes, bytes]:
         """Return an answer's head and its body of a given length."""
         head = await self.head()
