@@ -245,7 +245,8 @@ class Front(asyncio.Protocol):
         fields = self.fields
         if fields is None or section != self.section:
             fields = self.path.fields.read(section)
-            self.fields, self.section, self.permit = fields, section, None
+            self._drop_permit()
+            self.fields, self.section = fields, section
         if start.minor == 0 or start.authority is not None:
             check_together(start, fields)
         if fields.websocket and not is_proper_upgrade(start, fields):
