@@ -1,0 +1,104 @@
+"""``/v1/sessions``: open, look, end, revoke."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
+
+from aiohttp import web
+from pydantic import Field, model_validator
+
+from controller.api.answers import invalid, not_found
+from controller.api.bodies import MOST_ITEMS, read_model
+from controller.jobs.model import EndpointName, JobId, Port
+from controller.jobs.parameters import Strict
+from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
+
+
+class SessionItem(Strict):
+    """A declared endpoint of a rank, or a kind: with a port, but for a terminal."""
+
+    job: JobId
+    rank: Annotated[int, Field(ge=0, le=2**31)] = 0
+    endpoint: EndpointName | None = None
+    kind: Literal["web", "vnc", "terminal"] | None = None
+    port: Port | None = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if (self.endpoint is None) == (self.kind is None):
+            raise ValueError("either an endpoint or a kind must be given")
+        has_port = self.kind in ("web", "vnc")
+        if has_port != (self.port is not None):
+            raise ValueError("a port goes with the kinds web and vnc, and only with them")
+        return self
+
+
+class OpenRequest(Strict):
+    """Sessions to be opened: all or none."""
+
+    items: Annotated[list[SessionItem], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class RevokeRequest(Strict):
+    """Whose grants end: one token's, one user's, or, with neither, everybody's."""
+
+    jti: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
+    sub: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.jti is not None and self.sub is not None:
+            raise ValueError("at most one of jti and sub can be given")
+        return self
+
+
+class Sessions:
+    """The handlers of the resource."""
+
+    def __init__(self, service: SessionService) -> None:
+        self._service = service
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return what is served."""
+        return [
+            web.post("/v1/sessions", self.open),
+            web.get("/v1/sessions/{sid}", self.show),
+            web.delete("/v1/sessions/{sid}", self.end),
+            web.post("/v1/sessions/{sid}/revoke", self.revoke),
+        ]
+
+    async def open(self, request: web.Request) -> web.Response:
+        """Open sessions; one for each item, in order."""
+        asked = await read_model(request, OpenRequest)
+        wanted = [Wanted(**item.model_dump()) for item in asked.items]
+        try:
+            opened = await self._service.open(wanted)
+        except SessionsRefused as refused:
+            raise invalid(refused.problems) from None
+        return web.json_response({"items": [view(one) for one in opened]}, status=201)
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show one session, also one that has ended."""
+        return _found(await self._service.get(request.match_info["sid"]))
+
+    async def end(self, request: web.Request) -> web.Response:
+        """End one session; again changes nothing."""
+        return _found(await self._service.end(request.match_info["sid"]))
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        """End grants to a session; the session itself goes on."""
+        asked = await read_model(request, RevokeRequest)
+        sid = request.match_info["sid"]
+        return _found(await self._service.revoke(sid, jti=asked.jti, sub=asked.sub))
+
+
+def _found(session: SessionView | None) -> web.Response:
+    if session is None:
+        raise not_found("session")
+    return web.json_response(view(session))
+
+
+def view(session: SessionView) -> dict[str, Any]:
+    """Return a session as the orchestrator sees it."""
+    return asdict(session)

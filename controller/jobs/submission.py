@@ -1,0 +1,179 @@
+"""Takes jobs: all checks at once, then all or each into the store, then the reconciler's turn.
+
+What is in the store was accepted; what was accepted is submitted, whatever dies meanwhile. The
+orchestrator names each job, so asking again after a lost answer does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.jobs.accepted import public_spec
+from controller.jobs.model import Job
+from controller.jobs.pipeline import Pipeline
+from controller.jobs.problems import JobRejected, Problem
+from controller.store.database import Store
+from controller.store.jobs import JobRecord, ask_to_end, find_job, find_jobs, insert_job
+from controller.store.vault import Vault
+
+Mode = Literal["atomic", "best_effort"]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of one job.
+
+    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
+    and is another. ``rejected``: it cannot be run as it was asked for.
+    """
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the job runs or will."""
+        return self.result in ("created", "unchanged")
+
+
+class Submissions:
+    """Accepts jobs and takes the wish to end them.
+
+    Args:
+        store: Where they are kept.
+        pipeline: Says what is wrong with a job.
+        vault: Seals their secrets.
+        namespace: Where they will run.
+        clock: Unix seconds.
+        random: Random bytes.
+        wake: Is told the id of a job that the reconciler should look at.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        pipeline: Pipeline,
+        vault: Vault,
+        namespace: str,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        wake: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._vault = vault
+        self._namespace = namespace
+        self._clock = clock
+        self._random = random
+        self._wake = wake
+
+    async def submit(self, jobs: Sequence[Job | JobRejected], mode: Mode) -> list[Submitted]:
+        """Return what became of each of *jobs*, in order; ``atomic`` takes all of them or none.
+
+        Args:
+            jobs: The jobs; or, for one that could not be read, why.
+            mode: Whether one that is not accepted keeps the others out.
+
+        Raises:
+            StoreUnavailable: If nothing could be kept; asking again is safe.
+        """
+        checked = [await self._check(job) for job in jobs]
+        _refuse_twins(jobs, checked)
+        async with self._store.write() as transaction:
+            ids = [job.id for job in jobs if isinstance(job, Job)]
+            known = await find_jobs(transaction, ids)
+            results = [
+                self._compare(job, problems, known)
+                for job, problems in zip(jobs, checked, strict=True)
+            ]
+            if mode == "atomic" and not all(result.accepted for result in results):
+                return results
+            for job, result in zip(jobs, results, strict=True):
+                if isinstance(job, Job) and result.result == "created":
+                    await insert_job(transaction, self._record(job), labels=job.labels)
+        for result in results:
+            if result.id is not None and result.result == "created":
+                self._wake(result.id)
+        return results
+
+    async def end(self, job_id: str) -> JobRecord | None:
+        """Note that the job is to end and return it; None where there is none.
+
+        Asking again, also after its end, changes nothing.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._store.write() as transaction:
+            record = await find_job(transaction, job_id)
+            if record is None:
+                return None
+            if not record.is_final:
+                record = await ask_to_end(transaction, record, now=self._clock())
+        self._wake(job_id)
+        return record
+
+    async def _check(self, job: Job | JobRejected) -> tuple[Problem, ...]:
+        if isinstance(job, JobRejected):
+            return job.problems
+        try:
+            self._pipeline.refuse_unclaimed(job)
+            await self._pipeline.plan(job)
+        except JobRejected as rejected:
+            return rejected.problems
+        return ()
+
+    def _compare(
+        self, job: Job | JobRejected, problems: tuple[Problem, ...], known: dict[str, JobRecord]
+    ) -> Submitted:
+        if isinstance(job, JobRejected):
+            return Submitted(None, "rejected", problems)
+        # What was accepted once stays accepted, also by a version that would refuse it today.
+        existing = known.get(job.id)
+        if existing is not None:
+            return Submitted(job.id, "unchanged" if self._same(job, existing) else "conflict")
+        return Submitted(job.id, "rejected" if problems else "created", problems)
+
+    def _same(self, job: Job, record: JobRecord) -> bool:
+        if public_spec(job) != record.spec:
+            return False
+        secrets = job.secrets()
+        if record.fingerprint is None:
+            # Adopted from the cluster, where secrets cannot be read: the rest must do.
+            return True
+        return self._vault.matches(job.id, secrets, record.fingerprint)
+
+    def _record(self, job: Job) -> JobRecord:
+        secrets = job.secrets()
+        return JobRecord(
+            id=job.id,
+            owner_user=job.owner.user,
+            owner_project=job.owner.project,
+            namespace=self._namespace,
+            spec=public_spec(job),
+            sealed=self._vault.seal(job.id, secrets, random=self._random) if secrets else None,
+            fingerprint=self._vault.fingerprint(job.id, secrets),
+            desired="run",
+            state="IN_QUEUE",
+            reason="submitting",
+            message="being submitted",
+            attempt=1,
+            uid=None,
+            outcome=None,
+            created_at=self._clock(),
+            started_at=None,
+            finished_at=None,
+        )
+
+
+def _refuse_twins(jobs: Sequence[Job | JobRejected], checked: list[tuple[Problem, ...]]) -> None:
+    seen: set[str] = set()
+    for index, job in enumerate(jobs):
+        if isinstance(job, Job):
+            if job.id in seen:
+                checked[index] += (Problem("id", "is used twice in this call"),)
+            seen.add(job.id)

@@ -1,0 +1,236 @@
+"""Opens, shows, ends and revokes interactive sessions, in the store; the publisher does the rest.
+
+A session is one opening of one endpoint of one rank of a job. Its identifier proves nothing and is
+no secret; who may use it is for the orchestrator's tokens to say.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.jobs.accepted import read_spec
+from controller.jobs.model import Job
+from controller.jobs.problems import Problem
+from controller.store.database import Store, Transaction
+from controller.store.jobs import JobRecord, find_jobs
+from controller.store.revocations import StoredRevocation, add_revocation
+from controller.store.sessions import Session, end_session, find_session, insert_session
+from shared.errors import FumaroleError
+from shared.events import GrantRevoked, event_time
+
+SID_BYTES: Final = 16
+
+
+class SessionsRefused(FumaroleError):
+    """Sessions that cannot be opened as they were asked for; none of them was."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(f"{one.path}: {one.message}" for one in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be opened: a declared ``endpoint``, or a ``kind`` and, if it has one, a ``port``."""
+
+    job: str
+    rank: int
+    endpoint: str | None = None
+    kind: Literal["web", "vnc", "terminal"] | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    """A session as the orchestrator sees it. ``state`` is the route's, or ``ended``."""
+
+    sid: str
+    hosts: tuple[str, ...]
+    job: str
+    rank: int
+    kind: str
+    endpoint: str | None
+    state: Literal["starting", "ready", "ended"]
+    created_at: float
+    ended_at: float | None
+    end_reason: str | None
+
+
+StateOf = Callable[[str], Literal["starting", "ready"]]
+"""Says how the route of a live session was last published."""
+
+
+class SessionService:
+    """Sessions as the API offers them.
+
+    Args:
+        store: Where they are kept.
+        base_domain: The domain below which each has its host.
+        clock: Unix seconds.
+        random: Random bytes.
+        state_of: How a live session's route stands.
+        wake: Is told the id of a job whose sessions changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        base_domain: str,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        state_of: StateOf,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._base_domain = base_domain
+        self._clock = clock
+        self._random = random
+        self._state_of = state_of
+        self._wake = wake
+
+    async def open(self, wanted: Sequence[Wanted]) -> list[SessionView]:
+        """Open a session for each, in order: all or none.
+
+        Raises:
+            SessionsRefused: With everything that is wrong.
+            StoreUnavailable: If they could not be kept.
+        """
+        async with self._store.write() as transaction:
+            records = await find_jobs(transaction, {one.job for one in wanted})
+            sessions = self._make(wanted, records)
+            for session in sessions:
+                await insert_session(transaction, session)
+        for job_id in {session.job_id for session in sessions}:
+            self._wake(job_id)
+        return [self._view(session) for session in sessions]
+
+    async def get(self, sid: str) -> SessionView | None:
+        """Return the session, also one that has ended; None where there is none."""
+        async with self._store.read() as transaction:
+            session = await find_session(transaction, sid)
+        return self._view(session) if session else None
+
+    async def end(self, sid: str) -> SessionView | None:
+        """End the session for good; None where there is none. Again changes nothing."""
+        async with self._store.write() as transaction:
+            await end_session(transaction, sid, reason="ended", now=self._clock())
+            session = await find_session(transaction, sid)
+        if session is None:
+            return None
+        self._wake(session.job_id)
+        return self._view(session)
+
+    async def revoke(
+        self, sid: str, *, jti: str | None = None, sub: str | None = None
+    ) -> SessionView | None:
+        """End the grants of one token, one user, or everybody; None where there is no session.
+
+        When this returns, the revocation outlives whatever happens.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        # To the millisecond, as the event will carry it.
+        at = event_time(self._clock())
+        event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub)
+        async with self._store.write() as transaction:
+            session = await find_session(transaction, sid)
+            if session is None:
+                return None
+            await _add(transaction, event, at.timestamp())
+        self._wake(session.job_id)
+        return self._view(session)
+
+    # What is opened
+
+    def _make(self, wanted: Sequence[Wanted], records: Mapping[str, JobRecord]) -> list[Session]:
+        sessions: list[Session] = []
+        problems: list[Problem] = []
+        for index, one in enumerate(wanted):
+            try:
+                sessions.append(self._session(one, records.get(one.job)))
+            except _Wrong as wrong:
+                problems.append(Problem(f"items[{index}].{wrong.field}", wrong.message))
+        if problems:
+            raise SessionsRefused(problems)
+        return sessions
+
+    def _session(self, wanted: Wanted, record: JobRecord | None) -> Session:
+        if record is None:
+            raise _Wrong("job", "there is no such job")
+        if record.is_final or record.desired == "ended":
+            raise _Wrong("job", "the job is over")
+        job = read_spec(record.spec, {})
+        if not 0 <= wanted.rank < job.ranks:
+            raise _Wrong("rank", f"the job has ranks 0 to {job.ranks - 1}")
+        kind, port, base_path = _place(wanted, job)
+        return Session(
+            sid=make_sid(self._random),
+            job_id=wanted.job,
+            rank=wanted.rank,
+            kind=kind,
+            endpoint=wanted.endpoint,
+            port=port,
+            base_path=base_path,
+            created_at=self._clock(),
+        )
+
+    def _view(self, session: Session) -> SessionView:
+        ended = session.ended_at is not None
+        return SessionView(
+            sid=session.sid,
+            hosts=(host_of(session.sid, self._base_domain),),
+            job=session.job_id,
+            rank=session.rank,
+            kind=session.kind,
+            endpoint=session.endpoint,
+            state="ended" if ended else self._state_of(session.sid),
+            created_at=session.created_at,
+            ended_at=session.ended_at,
+            end_reason=session.end_reason,
+        )
+
+
+class _Wrong(Exception):
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+
+
+def _place(wanted: Wanted, job: Job) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:
+    """Return kind, port and base path of what is wanted."""
+    if wanted.endpoint is None:
+        if wanted.kind is None:
+            raise _Wrong("endpoint", "an endpoint or a kind must be given")
+        return wanted.kind, wanted.port, "/"
+    endpoint = job.interactive.get(wanted.endpoint)
+    if endpoint is None:
+        raise _Wrong("endpoint", "the job declares no such endpoint")
+    if endpoint.task is not None and job.task_of(wanted.rank) != endpoint.task:
+        raise _Wrong("rank", f"the endpoint is in the task {endpoint.task}, this rank is not")
+    return endpoint.kind, endpoint.port, endpoint.base_path
+
+
+async def _add(transaction: Transaction, event: GrantRevoked, at: float) -> None:
+    entry = StoredRevocation(
+        member=event.revocation().member, at=at, sid=event.sid, jti=event.jti, sub=event.sub
+    )
+    await add_revocation(transaction, entry)
+
+
+def make_sid(random: Callable[[int], bytes]) -> str:
+    """Return a new session identifier: 128 random bits as a lower-case base32 DNS label."""
+    return base64.b32encode(random(SID_BYTES)).decode("ascii").lower().rstrip("=")
+
+
+def host_of(sid: str, base_domain: str) -> str:
+    """Return a session's own host."""
+    return f"{sid}.{base_domain}"
+
+
+__all__ = ["SessionService", "SessionView", "SessionsRefused", "Wanted", "host_of", "make_sid"]
