@@ -1,0 +1,105 @@
+"""All three apps at once: submit, wait, open, work, stop; a line for each kind of session."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import aiohttp
+
+from deploy.local.apps.catalogue import APPS, App
+from deploy.local.smoke import desktop, notebook, terminal
+from deploy.local.smoke.failure import SmokeFailed
+from deploy.local.smoke.gateway import Opened, client, open_link
+from deploy.local.smoke.orchestrator import LOOK_SECONDS, User
+from deploy.local.smoke.work import Stopwatch
+
+USER: Final = "ada"
+APP_SECONDS: Final = 50.0
+STOP_SECONDS: Final = 8.0
+
+Work = Callable[[Opened, Stopwatch], Awaitable[str]]
+WORK: Final[Mapping[str, Work]] = MappingProxyType(
+    {"web": notebook.use, "terminal": terminal.use, "vnc": desktop.use}
+)
+
+
+async def run_smoke(
+    orchestrator_url: str,
+    report: Callable[[str], None],
+    *,
+    apps: Mapping[str, App] = APPS,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Say whether every app did its work; *report* is given one line for each."""
+    async with client() as http:
+        user = User(http, orchestrator_url)
+        try:
+            await user.sign_in(USER)
+        except (SmokeFailed, aiohttp.ClientError) as error:
+            report(f"  ✗ signing in: {_text(error)}")
+            return False
+        lines = await asyncio.gather(*(_try(user, app, report, clock) for app in apps.values()))
+    return all(lines)
+
+
+async def _try(
+    user: User, app: App, report: Callable[[str], None], clock: Callable[[], float]
+) -> bool:
+    """Report on *app*, and say whether it did its work."""
+    try:
+        async with asyncio.timeout(APP_SECONDS):
+            line = await _use(user, app, clock)
+    except TimeoutError:
+        line, good = f"not done after {APP_SECONDS:.0f} seconds", False
+    except (SmokeFailed, aiohttp.ClientError, OSError) as error:
+        line, good = _text(error), False
+    else:
+        good = True
+    report(f"  {'✓' if good else '✗'} {app.kind:<9} {app.title:<11} {line}")
+    return good
+
+
+async def _use(user: User, app: App, clock: Callable[[], float]) -> str:
+    submitted = clock()
+    job = await user.start(app.name)
+    try:
+        await user.until_running(job)
+        async with client() as early:
+            await (await _open(early, user, job)).until_ready()
+        ready = clock() - submitted
+        # What opening takes is measured apart from what starting took, as another browser's.
+        async with client() as browser:
+            watch = Stopwatch(clock)
+            said = await WORK[app.kind](await _open(browser, user, job), watch)
+        if watch.seconds is None:
+            raise SmokeFailed("the work was done without a first byte")
+        first = watch.seconds
+        return f"submit to ready {ready:6.2f} s   open to first byte {first:6.3f} s   {said}"
+    finally:
+        await _stop(user, job)
+
+
+async def _open(http: aiohttp.ClientSession, user: User, job: str) -> Opened:
+    while True:
+        opened = await open_link(http, await user.link(job))
+        if opened is not None:
+            return opened
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _stop(user: User, job: str) -> None:
+    """Leave nothing in the cluster, which need not be ours alone."""
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await user.stop(job)
+            await user.until_over(job)
+    except (SmokeFailed, aiohttp.ClientError, TimeoutError):
+        return  # what was found out before is what is told
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__

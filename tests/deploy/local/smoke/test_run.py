@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deploy.local.smoke import run as run_module
+from deploy.local.smoke import run_smoke
+from deploy.local.smoke.failure import SmokeFailed
+from deploy.local.smoke.gateway import Link, LocalNames
+from tests.deploy.local.smoke.site import Site, serving
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with serving() as site:
+        yield site
+
+
+async def smoke(site: Site) -> tuple[bool, dict[str, str]]:
+    lines: list[str] = []
+    good = await run_smoke(site.url, lines.append)
+    return good, {line.split()[1]: line for line in lines}
+
+
+async def test_three_apps_that_work_are_three_good_lines_with_two_times_each(site: Site) -> None:
+    good, lines = await smoke(site)
+    assert good, lines
+    assert set(lines) == {"web", "terminal", "vnc"}
+    for line in lines.values():
+        assert line.startswith("  ✓")
+        assert line.count(" s") >= 2
+        assert "secret" not in line
+    assert "6*7 = 42" in lines["web"]
+    assert sorted(site.stopped) == ["job-desktop", "job-jupyterlab", "job-shell"]
+
+
+SPOILED = [
+    ("web", {"result": "41"}, "6*7 is 41"),
+    ("web", {"kernel_closes": True}, "closed before it answered"),
+    # What was typed holds 42 nowhere, and a 42 within a line is no answer.
+    ("terminal", {"answer": b"echo $((6*7))\r\nbash: syntax error\r\n"}, "closed with 4410"),
+    ("vnc", {"security": b"\x01\x02"}, "password"),
+    ("vnc", {"security": b"\x00"}, "password"),
+    ("vnc", {"pixels": b"\x00" * 16}, "1 colours"),
+]
+
+
+@pytest.mark.parametrize(("kind", "spoiled", "why"), SPOILED)
+async def test_one_app_that_does_not_work_fails_the_run(
+    site: Site, kind: str, spoiled: dict[str, object], why: str
+) -> None:
+    for name, value in spoiled.items():
+        setattr(site, name, value)
+    good, lines = await smoke(site)
+    assert not good
+    assert lines[kind].startswith("  ✗")
+    assert why in lines[kind]
+    assert [k for k, line in lines.items() if line.startswith("  ✓")] == sorted(
+        {"web", "terminal", "vnc"} - {kind}, key=list(lines).index
+    )
+    assert len(site.stopped) == 3, "what was started is stopped all the same"
+
+
+async def test_a_line_that_only_contains_42_is_no_answer(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "APP_SECONDS", 1.0)
+    site.answer = b"user@42 $ echo\r\n142\r\n 42 x\r\n"
+    good, lines = await smoke(site)
+    assert not good
+    assert "not done after" in lines["terminal"]
+
+
+async def test_a_job_that_is_over_fails_the_run(site: Site) -> None:
+    site.state = "FAILURE"
+    good, lines = await smoke(site)
+    assert not good
+    assert all("the job is over: FAILURE, why" in line for line in lines.values())
+
+
+async def test_a_session_that_is_published_a_moment_later_is_waited_for(site: Site) -> None:
+    site.refuse_opening = [404, 503, 404]
+    good, lines = await smoke(site)
+    assert good, lines
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+async def test_a_refused_link_fails_the_run(site: Site, status: int) -> None:
+    site.refuse_opening = [status] * 3
+    good, lines = await smoke(site)
+    assert not good
+    assert all(f"opening was answered {status}" in line for line in lines.values())
+
+
+async def test_a_token_that_a_server_would_see_fails_the_run(site: Site) -> None:
+    site.token_in_query = True
+    good, lines = await smoke(site)
+    assert not good
+    assert all("fragment" in line and "secret" not in line for line in lines.values())
+
+
+async def test_no_orchestrator_is_one_line(unused_tcp_port: int) -> None:
+    lines: list[str] = []
+    assert not await run_smoke(f"http://127.0.0.1:{unused_tcp_port}", lines.append)
+    assert len(lines) == 1
+
+
+def test_a_link_is_read_and_shows_no_token() -> None:
+    link = Link.read("http://a.localhost:1/.fumarole/open#token=x.y.z&next=%2Flab%3Fa%3D1")
+    assert (link.origin, link.path) == ("http://a.localhost:1", "/.fumarole/open")
+    assert (link.token, link.next) == ("x.y.z", "/lab?a=1")
+    assert "x.y.z" not in repr(link)
+    with pytest.raises(SmokeFailed):
+        Link.read("http://a.localhost:1/.fumarole/open?token=x.y.z")
+
+
+async def test_names_below_localhost_are_this_machine() -> None:
+    names = LocalNames()
+    assert [a["host"] for a in await names.resolve("x.localhost", 80)] == ["127.0.0.1"]
+    assert [a["host"] for a in await names.resolve("localhost", 80)] == ["127.0.0.1"]
+    assert [a["host"] for a in await names.resolve("127.0.0.7", 80)] == ["127.0.0.7"]
+    await names.close()
