@@ -36,7 +36,8 @@ class Parts:
     """Everything that the data path is given.
 
     ``pages`` makes a fresh aiohttp protocol for one request: a ``web.Server`` (from
-    ``web.AppRunner(app, handle_signals=False)``: after ``setup()``, its ``server``) is one.
+    ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)``: after ``setup()``, its
+    ``server``) is one; without cancellation a page goes on after its browser has left.
     ``bridges`` are made with the same *dialler*, so that one setting bounds where all may dial.
     ``wall`` returns unix seconds.
     """

@@ -1,0 +1,123 @@
+"""Upgrades of desktops and terminals go to a bridge, once they are allowed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from websockets.server import ServerProtocol
+
+from gateway.core.frames import close_frame
+from gateway.core.passage import Ending
+from gateway.relay.bridge import Bridge, UpgradeRequest
+from tests.gateway.relay.harness import (
+    HOST,
+    ORIGIN,
+    SID,
+    rig,
+    route,
+    status_of,
+    upgrade,
+)
+
+
+class Echo(Bridge):
+    """Accepts the upgrade and says what it hears in its own frames."""
+
+    def __init__(self, request: UpgradeRequest) -> None:
+        super().__init__(request)
+        self.protocol = ServerProtocol()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.protocol.receive_data(self.request.head)
+        (event,) = self.protocol.events_received()
+        self.protocol.send_response(self.protocol.accept(event))  # type: ignore[arg-type]
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.protocol.receive_data(data)
+        for event in self.protocol.events_received():
+            self.protocol.send_binary(event.data)  # type: ignore[union-attr]
+        self._flush()
+
+    def end(self, ending: Ending) -> None:
+        assert self.transport is not None
+        self.transport.write(close_frame(ending.close_code, ending.close_reason))
+        self.transport.close()
+
+    def _flush(self) -> None:
+        assert self.transport is not None
+        for data in self.protocol.data_to_send():
+            self.transport.write(data)
+
+
+DESKTOP = {"kind": "vnc", "target": {"scheme": "tcp"}}
+MASKED = bytes.fromhex("8283 00000000 616263")
+
+
+async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
+    made: list[UpgradeRequest] = []
+
+    def factory(request: UpgradeRequest) -> Bridge:
+        made.append(request)
+        return Echo(request)
+
+    async with rig(bridges={"vnc": factory}, route_changes=DESKTOP) as r:
+        browser = await r.browser()
+        browser.send(
+            upgrade(
+                "/.fumarole/connect",
+                "Sec-WebSocket-Protocol: binary, other",
+                "Sec-WebSocket-Extensions: permessage-deflate",
+            )
+            + MASKED
+        )
+        head = await browser.head()
+        assert status_of(head) == 101
+        assert b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head
+        assert await browser.exactly(5) == b"\x82\x03abc"
+        browser.send(MASKED)
+        assert await browser.exactly(5) == b"\x82\x03abc"
+        (request,) = made
+        assert request.protocols == ("binary", "other")
+        assert request.client_address == "127.0.0.1"
+        assert request.passage.grant is not None
+        assert request.passage.grant.sub == "ada"
+        assert (
+            request.head
+            == (
+                f"GET /.fumarole/connect HTTP/1.1\r\nHost: {HOST}\r\n"
+                "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                f"Origin: {ORIGIN}\r\nSec-WebSocket-Protocol: binary, other\r\n\r\n"
+            ).encode()
+        )
+        assert len(r.live) == 1
+        r.world.upsert(route(r.app.port, rev=2, **DESKTOP))
+        assert request.passage.route.rev == 2
+        r.world.revoke(sid=SID)
+        assert await browser.rest() == close_frame(4401, "grant revoked")
+        assert len(r.live) == 0
+        assert r.app.count == 0
+
+
+async def test_no_bridge_is_made_for_a_request_that_is_not_allowed() -> None:
+    def factory(request: UpgradeRequest) -> Bridge:
+        raise AssertionError("made")
+
+    async with rig(bridges={"vnc": factory}, route_changes=DESKTOP) as r:
+        for raw, status in (
+            (upgrade("/.fumarole/connect", credential=None), 401),
+            (upgrade("/.fumarole/connect", origin=None), 403),
+            (upgrade("/.fumarole/connect", origin="http://evil.example"), 403),
+        ):
+            assert (await r.ask(raw))[0] == status
+        r.world.upsert(route(r.app.port, rev=2, state="starting", **DESKTOP))
+        assert (await r.ask(upgrade("/.fumarole/connect")))[0] == 503
+        r.world.upsert(route(r.app.port, rev=3, state="closing", **DESKTOP))
+        assert (await r.ask(upgrade("/.fumarole/connect")))[0] == 410
+
+
+async def test_a_kind_without_a_bridge_is_not_found() -> None:
+    async with rig(route_changes=DESKTOP) as r:
+        assert (await r.ask(upgrade("/.fumarole/connect")))[0] == 404

@@ -1,0 +1,253 @@
+"""Requests for the gateway's own pages, answered by a real aiohttp application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from gateway.relay.handed import EXTRA_INFO, Handed
+from tests.gateway.relay.harness import (
+    BASE,
+    COOKIE,
+    HOST,
+    ORIGIN,
+    OTHER_SID,
+    PORT,
+    SID,
+    Rig,
+    answer,
+    cookie,
+    request,
+    rig,
+    route,
+    status_of,
+    upgrade,
+)
+
+
+class Pages:
+    """Remembers what it was asked, and answers with what it got."""
+
+    def __init__(self) -> None:
+        self.asked: list[Handed] = []
+        self.bodies: list[bytes] = []
+        self.heads: list[dict[str, str]] = []
+        self.app = web.Application(client_max_size=16384)
+        self.app.router.add_route("*", "/.fumarole/slow", self._slow)
+        self.app.router.add_route("*", "/{rest:.*}", self._page)
+
+    async def _page(self, request: web.Request) -> web.Response:
+        transport = request.transport
+        assert transport is not None
+        self.asked.append(transport.get_extra_info(EXTRA_INFO))
+        self.heads.append(dict(request.headers))
+        body = await request.read()
+        self.bodies.append(body)
+        return web.Response(text=f"{request.method} {request.raw_path} {len(body)}")
+
+    async def _slow(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        await asyncio.sleep(30)
+        return response
+
+
+@asynccontextmanager
+async def with_pages(**changes: object) -> AsyncIterator[tuple[Rig, Pages]]:
+    pages = Pages()
+    runner = web.AppRunner(
+        pages.app, handle_signals=False, access_log=None, handler_cancellation=True
+    )
+    await runner.setup()
+    assert runner.server is not None
+    try:
+        async with rig(pages=runner.server, route_changes=changes) as r:
+            yield r, pages
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_page_gets_the_request_and_our_judgement_and_ends_the_connection() -> None:
+    async with with_pages() as (r, pages):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/state?a", "X-Own: 1", "Connection: keep-alive"))
+        raw = await browser.rest()
+        assert raw.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert raw.endswith(b"GET /.fumarole/state?a 0")
+        (handed,) = pages.asked
+        assert (handed.client_address, handed.host, handed.sid) == (
+            "127.0.0.1",
+            f"{SID}.{BASE}",
+            SID,
+        )
+        assert handed.route is not None
+        assert handed.grant is not None
+        assert (handed.grant.sub, handed.holder, handed.refusal) == ("ada", "ada", None)
+        assert pages.heads[0]["Host"] == HOST
+        assert pages.heads[0]["X-Own"] == "1"
+        assert pages.heads[0]["Connection"] == "close"
+        assert COOKIE not in str(pages.heads)
+        await asyncio.sleep(0.01)
+        assert r.app.count == 0
+
+
+async def test_a_page_sees_the_framed_body_and_never_a_byte_beyond() -> None:
+    async with with_pages() as (r, pages):
+        for fields, body in (
+            ("Content-Length: 5", b"hello"),
+            ("Transfer-Encoding: chunked", b'2;x="y"\r\nhe\r\n3\r\nllo\r\n0\r\nT: u\r\n\r\n'),
+        ):
+            browser = await r.browser()
+            head = request("/.fumarole/open", fields, method="POST")
+            browser.send(head + body + request("/.fumarole/smuggled"))
+            raw = await browser.rest()
+            assert raw.count(b"HTTP/1.1 ") == 1
+            assert raw.endswith(b"POST /.fumarole/open 5")
+        assert pages.bodies == [b"hello", b"hello"]
+
+
+async def test_a_body_in_pieces_arrives_whole() -> None:
+    async with with_pages() as (r, pages):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/open", "Transfer-Encoding: chunked", method="POST"))
+        for byte in b"5\r\nhello\r\n0\r\n\r\n":
+            browser.send(bytes([byte]))
+            await asyncio.sleep(0.001)
+        assert (await browser.rest()).endswith(b"POST /.fumarole/open 5")
+        assert pages.bodies == [b"hello"]
+
+
+async def test_a_body_that_is_too_large_is_413_and_the_answer_arrives() -> None:
+    async with with_pages() as (r, _):
+        browser = await r.browser()
+        fields = "Content-Length: 1000000"
+        browser.send(request("/.fumarole/open", fields, method="POST") + b"x" * 1000000)
+        assert (await browser.rest()).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_malformed_chunks_reset_the_connection() -> None:
+    async with with_pages() as (r, pages):
+        browser = await r.browser()
+        head = request("/.fumarole/open", "Transfer-Encoding: chunked", method="POST")
+        browser.send(head + b"5\nhello\r\n0\r\n\r\n")
+        assert await browser.gone() == b""
+        assert pages.bodies == []
+
+
+async def test_without_a_credential_a_page_is_told_why() -> None:
+    async with with_pages() as (r, pages):
+        for credential, fields, code, holder in (
+            (None, (), "no_credential", None),
+            (f"Cookie: {COOKIE}x", (), "bad_credential", None),
+            (f"Cookie: {cookie(sid=OTHER_SID)}", (), "other_session", None),
+            (f"Cookie: {COOKIE}", ("Origin: https://evil.example",), "other_origin", "ada"),
+        ):
+            browser = await r.browser()
+            browser.send(request("/.fumarole/", *fields, credential=credential))
+            await browser.rest()
+            handed = pages.asked[-1]
+            assert handed.grant is None
+            assert handed.refusal is not None
+            assert (handed.refusal.code, handed.holder) == (code, holder)
+
+
+async def test_two_cookies_are_refused_before_any_page() -> None:
+    async with with_pages() as (r, pages):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/", credential=f"Cookie: {COOKIE}; {COOKIE}"))
+        assert (await browser.rest()).startswith(b"HTTP/1.1 400 ")
+        assert pages.asked == []
+
+
+async def test_opening_on_an_unknown_host_is_the_pages_to_repair() -> None:
+    async with with_pages() as (r, pages):
+        host = f"{OTHER_SID}.{BASE}:{PORT}"
+        for method, target, status in (
+            ("POST", "/.fumarole/open", 200),
+            ("GET", "/.fumarole/open", 404),
+            ("POST", "/.fumarole/state", 404),
+        ):
+            browser = await r.browser()
+            browser.send(request(target, method=method, host=host, credential=None))
+            assert status_of(await browser.head()) == status
+        assert [(handed.sid, handed.route) for handed in pages.asked] == [(OTHER_SID, None)]
+        assert r.world.repairs == 0
+
+
+async def test_pages_answer_while_a_route_starts() -> None:
+    async with with_pages(state="starting") as (r, pages):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/state"))
+        assert (await browser.rest()).startswith(b"HTTP/1.1 200 ")
+        assert pages.asked[0].route is not None
+        assert pages.asked[0].route.state == "starting"
+
+
+async def test_desktops_and_terminals_are_pages_for_those_who_may() -> None:
+    async with with_pages(kind="vnc", target={"scheme": "tcp"}) as (r, pages):
+        browser = await r.browser()
+        browser.send(request("/"))
+        assert (await browser.rest()).endswith(b"GET / 0")
+        assert pages.asked[0].grant is not None
+        browser = await r.browser()
+        browser.send(request("/", credential=None))
+        assert status_of(await browser.head()) == 401
+        r.world.upsert(
+            route(r.app.port, kind="vnc", target={"scheme": "tcp"}, state="starting", rev=2)
+        )
+        browser = await r.browser()
+        browser.send(request("/"))
+        assert status_of(await browser.head()) == 503
+        assert len(pages.asked) == 1
+        assert r.app.count == 0
+
+
+async def test_what_only_looks_like_our_prefix_is_the_apps() -> None:
+    async with with_pages() as (r, pages):
+        for target in ("/.fumarolex", "/%2efumarole/open", "/x/../.fumarole/open", "/.FUMAROLE/"):
+            _, app, head = await r.joined(request(target))
+            assert head.startswith(f"GET {target} HTTP/1.1\r\n".encode())
+            app.send(answer(b"", "Connection: close"))
+        assert pages.asked == []
+
+
+async def test_an_upgrade_for_a_page_loses_its_upgrade() -> None:
+    async with with_pages() as (r, pages):
+        browser = await r.browser()
+        browser.send(upgrade("/.fumarole/connect"))
+        await browser.rest()
+        assert "Upgrade" not in pages.heads[0]
+        assert "Origin" in pages.heads[0]
+
+
+async def test_an_answer_under_way_is_reset_when_its_grant_ends() -> None:
+    async with with_pages() as (r, _):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/slow", f"Origin: {ORIGIN}"))
+        await browser.until(b"begun")
+        r.world.revoke(sid=SID)
+        assert await browser.gone() in (b"", b"\r\n")
+        assert len(r.live) == 0
+
+
+async def test_a_browser_that_leaves_ends_its_page() -> None:
+    async with with_pages() as (r, _):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/slow"))
+        await browser.until(b"begun")
+        browser.reset()
+        await asyncio.sleep(0.05)
+        assert not r.path.handed
+        assert len(r.live) == 0
+
+
+async def test_requests_pipelined_before_a_page_are_answered_first() -> None:
+    async with with_pages() as (r, _):
+        browser, app, _ = await r.joined(request("/1") + request("/.fumarole/page"))
+        app.send(answer(b"one"))
+        assert (await browser.answer())[1] == b"one"
+        assert (await browser.rest()).endswith(b"GET /.fumarole/page 0")
