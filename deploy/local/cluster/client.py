@@ -159,6 +159,14 @@ class Client:
                         raise _from_status(event["object"])
                     yield event["type"], event["object"]
 
+    async def text(self, path: str) -> str:
+        """Return what *path* answers as text, such as a log."""
+        timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
+        async with self._session.get(path, timeout=timeout) as answer:
+            if answer.status >= 400:
+                raise await _refusal(answer)
+            return await answer.text()
+
     async def _call(
         self,
         method: str,

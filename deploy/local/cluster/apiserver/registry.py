@@ -38,7 +38,7 @@ from deploy.local.cluster.apiserver.schema import (
     without_nulls,
 )
 from deploy.local.cluster.apiserver.store import Store, Stored
-from deploy.local.cluster.apiserver.webhooks import Webhooks
+from deploy.local.cluster.apiserver.webhooks import Review, Webhooks
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Semantics()
@@ -90,11 +90,11 @@ class Registry:
         if kind.status:
             value.pop("status", None)
         value = self._completed(kind, value, None, options)
-        if self._webhooks.concern(kind, "CREATE"):
-            value = await self._webhooks.admit(kind, "CREATE", value, None, user.info) or value
-            value = self._completed(kind, value, None, options)
-        self._check(kind, value, None)
+        review = Review(kind, "CREATE", None, user.info)
+        value = self._completed(kind, await self._webhooks.mutate(review, value), None, options)
         rules.admit(self.store, kind, value)
+        self._check(kind, value, None)
+        await self._webhooks.validate(review, value)
         if self.store.get(kind.key, namespace, name) is not None:
             raise already_exists(kind, name)
         if kind.generation:
@@ -121,11 +121,15 @@ class Registry:
         self._check_basis(kind, old, body, whole=whole)
         value = _carried(kind, old, body, subresource)
         value = self._completed(kind, value, old, options)
-        if subresource != "status" and self._webhooks.concern(kind, "UPDATE"):
-            value = await self._webhooks.admit(kind, "UPDATE", value, old, user.info) or value
-            if self.get(kind, namespace, name) is not stored:
-                raise conflict(kind, name)
+        review = Review(kind, "UPDATE", old, user.info)
+        asks = subresource != "status"
+        if asks:
+            value = await self._webhooks.mutate(review, value)
         self._check(kind, value, old)
+        if asks:
+            await self._webhooks.validate(review, value)
+        if self.get(kind, namespace, name) is not stored:
+            raise conflict(kind, name)  # it changed while the webhooks were asked
         if value == old:
             return stored
         if kind.generation and _substance(value) != _substance(old):
@@ -137,9 +141,8 @@ class Registry:
     ) -> tuple[Stored, Deletion]:
         """Delete the object, or begin to; return its last state and how far it went."""
         stored = self.get(kind, namespace, name)
-        if self._webhooks.concern(kind, "DELETE"):
-            await self._webhooks.admit(kind, "DELETE", None, stored.value, user.info)
-            stored = self.get(kind, namespace, name)
+        await self._webhooks.validate(Review(kind, "DELETE", stored.value, user.info), None)
+        stored = self.get(kind, namespace, name)
         decision = decide_deletion(kind, stored.copy(), wish, datetime.now(UTC))
         if options.dry_run:
             return stored, decision

@@ -16,6 +16,9 @@ from deploy.local.cluster.apiserver.kinds import Object
 Key = tuple[str, str]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
+_FIRST: Final = 100
+"""Nobody finds a cluster at its first revision: what came before is compacted."""
+
 HISTORY: Final = 4096
 """Changes kept per kind; a watch from before them gets 410."""
 
@@ -60,10 +63,10 @@ class Store:
     """All objects of all kinds under one revision counter."""
 
     def __init__(self) -> None:
-        self.revision = 1
+        self.revision = _FIRST
         self._objects: dict[Key, dict[str, dict[str, Stored]]] = defaultdict(dict)
         self._history: dict[Key, deque[Event]] = defaultdict(lambda: deque(maxlen=HISTORY))
-        self._oldest: dict[Key, int] = defaultdict(lambda: 1)
+        self._oldest: dict[Key, int] = defaultdict(lambda: _FIRST)
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> Callable[[], None]:

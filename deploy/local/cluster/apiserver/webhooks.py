@@ -5,6 +5,7 @@ import secrets
 import ssl
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -21,6 +22,16 @@ _MUTATING: Final = (ADMISSION, "mutatingwebhookconfigurations")
 _VALIDATING: Final = (ADMISSION, "validatingwebhookconfigurations")
 
 
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What is asked about: a write, by whom, and what it would replace."""
+
+    kind: Kind
+    operation: Operation
+    old: Object | None
+    user: Object
+
+
 class Webhooks:
     """Asks the webhooks that are configured in the store; closed with `close`."""
 
@@ -33,49 +44,38 @@ class Webhooks:
         for session in self._sessions.values():
             await session.close()
 
-    def concern(self, kind: Kind, operation: Operation) -> bool:
-        """Whether any webhook is asked about *operation* on *kind*."""
-        return any(
-            True for key in (_MUTATING, _VALIDATING) for _ in self._hooks(key, kind, operation)
-        )
-
-    async def admit(
-        self, kind: Kind, operation: Operation, new: Object | None, old: Object | None, user: Object
-    ) -> Object | None:
-        """Return *new* as mutating webhooks change it and validating ones let it pass.
+    async def mutate(self, review: Review, new: Object) -> Object:
+        """Return *new* as mutating webhooks change it.
 
         Raises:
             ApiError: If one denies it (its code, else 400) or cannot be asked (500).
         """
-        for hook in self._hooks(_MUTATING, kind, operation):
-            if _matches(hook, new or old or {}):
-                answer = await self._ask(hook, kind, operation, new, old, user)
-                patch = answer.get("patch")
-                if patch and new is not None:
+        for hook in self._hooks(_MUTATING, review):
+            if _matches(hook, new):
+                answer = await self._ask(hook, review, new)
+                if patch := answer.get("patch"):
                     new = patched(JSON, new, msgspec.json.decode(base64.b64decode(patch)))
-        for hook in self._hooks(_VALIDATING, kind, operation):
-            if _matches(hook, new or old or {}):
-                await self._ask(hook, kind, operation, new, old, user)
         return new
 
-    def _hooks(self, key: tuple[str, str], kind: Kind, operation: str) -> Iterator[Object]:
+    async def validate(self, review: Review, new: Object | None) -> None:
+        """Ask the validating webhooks.
+
+        Raises:
+            ApiError: As `mutate`.
+        """
+        for hook in self._hooks(_VALIDATING, review):
+            if _matches(hook, new or review.old or {}):
+                await self._ask(hook, review, new)
+
+    def _hooks(self, key: tuple[str, str], review: Review) -> Iterator[Object]:
         for configuration in self._store.items(key):
             for hook in configuration.value.get("webhooks") or []:
-                if any(_rule_matches(rule, kind, operation) for rule in hook.get("rules") or []):
+                if any(_rule_matches(rule, review) for rule in hook.get("rules") or []):
                     yield hook
 
-    async def _ask(
-        self,
-        hook: Object,
-        kind: Kind,
-        operation: Operation,
-        new: Object | None,
-        old: Object | None,
-        user: Object,
-    ) -> Object:
-        review = _review(kind, operation, new, old, user)
+    async def _ask(self, hook: Object, review: Review, new: Object | None) -> Object:
         try:
-            answer = await self._post(hook, review)
+            answer = await self._post(hook, _request(review, new))
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
             if hook.get("failurePolicy") == "Ignore":
                 return {}
@@ -107,10 +107,8 @@ class Webhooks:
         return self._sessions[bundle]
 
 
-def _review(
-    kind: Kind, operation: Operation, new: Object | None, old: Object | None, user: Object
-) -> Object:
-    metadata = (new or old or {})["metadata"]
+def _request(review: Review, new: Object | None) -> Object:
+    kind, metadata = review.kind, (new or review.old or {})["metadata"]
     return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -120,10 +118,10 @@ def _review(
             "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
             "name": metadata.get("name", ""),
             "namespace": metadata.get("namespace", ""),
-            "operation": operation,
-            "userInfo": user,
+            "operation": review.operation,
+            "userInfo": review.user,
             "object": new,
-            "oldObject": old,
+            "oldObject": review.old,
             "dryRun": False,
         },
     }
@@ -137,15 +135,15 @@ def _denial(hook: Object, response: Object) -> ApiError:
     return ApiError(status.get("code") or 400, message)
 
 
-def _rule_matches(rule: Object, kind: Kind, operation: str) -> bool:
+def _rule_matches(rule: Object, review: Review) -> bool:
     def named(field: str, value: str) -> bool:
         return bool({value, "*"} & set(rule.get(field) or []))
 
     return (
-        named("operations", operation)
-        and named("apiGroups", kind.group)
-        and named("apiVersions", kind.version)
-        and named("resources", kind.plural)
+        named("operations", review.operation)
+        and named("apiGroups", review.kind.group)
+        and named("apiVersions", review.kind.version)
+        and named("resources", review.kind.plural)
     )
 
 

@@ -1,0 +1,13 @@
+"""The table of answers and the cases belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.conformance.answers import REFUSALS
+
+
+def test_every_recorded_answer_has_a_case() -> None:
+    folder = Path(__file__).parent
+    cases = "".join(path.read_text() for path in folder.glob("test_*.py"))
+    assert [row for row in REFUSALS if f'"{row}"' not in cases] == []

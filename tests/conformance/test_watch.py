@@ -1,0 +1,101 @@
+"""Following changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from kubernetes_asyncio.client.exceptions import ApiException
+
+from tests.conformance.answers import REFUSALS
+from tests.conformance.calls import MERGE, Kube, make_config_map, watched
+
+
+async def _take(stream: Any, count: int) -> list[tuple[str, str]]:
+    """Return type and name of the first *count* events."""
+    seen: list[tuple[str, str]] = []
+    async with asyncio.timeout(15):
+        async for change, item in stream:
+            seen.append((change, item.metadata.name))
+            if len(seen) == count:
+                break
+    await stream.aclose()
+    return seen
+
+
+async def test_a_watch_tells_only_what_came_after_its_revision(kube: Kube, namespace: str) -> None:
+    core = kube.core
+    await core.create_namespaced_secret(namespace, {"metadata": {"name": "before"}})
+    listed = await core.list_namespaced_secret(namespace)
+    await core.create_namespaced_secret(namespace, {"metadata": {"name": "a"}})
+    change = {"metadata": {"labels": {"a": "1"}}}
+    await core.patch_namespaced_secret("a", namespace, change, _content_type=MERGE)
+    await core.delete_namespaced_secret("a", namespace)
+    revision = listed.metadata.resource_version
+    stream = watched(core.list_namespaced_secret, namespace, resource_version=revision)
+    assert await _take(stream, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_without_a_revision_a_watch_begins_with_what_there_is(
+    kube: Kube, namespace: str
+) -> None:
+    for name in ("a", "b"):
+        await kube.core.create_namespaced_secret(namespace, {"metadata": {"name": name}})
+    stream = watched(kube.core.list_namespaced_secret, namespace)
+    assert sorted(await _take(stream, 2)) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+async def test_what_leaves_the_selector_arrives_as_deleted(kube: Kube, namespace: str) -> None:
+    core = kube.core
+    listed = await core.list_namespaced_config_map(namespace)
+    await core.create_namespaced_config_map(namespace, make_config_map("a", labels={"in": "yes"}))
+    for value in ("no", "yes"):
+        change = {"metadata": {"labels": {"in": value}}}
+        await core.patch_namespaced_config_map("a", namespace, change, _content_type=MERGE)
+    stream = watched(
+        core.list_namespaced_config_map,
+        namespace,
+        label_selector="in=yes",
+        resource_version=listed.metadata.resource_version,
+    )
+    assert await _take(stream, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+
+
+async def test_the_time_that_was_asked_for_ends_the_stream(kube: Kube, namespace: str) -> None:
+    query = {"watch": "true", "timeoutSeconds": "1"}
+    async with asyncio.timeout(10):
+        status, _ = await kube.call("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)
+    assert status == 200
+
+
+async def test_a_revision_of_the_future_brings_nothing(kube: Kube, namespace: str) -> None:
+    await kube.core.create_namespaced_secret(namespace, {"metadata": {"name": "a"}})
+    listed = await kube.core.list_namespaced_secret(namespace)
+    future = str(int(listed.metadata.resource_version) + 100_000)
+    query = {"watch": "true", "timeoutSeconds": "1", "resourceVersion": future}
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    status, answer = await kube.call("GET", path, query=query)
+    # A newer server may say that it is too large instead of waiting; nothing else is told.
+    assert status == 200
+    assert "ADDED" not in str(answer)
+
+
+async def test_a_revision_that_is_too_old_is_an_error_event(kube: Kube, namespace: str) -> None:
+    refusal = REFUSALS["watch from a revision that is too old"]
+    stream = watched(kube.core.list_namespaced_secret, namespace, resource_version="1")
+    with pytest.raises(ApiException) as caught:
+        await _take(stream, 1)
+    assert caught.value.status == refusal.code
+    assert refusal.says in str(caught.value.reason)
+
+
+async def test_bookmarks_carry_a_revision_and_nothing_else(kube: Kube, namespace: str) -> None:
+    query = {"watch": "true", "timeoutSeconds": "2", "allowWatchBookmarks": "true"}
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    status, answer = await kube.call("GET", path, query=query)
+    assert status == 200
+    lines = [answer] if isinstance(answer, dict) else []
+    for line in lines:
+        assert line["type"] == "BOOKMARK"
+        assert line["object"]["metadata"]["resourceVersion"].isdigit()

@@ -1,0 +1,320 @@
+"""Pods as processes of this machine: what they see, and how they are reached."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from deploy.local.cluster.client import CONFIG_MAPS, PODS, SECRETS, Client, Object
+
+pytestmark = pytest.mark.needs("namespaces")
+SERVER = ["python", "-u", "-m", "http.server"]
+
+
+def make_pod(name: str, command: list[str], *, image: str = "busybox", **spec: Any) -> Object:
+    """Return a Pod of one container, whose further fields come as ``container``."""
+    container = {"name": "main", "image": image, "command": command, **spec.pop("container", {})}
+    return {
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+            **spec,
+        },
+    }
+
+
+async def until(client: Client, namespace: str, name: str, phase: str) -> Object:
+    """Return the Pod as soon as it is in *phase*."""
+    async with asyncio.timeout(20):
+        while True:
+            pod = await client.get(PODS, namespace, name)
+            if pod and (pod.get("status") or {}).get("phase") == phase:
+                return pod
+            await asyncio.sleep(0.05)
+
+
+async def output(client: Client, namespace: str, pod: Object) -> str:
+    """Run *pod* to its end and return what it wrote."""
+    name = pod["metadata"]["name"]
+    await client.create(PODS, namespace, pod)
+    ended = await until(client, namespace, name, "Succeeded")
+    return await client.text(PODS.path(namespace, ended["metadata"]["name"], "log"))
+
+
+async def fetch(address: str, port: int) -> bytes:
+    """Return what an HTTP server says at *address*; tried until it listens."""
+    url = f"http://{address}:{port}/"
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                return await asyncio.to_thread(_read, url)
+            except (urllib.error.URLError, ConnectionError):
+                await asyncio.sleep(0.05)
+
+
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return bytes(answer.read())
+
+
+async def test_a_pod_has_a_root_of_its_own_and_no_rights(client: Client, namespace: str) -> None:
+    script = "id -u; hostname; pwd; touch /work/mine /tmp/mine && echo ok; touch /usr/no; ls /home"
+    said = await output(client, namespace, make_pod("a", ["sh", "-c", f"({script}) 2>&1; exit 0"]))
+    lines = said.splitlines()
+    assert lines[:4] == ["1000", "a", "/work", "ok"]
+    assert "Read-only file system" in lines[4]
+    assert "cannot access" in lines[5]
+
+
+async def test_its_first_process_is_the_only_one_it_sees(client: Client, namespace: str) -> None:
+    said = await output(client, namespace, make_pod("a", ["sh", "-c", "ls -d /proc/[0-9]*"]))
+    # The shell and `ls`; nothing of the machine, and nothing of the kubelet's.
+    assert len(said.split()) == 2
+
+
+async def test_two_pods_listen_on_one_port_at_addresses_of_their_own(
+    client: Client, namespace: str
+) -> None:
+    addresses = set()
+    for name in ("a", "b"):
+        script = f"echo {name} > index.html; exec python -m http.server 8000"
+        pod = make_pod(name, ["sh", "-c", script], image="python")
+        await client.create(PODS, namespace, pod)
+    for name in ("a", "b"):
+        status = (await until(client, namespace, name, "Running"))["status"]
+        assert (await fetch(status["podIP"], 8000)).decode().strip() == name
+        addresses.add(status["podIP"])
+    assert len(addresses) == 2
+
+
+async def test_what_listens_at_localhost_only_is_not_reached(
+    client: Client, namespace: str
+) -> None:
+    command = [*SERVER, "--bind", "127.0.0.1", "8000"]
+    await client.create(PODS, namespace, make_pod("a", command, image="python"))
+    await client.create(PODS, namespace, make_pod("b", [*SERVER, "8000"], image="python"))
+    inner = (await until(client, namespace, "a", "Running"))["status"]["podIP"]
+    outer = (await until(client, namespace, "b", "Running"))["status"]["podIP"]
+    await fetch(outer, 8000)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(inner, 8000)
+
+
+async def test_bytes_cross_both_ways_and_half_closing_does(client: Client, namespace: str) -> None:
+    script = (
+        "import socket; s = socket.create_server(('', 7000)); c, _ = s.accept()\n"
+        "total = b''\n"
+        "while d := c.recv(65536): total += d\n"
+        "c.sendall(total[::-1]); c.close()"
+    )
+    await client.create(PODS, namespace, make_pod("a", ["python", "-c", script], image="python"))
+    address = (await until(client, namespace, "a", "Running"))["status"]["podIP"]
+    sent = bytes(range(256)) * 8192
+    async with asyncio.timeout(20):
+        reader, writer = await connected(address, 7000)
+        writer.write(sent)
+        writer.write_eof()
+        assert await reader.read() == sent[::-1]
+        writer.close()
+
+
+async def connected(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection, tried until it listens."""
+    while True:
+        try:
+            return await asyncio.open_connection(address, port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.05)
+
+
+async def test_shared_memory_has_the_size_that_was_asked_for(
+    client: Client, namespace: str
+) -> None:
+    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Mi"}}]
+    mounts = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    script = "df --output=size -B1 /dev/shm | tail -1; head -c 40000000 /dev/zero > /dev/shm/x"
+    command = ["sh", "-c", f"({script}) 2>&1; exit 0"]
+    pod = make_pod("a", command, volumes=volumes, container=mounts)
+    size, error = (await output(client, namespace, pod)).splitlines()[:2]
+    assert int(size) == 32 * 2**20
+    assert "No space left" in error
+
+
+async def test_volumes_of_every_kind_are_there(client: Client, namespace: str) -> None:
+    await client.create(
+        CONFIG_MAPS, namespace, {"metadata": {"name": "c"}, "data": {"k": "config", "l": "more"}}
+    )
+    secret = {"metadata": {"name": "s"}, "data": {"p": base64.b64encode(b"hush").decode()}}
+    await client.create(SECRETS, namespace, secret)
+    field = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+    items = [{"key": "k", "path": "deep/k"}]
+    volumes: list[Object] = [
+        {"name": "c", "configMap": {"name": "c"}},
+        {"name": "s", "secret": {"secretName": "s", "defaultMode": 0o400}},
+        {
+            "name": "p",
+            "projected": {
+                "sources": [
+                    {"configMap": {"name": "c", "items": items}},
+                    {"downwardAPI": {"items": [field]}},
+                ]
+            },
+        },
+        {"name": "e", "emptyDir": {}},
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+    ]
+    mounts = [
+        {"name": "c", "mountPath": "/etc/ucloud"},
+        {"name": "c", "mountPath": "/work/one.txt", "subPath": "k"},
+        {"name": "s", "mountPath": "/secret", "readOnly": True},
+        {"name": "p", "mountPath": "/projected"},
+        {"name": "e", "mountPath": "/scratch"},
+        {"name": "claim", "mountPath": "/work/data", "subPath": "set1"},
+    ]
+    script = (
+        "cat /etc/ucloud/k /etc/ucloud/l /work/one.txt /secret/p /projected/deep/k; echo;"
+        "cat /projected/labels; echo; echo kept > /work/data/f; touch /scratch/x && echo yes;"
+        "touch /etc/ucloud/x || echo no"
+    )
+    pod = make_pod("a", ["sh", "-c", script], volumes=volumes, container={"volumeMounts": mounts})
+    said = await output(client, namespace, pod)
+    assert said.splitlines() == [
+        "configmoreconfighushconfig",
+        'app="a"',
+        "yes",
+        "touch: cannot touch '/etc/ucloud/x': Read-only file system",
+        "no",
+    ]
+    again = make_pod(
+        "b",
+        ["cat", "/data/set1/f"],
+        volumes=[volumes[-1]],
+        container={"volumeMounts": [{"name": "claim", "mountPath": "/data"}]},
+    )
+    assert await output(client, namespace, again) == "kept\n"
+
+
+async def test_the_environment_is_expanded_and_taken_from_everywhere(
+    client: Client, namespace: str
+) -> None:
+    await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "c"}, "data": {"K": "v"}})
+    env = [
+        {"name": "A", "value": "one"},
+        {"name": "B", "value": "$(A)-$$(A)-$(NONE)"},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "K"}}},
+        {
+            "name": "D",
+            "valueFrom": {"secretKeyRef": {"name": "none", "key": "x", "optional": True}},
+        },
+    ]
+    command = ["sh", "-c", 'echo "$B|$C|${D-unset}|$1"; test -n "$IP"', "-", "$(A)"]
+    pod = make_pod(
+        "a", command, container={"env": env, "envFrom": [{"configMapRef": {"name": "c"}}]}
+    )
+    assert await output(client, namespace, pod) == "one-$(A)-$(NONE)|v|unset|one\n"
+
+
+async def test_host_aliases_and_the_pods_own_name_resolve(client: Client, namespace: str) -> None:
+    spec = {"hostAliases": [{"ip": "127.0.0.9", "hostnames": ["other", "other.far"]}]}
+    pod = make_pod("a", ["sh", "-c", "getent hosts a other; cat /etc/hostname"], **spec)
+    lines = (await output(client, namespace, pod)).splitlines()
+    assert lines[0].split()[1:] == ["a"]
+    assert lines[1].split() == ["127.0.0.9", "other", "other.far"]
+    assert lines[2] == "a"
+
+
+async def test_init_containers_run_first_and_one_after_the_other(
+    client: Client, namespace: str
+) -> None:
+    mounts = [{"name": "e", "mountPath": "/e"}]
+    inits = [
+        {
+            "name": f"init{n}",
+            "image": "busybox",
+            "command": ["sh", "-c", f"sleep 0.1; echo {n} >> /e/order"],
+            "volumeMounts": mounts,
+        }
+        for n in (1, 2)
+    ]
+    pod = make_pod(
+        "a",
+        ["cat", "/e/order"],
+        initContainers=inits,
+        volumes=[{"name": "e", "emptyDir": {}}],
+        container={"volumeMounts": mounts},
+    )
+    assert await output(client, namespace, pod) == "1\n2\n"
+
+
+async def test_containers_of_a_pod_share_its_network(client: Client, namespace: str) -> None:
+    script = "until python -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:8000\")'"
+    pod = make_pod("a", ["sh", "-c", f"{script}; do sleep 0.1; done"], image="python")
+    other = {"name": "side", "image": "python", "command": ["timeout", "8", *SERVER, "8000"]}
+    pod["spec"]["containers"].append(other)
+    await client.create(PODS, namespace, pod)
+    async with asyncio.timeout(15):
+        while True:
+            found = await client.get(PODS, namespace, "a")
+            statuses = ((found or {}).get("status") or {}).get("containerStatuses") or [{}]
+            if "terminated" in statuses[0].get("state", {}):
+                break
+            await asyncio.sleep(0.1)
+    assert statuses[0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_a_missing_config_map_is_waited_for(client: Client, namespace: str) -> None:
+    volumes = [{"name": "c", "configMap": {"name": "late"}}]
+    mounts = {"volumeMounts": [{"name": "c", "mountPath": "/c"}]}
+    pod = make_pod("a", ["cat", "/c/k"], volumes=volumes, container=mounts)
+    await client.create(PODS, namespace, pod)
+    await asyncio.sleep(0.5)
+    found = await client.get(PODS, namespace, "a")
+    assert found is not None
+    assert found["status"]["phase"] == "Pending"
+    await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "late"}, "data": {"k": "v"}})
+    await until(client, namespace, "a", "Succeeded")
+
+
+async def test_a_user_is_who_the_security_context_says(client: Client, namespace: str) -> None:
+    context = {"securityContext": {"runAsUser": 4321, "runAsNonRoot": True}}
+    assert await output(client, namespace, make_pod("a", ["id", "-u"], **context)) == "4321\n"
+    root = {"securityContext": {"runAsUser": 0, "runAsNonRoot": True}}
+    await client.create(PODS, namespace, make_pod("b", ["id", "-u"], **root))
+    failed = await until(client, namespace, "b", "Failed")
+    state = failed["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert state["reason"] == "CreateContainerConfigError"
+
+
+async def test_a_command_that_is_not_there_fails_with_its_name(
+    client: Client, namespace: str
+) -> None:
+    await client.create(PODS, namespace, make_pod("a", ["no-such-program"]))
+    failed = await until(client, namespace, "a", "Failed")
+    state = failed["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (state["exitCode"], state["reason"]) == (128, "StartError")
+    assert "no-such-program" in state["message"]
+
+
+async def test_a_liveness_probe_that_fails_restarts_the_container(
+    client: Client, namespace: str
+) -> None:
+    probe = {"tcpSocket": {"port": 9}, "periodSeconds": 1, "failureThreshold": 1}
+    script = "trap 'exit 1' TERM; while :; do sleep 0.05; done"
+    pod = make_pod("a", ["sh", "-c", script], container={"livenessProbe": probe})
+    pod["spec"]["restartPolicy"] = "Always"
+    await client.create(PODS, namespace, pod)
+    async with asyncio.timeout(15):
+        while True:
+            found = await client.get(PODS, namespace, "a")
+            statuses = ((found or {}).get("status") or {}).get("containerStatuses") or [{}]
+            if statuses[0].get("restartCount"):
+                break
+            await asyncio.sleep(0.1)
