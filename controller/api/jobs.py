@@ -60,7 +60,8 @@ class Jobs:
         results = await self._submissions.submit(jobs, asked.mode)
         if asked.mode == "atomic":
             _refuse_all(results)
-        return web.json_response({"items": [_result(one) for one in results]})
+        named = zip(asked.items, results, strict=True)
+        return web.json_response({"items": [_result(item, one) for item, one in named]})
 
     async def find(self, request: web.Request) -> web.Response:
         """List jobs, in the order of their ids, a page at a time."""
@@ -123,8 +124,10 @@ def _refuse_all(results: Sequence[Submitted]) -> None:
         raise ApiError(409, "conflict", "Other jobs have these ids; nothing was done.", details)
 
 
-def _result(submitted: Submitted) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": submitted.id, "result": submitted.result}
+def _result(item: Any, submitted: Submitted) -> dict[str, Any]:
+    given = item.get("id") if isinstance(item, dict) else None
+    name = given if isinstance(given, str) else None
+    shown: dict[str, Any] = {"id": submitted.id or name, "result": submitted.result}
     if submitted.problems:
         shown["problems"] = problems_json(submitted.problems)
     return shown

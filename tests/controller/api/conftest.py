@@ -1,0 +1,98 @@
+"""The API over a real store and pipeline, and a client of it that is the orchestrator."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from controller.api.app import make_api_app
+from controller.jobs.pipeline import Pipeline, make_plugins
+from controller.jobs.plugin import PluginContext
+from controller.jobs.submission import Submissions
+from controller.plugins import PLUGINS
+from controller.sessions.service import SessionService
+from controller.settings import read_settings
+from controller.store.database import Store
+from controller.store.position import ensure_position
+from controller.store.vault import Vault
+from shared.jwks import KeySource
+from shared.settings import Environment
+from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
+
+Client = TestClient[web.Request, web.Application]
+SIGNER = SIGNERS["EdDSA"]
+
+
+class _NoSessions:
+    async def routes_may_have_changed(self, job_id: str) -> None:
+        """Nothing is published here."""
+
+    async def end_sessions(self, job_id: str, *, reason: str) -> None:
+        """Nothing is published here."""
+
+
+@dataclass
+class Api:
+    """A running API, and what it did."""
+
+    client: Client
+    store: Store
+    submissions: Submissions
+    sessions: SessionService
+    woken: list[str] = field(default_factory=list)
+
+
+def service_token(**claims: Any) -> str:
+    return SIGNER.sign(make_claims(time.time(), aud="fumarole-controller", **claims))
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    jobs = read_settings(Environment({})).jobs
+    context = PluginContext(instance="test", jobs=jobs, sessions=_NoSessions())
+    pipeline = Pipeline(
+        make_plugins(PLUGINS, context, wanted=None), instance="test", namespace="jobs"
+    )
+    store, woken = Store(f"sqlite:///{tmp_path}/store.db"), list[str]()
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+    submissions = Submissions(
+        store=store,
+        pipeline=pipeline,
+        vault=Vault([os.urandom(32)]),
+        namespace="jobs",
+        clock=time.time,
+        random=os.urandom,
+        wake=woken.append,
+    )
+    sessions = SessionService(
+        store=store,
+        base_domain="apps.example.com",
+        clock=time.time,
+        random=os.urandom,
+        state_of=lambda _sid: "starting",
+        wake=woken.append,
+    )
+    (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
+    app = make_api_app(
+        store=store,
+        submissions=submissions,
+        sessions=sessions,
+        keys=KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic),
+        issuer=ISSUER,
+        offered_fields=pipeline.offered_fields,
+        clock=time.time,
+    )
+    headers = {"Authorization": f"Bearer {service_token()}"}
+    async with TestClient(TestServer(app), headers=headers) as client:
+        yield Api(client, store, submissions, sessions, woken)
+    await store.close()

@@ -1,0 +1,122 @@
+"""Who gets in, what is read, and what the API says of itself."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+import aiohttp
+import pytest
+
+from controller.api.bodies import MAX_BODY_BYTES
+from shared.tokens import SESSION_AUDIENCE
+from tests.controller.api.conftest import SIGNER, Api, service_token
+from tests.shared.samples import Signer, make_claims
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer x",
+        "Basic YTpi",
+        f"Bearer {SIGNER.sign(make_claims(aud=SESSION_AUDIENCE))}",
+        f"Bearer {service_token(exp=int(time.time()) - 60, iat=int(time.time()) - 120)}",
+        f"Bearer {service_token(iss='https://elsewhere.example')}",
+        f"Bearer {Signer(SIGNER.kid, 'EdDSA').sign(make_claims(aud='fumarole-controller'))}",
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/openapi.json", "/v1/nothing"])
+async def test_nobody_but_the_orchestrator_learns_anything(
+    api: Api, authorization: str, path: str
+) -> None:
+    answer = await api.client.get(path, headers={"Authorization": authorization})
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert set(await answer.json()) == {"code", "message"}
+
+
+async def test_two_authorizations_are_none(api: Api) -> None:
+    async with aiohttp.ClientSession() as stranger:
+        headers = [("Authorization", f"Bearer {service_token()}")] * 2
+        async with stranger.get(api.client.make_url("/v1/jobs"), headers=headers) as answer:
+            assert answer.status == 401
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "status"),
+    [
+        (b"", "application/json", 400),
+        (b"{", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"null", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b'{"mode":"atomic","mode":"atomic","items":[]}', "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"items":[' + b"[" * 100_000, "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b"{}", "application/json", 422),
+        (b'{"items":[]}', "application/json", 422),
+        (b'{"items":{}}', "application/json", 422),
+        (b'{"items":[1],"mode":"some"}', "application/json", 422),
+        (b'{"items":[' + b"1," * 1000 + b"1]}", "application/json", 422),
+        (b" " * (MAX_BODY_BYTES + 1), "application/json", 413),
+    ],
+)
+async def test_what_cannot_be_read_is_refused(
+    api: Api, data: bytes, kind: str, status: int
+) -> None:
+    answer = await api.client.post(
+        "/v1/jobs", data=io.BytesIO(data), headers={"Content-Type": kind}
+    )
+    assert answer.status == status
+    body = await answer.json()
+    assert body["code"]
+    assert body["message"]
+    assert api.woken == []
+
+
+async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:
+    async def endless() -> Any:
+        for _ in range(12):
+            yield b" " * 1_000_000
+
+    headers = {"Content-Type": "application/json"}
+    answer = await api.client.post("/v1/jobs", data=endless(), headers=headers)
+    assert answer.status == 413
+
+
+async def test_the_description_says_what_is_validated(api: Api) -> None:
+    description = await (await api.client.get("/v1/openapi.json")).json()
+    job = description["components"]["schemas"]["Job"]
+    assert {"id", "owner", "image", "replicas", "interactive"} <= set(job["properties"])
+    assert job["additionalProperties"] is False
+    served = {
+        (path, method) for path, methods in description["paths"].items() for method in methods
+    }
+    routes = {
+        (route.resource.canonical, route.method.lower())
+        for route in api.client.app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    assert served == routes - {("/v1/openapi.json", "get")}
+
+
+async def test_every_reference_in_the_description_leads_somewhere(api: Api) -> None:
+    description = await (await api.client.get("/v1/openapi.json")).json()
+    schemas = description["components"]["schemas"]
+
+    def references(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                yield value["$ref"]
+            for one in value.values():
+                yield from references(one)
+        elif isinstance(value, list):
+            for one in value:
+                yield from references(one)
+
+    for reference in references(description):
+        assert reference.removeprefix("#/components/schemas/") in schemas
