@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,15 +38,19 @@ from gateway.pages.documents import Documents
 from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
 from gateway.pages.session import SessionPages
-from gateway.relay.bridge import BridgeFactory
+from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.sockets import BridgeParts
+from gateway.relay.terminal import TerminalBridge
+from gateway.relay.vnc import VncBridge
 from gateway.session_tokens import SessionTokens
 from gateway.settings import Address, Settings, make_tls_context
 from shared.bus import BusReader, Keys, connect
 from shared.jwks import KeySource
 from shared.jws import verified_payload
+from shared.link import AttachTokens, Seal
 from shared.metrics import listening, make_ops_app, make_registry
 from shared.routes import Kind, RouteReader
 
@@ -141,7 +146,16 @@ class Gateway:
         )
 
     def _make_bridges(self) -> dict[Kind, BridgeFactory]:
-        return {}
+        parts = BridgeParts(dialler=self.dialler, world=self.follower, errors=self.errors)
+        seal = Seal(self.settings.link_key)
+        attach = AttachTokens(self.settings.link_key)
+
+        def terminal(request: UpgradeRequest) -> Bridge:
+            return TerminalBridge(
+                request, parts, tokens=attach, wall=time.time, nonce=secrets.token_urlsafe
+            )
+
+        return {"vnc": lambda request: VncBridge(request, parts, seal), "terminal": terminal}
 
     def reasons(self) -> list[str]:
         """Return why nothing should be sent here: for readiness."""

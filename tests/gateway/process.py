@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ class GatewayProcess:
         self.link_key = self._key("link")
         self._key("grant")
         self._address_file = folder / "address.json"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self.public = ("", 0)
         self.ops = ("", 0)
         self.public_port = 18080
@@ -62,17 +63,16 @@ class GatewayProcess:
         self._address_file.unlink(missing_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FUMAROLE_")}
         with (self.folder / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "gateway",
+            # Not asyncio's: a gateway may be shared by tests that each have a loop of their own.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gateway"],
                 env=environment | self.settings,
                 cwd=ROOT,
                 stderr=log,
             )
         async with asyncio.timeout(START_SECONDS):
             while not self._address_file.exists():
-                assert self._process.returncode is None, self.log()
+                assert self._process.poll() is None, self.log()
                 await asyncio.sleep(0.02)
             addresses = json.loads(self._address_file.read_text())
             self.public = _split(addresses["public"])
@@ -83,19 +83,18 @@ class GatewayProcess:
     async def wait(self, seconds: float = 10.0) -> int:
         """Return the exit code of a process that is about to end."""
         assert self._process is not None
-        async with asyncio.timeout(seconds):
-            return await self._process.wait()
+        return await asyncio.to_thread(self._process.wait, seconds)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """End it at once."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None:
             self._process.kill()
-            await self._process.wait()
+            self._process.wait()
         self._process = None
 
     def log(self) -> str:
@@ -112,7 +111,7 @@ class GatewayProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.kill()
+        self.kill()
 
     # Asking it
 

@@ -1,0 +1,136 @@
+"""Terminals: the browser's WebSocket joined to the hub's, which holds the shell.
+
+Binary messages are the terminal's bytes, text messages are JSON; both cross as they are, but for
+what someone who only looks on may not send. The hub enforces that, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from websockets.frames import Frame, Opcode
+
+from gateway.relay.dial import DialFailed
+from gateway.relay.sockets import (
+    CLOSE_REFUSED,
+    BridgeParts,
+    SocketBridge,
+    UpstreamSocket,
+    open_socket,
+)
+
+if TYPE_CHECKING:
+    from gateway.relay.bridge import UpgradeRequest
+    from shared.link import AttachTokens
+
+MAX_TEXT_BYTES: Final = 65536
+"""A text message in pieces is put together, so that it can be judged."""
+
+
+class TerminalBridge(SocketBridge):
+    """One browser on one terminal.
+
+    Args:
+        request: The allowed upgrade.
+        parts: What bridges are given.
+        tokens: Makes the tokens by which the hub knows us.
+        wall: Unix seconds.
+        nonce: A fresh, unguessable text.
+    """
+
+    subprotocol: ClassVar[str] = "fumarole.terminal.v1"
+
+    def __init__(
+        self,
+        request: UpgradeRequest,
+        parts: BridgeParts,
+        *,
+        tokens: AttachTokens,
+        wall: Callable[[], float],
+        nonce: Callable[[], str],
+    ) -> None:
+        super().__init__(request, parts)
+        self._tokens = tokens
+        self._wall = wall
+        self._nonce = nonce
+        self._hub: UpstreamSocket | None = None
+        self._text: bytearray | None = None
+        self._unsent: list[Frame] = []
+
+    @property
+    def upstream(self) -> UpstreamSocket | None:
+        """The hub."""
+        return self._hub
+
+    @property
+    def _views(self) -> bool:
+        grant = self.passage.grant
+        return grant is None or grant.mode != "control"
+
+    async def connect(self) -> None:
+        """Attach at the hub.
+
+        Raises:
+            DialFailed: If it cannot be reached, or does not let us in.
+        """
+        grant, target = self.passage.grant, self.passage.route.target
+        if grant is None or target is None:
+            raise DialFailed("session_starting")
+        token = self._tokens.make(
+            sid=grant.sid, sub=grant.sub, mode=grant.mode, jti=self._nonce(), now=self._wall()
+        )
+        hub = UpstreamSocket(
+            self,
+            target=target,
+            subprotocol=self.subprotocol,
+            authorization=f"Bearer {token}",
+            received=self._from_hub,
+            closed=self.close,
+        )
+        self._hub = hub
+        await open_socket(self, hub, target)
+
+    def opened(self) -> None:
+        """Send what the hub has said already."""
+        unsent, self._unsent = self._unsent, []
+        for frame in unsent:
+            self._from_hub(frame)
+
+    def _from_hub(self, frame: Frame) -> None:
+        if self.is_open:
+            self.send_frame(frame)
+        else:
+            self._unsent.append(frame)
+
+    def received(self, frame: Frame) -> None:
+        """Take input from the browser."""
+        if self._text is not None or frame.opcode is Opcode.TEXT:
+            self._take_text(frame)
+        elif not self._views and self._hub is not None:
+            self._hub.send(bytes(frame.data))
+
+    def _take_text(self, frame: Frame) -> None:
+        text = self._text = bytearray() if self._text is None else self._text
+        text += frame.data
+        if len(text) > MAX_TEXT_BYTES:
+            self.close(CLOSE_REFUSED, "the message is too long")
+            return
+        if not frame.fin:
+            return
+        self._text = None
+        if self._hub is not None and not (self._views and _is_input(bytes(text))):
+            self._hub.send_frame(Frame(Opcode.TEXT, bytes(text)))
+
+
+def _is_input(text: bytes) -> bool:
+    """Say whether a message changes the terminal; who only looks on may send nothing else.
+
+    So it is everything that is not plainly a message of another type.
+    """
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(message, dict) or message.get("type") == "resize"

@@ -1,0 +1,169 @@
+"""Desktops: a browser's WebSocket (``binary``) joined to RFB over TCP, or over WebSocket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from websockets.frames import Opcode
+
+from gateway.core.rfb import Handshake, RfbError, Side, ViewFilter
+from gateway.relay.dial import DialFailed
+from gateway.relay.sockets import (
+    CLOSE_FAILED,
+    CLOSE_REFUSED,
+    CLOSE_UNSUPPORTED,
+    BridgeParts,
+    SocketBridge,
+    Upstream,
+    UpstreamSocket,
+    UpstreamStream,
+    open_socket,
+)
+from shared.errors import SealRefused
+
+if TYPE_CHECKING:
+    from websockets.frames import Frame
+
+    from gateway.relay.bridge import UpgradeRequest
+    from shared.link import Seal
+    from shared.routes import Route
+
+PASSWORD_KEY: Final = "vnc_password"  # noqa: S105  # the name of the field, not what is in it
+
+
+class VncBridge(SocketBridge):
+    """One browser on one desktop.
+
+    Args:
+        request: The allowed upgrade.
+        parts: What bridges are given.
+        seal: Opens what only gateways may read of a route.
+    """
+
+    subprotocol: ClassVar[str] = "binary"
+
+    def __init__(self, request: UpgradeRequest, parts: BridgeParts, seal: Seal) -> None:
+        super().__init__(request, parts)
+        self._seal = seal
+        self._upstream: Upstream | None = None
+        self._handshake: Handshake | None = None
+        self._filter: ViewFilter | None = None
+        # What a desktop says before the browser's upgrade was answered.
+        self._unsent: list[bytes] = []
+
+    @property
+    def upstream(self) -> Upstream | None:
+        """The desktop."""
+        return self._upstream
+
+    async def connect(self) -> None:
+        """Dial the desktop.
+
+        Raises:
+            DialFailed: If it cannot be reached, or its password cannot be read.
+        """
+        route = self.passage.route
+        if route.target is None:
+            raise DialFailed("session_starting")
+        grant = self.passage.grant
+        views = grant is None or grant.mode != "control"
+        password = self._password(route)
+        if views or password is not None:
+            self._handshake = Handshake(password=password, shared=views)
+        self._filter = ViewFilter() if views else None
+        if route.target.scheme == "tcp":
+            stream = UpstreamStream(self, self._from_desktop)
+            self._upstream = stream
+            await self.parts.dialler.dial(route.target, lambda: stream)
+            return
+        socket = UpstreamSocket(
+            self,
+            target=route.target,
+            subprotocol=self.subprotocol,
+            authorization=None,
+            received=self._desktop_frame,
+            closed=self.close,
+        )
+        self._upstream = socket
+        await open_socket(self, socket, route.target)
+
+    def _password(self, route: Route) -> str | None:
+        if route.sealed is None:
+            return None
+        try:
+            return self._seal.open(route.sealed, sid=route.sid, rev=route.rev).get(PASSWORD_KEY)
+        except SealRefused as error:
+            raise DialFailed("session_unreadable") from error
+
+    def opened(self) -> None:
+        """Send what the desktop has said already."""
+        unsent, self._unsent = self._unsent, []
+        for data in unsent:
+            self._from_desktop(data)
+
+    def received(self, frame: Frame) -> None:
+        """Take bytes from the browser; how they are cut into messages means nothing."""
+        if frame.opcode is Opcode.TEXT:
+            self.close(CLOSE_UNSUPPORTED, "RFB is binary")
+        else:
+            self._from_browser(bytes(frame.data))
+
+    def _desktop_frame(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.TEXT:
+            self.close(CLOSE_FAILED, "RFB is binary")
+        else:
+            self._from_desktop(bytes(frame.data))
+
+    def _from_desktop(self, data: bytes) -> None:
+        if not self.is_open:
+            self._unsent.append(data)
+        elif self._handshake is None:
+            self.send(data)
+        else:
+            self._shake(self._handshake, Side.DESKTOP, data)
+
+    def _from_browser(self, data: bytes) -> None:
+        upstream = self._upstream
+        if upstream is None:
+            return
+        if self._handshake is not None:
+            self._shake(self._handshake, Side.BROWSER, data)
+        elif self._filter is None:
+            upstream.send(data)
+        else:
+            self._pass_viewed(self._filter, upstream, data)
+
+    def _pass_viewed(self, views: ViewFilter, upstream: Upstream, data: bytes) -> None:
+        try:
+            passed = views.feed(data)
+        except RfbError as error:
+            self.close(CLOSE_REFUSED, str(error))
+            return
+        if passed:
+            upstream.send(passed)
+
+    def _shake(self, handshake: Handshake, side: Side, data: bytes) -> None:
+        problem = None
+        try:
+            handshake.feed(side, data)
+        except RfbError as error:
+            problem = str(error)
+        self._send_both(handshake)
+        if problem is not None:
+            self.close(CLOSE_FAILED, problem)
+        elif handshake.done:
+            self._handshake = None
+            for beyond, take in (
+                (handshake.rest(Side.DESKTOP), self._from_desktop),
+                (handshake.rest(Side.BROWSER), self._from_browser),
+            ):
+                if beyond:
+                    take(beyond)
+
+    def _send_both(self, handshake: Handshake) -> None:
+        if handshake.to_desktop and self._upstream is not None:
+            self._upstream.send(bytes(handshake.to_desktop))
+            handshake.to_desktop.clear()
+        if handshake.to_browser:
+            self.send(bytes(handshake.to_browser))
+            handshake.to_browser.clear()

@@ -1,0 +1,38 @@
+"""A browser's end of a WebSocket, with the library that the product does not use for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.gateway.process import GatewayProcess
+
+
+def open_socket(
+    gateway: GatewayProcess,
+    sid: str,
+    *,
+    cookie: str,
+    protocol: str,
+    path: str = "/.fumarole/connect",
+    headers: Mapping[str, str] | None = None,
+    **options: Any,
+) -> connect:
+    """Return a connection to *sid* as its own page makes it, to be entered or awaited."""
+    host, port = gateway.public
+    return connect(
+        f"ws://{gateway.host(sid)}{path}",
+        host=host,
+        port=port,
+        origin=gateway.origin(sid),  # type: ignore[arg-type]  # a NewType of str
+        subprotocols=[protocol],  # type: ignore[list-item]  # likewise
+        additional_headers={"Cookie": cookie, **(headers or {})},
+        compression=None,
+        proxy=None,
+        **options,
+    )
+
+
+__all__ = ["ClientConnection", "open_socket"]

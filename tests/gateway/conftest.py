@@ -1,0 +1,100 @@
+"""A gateway process, shared by the tests of one worker, and a world around it for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from shared.bus import Publisher, connect
+from tests.gateway.following import KEYS, encode, make_route, published, sid_of
+from tests.gateway.process import GatewayProcess
+from tests.programs import RedisServer, redis_program
+
+_numbers = itertools.count(1)
+
+
+class World:
+    """A running gateway, and a publisher that plays the controller."""
+
+    def __init__(self, gateway: GatewayProcess, publisher: Publisher) -> None:
+        self.gateway = gateway
+        self.publisher = publisher
+
+    async def publish(self, *, port: int = 1, **changes: Any) -> str:
+        """Publish a new session whose app is at *port*; return its sid."""
+        sid = sid_of(next(_numbers) * 1_000_003)
+        await self.change(sid, port=port, **changes)
+        return sid
+
+    async def change(self, sid: str, *, port: int = 1, **changes: Any) -> None:
+        """Publish *sid* as it is now."""
+        target = {
+            "scheme": {"web": "http", "vnc": "tcp", "terminal": "ws"}[changes.get("kind", "web")],
+            "host": "127.0.0.1",
+            "port": port,
+            "base_path": "/",
+            "id": "pod-1",
+            **changes.pop("target", {}),
+        }
+        hosts = [f"{sid}.apps.localhost", *changes.pop("links", [])]
+        route = make_route(sid, hosts=hosts, target=target, **changes)
+        await self.publisher.upsert(sid, encode(route), now=time.time())
+        await self.settled()
+
+    async def remove(self, sid: str) -> None:
+        """Publish that *sid* has ended."""
+        await self.publisher.remove(sid, "ended", now=time.time())
+        await self.settled()
+
+    async def revoke(self, **what: str) -> None:
+        """Publish a revocation."""
+        await self.publisher.revoke(at=time.time(), **what)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until the gateway knows all that was published."""
+        async with asyncio.timeout(5):
+            while True:
+                told = (await self.gateway.ask_ops("/debug/routes")).text
+                if f'"seq": {self.publisher.seq},' in told and self.publisher.epoch in told:
+                    return
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway that no test may harm."""
+    folder = tmp_path_factory.mktemp("gateway")
+    with RedisServer(redis_program(), folder) as server:
+        asyncio.run(_rebuild(server.url))
+        gateway = GatewayProcess(
+            folder, server.url, FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS="86400"
+        )
+        try:
+            asyncio.run(gateway.start())
+            yield gateway
+        finally:
+            gateway.kill()
+
+
+async def _rebuild(url: str) -> None:
+    client = connect(url)
+    await published(client)
+    await client.aclose()
+
+
+@pytest.fixture
+async def world(shared_gateway: GatewayProcess) -> AsyncIterator[World]:
+    """The shared gateway with a publisher of this test's."""
+    client = connect(shared_gateway.settings["FUMAROLE_REDIS_URL"])
+    publisher = Publisher(client, KEYS, term=1)
+    head = await publisher.head()
+    assert head is not None
+    publisher.follow(head)
+    yield World(shared_gateway, publisher)
+    await client.aclose()

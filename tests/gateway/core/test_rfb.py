@@ -1,0 +1,264 @@
+"""RFB as a bridge understands it: any split, strict, and nothing of an onlooker's input passes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.rfb import (
+    INPUT_ENCODINGS,
+    Handshake,
+    RfbError,
+    Side,
+    ViewFilter,
+    answer_challenge,
+)
+
+OK = bytes(4)
+CHALLENGE = bytes(range(16))
+
+
+def test_a_challenge_is_answered_by_des_with_every_bytes_bits_mirrored() -> None:
+    # Published vectors of DES: zeros under the zero key, and under 8001010101010101, of which
+    # the low bits are parity and do not count. Mirrored, 01 is 80.
+    assert answer_challenge("", bytes(8)) == bytes.fromhex("8ca64de9c1b123a7")
+    assert answer_challenge("\x01", bytes(8)) == bytes.fromhex("95a8d72813daa94d")
+
+
+def test_a_long_password_counts_by_its_first_eight_characters() -> None:
+    assert answer_challenge("12345678", CHALLENGE) == answer_challenge("123456789", CHALLENGE)
+
+
+class Talk:
+    """A handshake, and what it sent."""
+
+    def __init__(self, *, password: str | None = None, shared: bool = False) -> None:
+        self.handshake = Handshake(password=password, shared=shared)
+        self.browser = b""
+        self.desktop = b""
+
+    def feed(self, side: Side, data: bytes, *, split: int = 0) -> None:
+        pieces = [data[:split], data[split:]] if split else [data]
+        for piece in pieces:
+            try:
+                self.handshake.feed(side, piece)
+            finally:
+                self.browser += bytes(self.handshake.to_browser)
+                self.desktop += bytes(self.handshake.to_desktop)
+                self.handshake.to_browser.clear()
+                self.handshake.to_desktop.clear()
+
+    def desktop_says(self, data: bytes) -> None:
+        self.feed(Side.DESKTOP, data)
+
+    def browser_says(self, data: bytes) -> None:
+        self.feed(Side.BROWSER, data)
+
+
+def test_a_known_password_is_answered_and_the_browser_is_asked_for_nothing() -> None:
+    talk = Talk(password="secret")
+    talk.desktop_says(b"RFB 003.008\n")
+    talk.desktop_says(b"\x02\x02\x10")
+    assert talk.desktop == b"RFB 003.008\n\x02"
+    assert talk.browser == b"RFB 003.008\n"
+    talk.browser_says(b"RFB 003.008\n")
+    talk.browser_says(b"\x01")
+    talk.desktop_says(CHALLENGE)
+    assert talk.desktop.endswith(answer_challenge("secret", CHALLENGE))
+    talk.desktop_says(OK)
+    assert talk.browser == b"RFB 003.008\n\x01\x01" + OK
+    talk.browser_says(b"\x00")
+    assert talk.handshake.done
+    assert talk.desktop.endswith(b"\x00")
+    assert b"secret" not in talk.browser
+
+
+def test_an_unknown_password_is_the_browsers_to_give() -> None:
+    talk = Talk()
+    talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE)
+    talk.browser_says(b"RFB 003.008\n\x02")
+    assert talk.browser.endswith(b"\x01\x02" + CHALLENGE)
+    talk.browser_says(b"r" * 16)
+    assert talk.desktop.endswith(b"r" * 16)
+    talk.desktop_says(OK)
+    assert talk.browser.endswith(OK)
+
+
+@pytest.mark.parametrize("version", [b"RFB 003.003\n", b"RFB 003.005\n"])
+def test_an_old_desktop_decides_the_security_and_gives_no_result(version: bytes) -> None:
+    talk = Talk()
+    talk.desktop_says(version + b"\0\0\0\1")
+    talk.browser_says(b"RFB 003.008\n\x01")
+    talk.browser_says(b"\x01")
+    assert talk.handshake.done
+    assert talk.desktop == b"RFB 003.003\n\x01"
+    assert talk.browser == b"RFB 003.008\n\x01\x01" + OK
+
+
+def test_a_desktop_of_3_7_gives_no_result_without_authentication() -> None:
+    talk = Talk()
+    talk.desktop_says(b"RFB 003.007\n\x01\x01")
+    talk.browser_says(b"RFB 003.008\n\x01\x01")
+    assert talk.handshake.done
+
+
+def test_an_old_browser_is_told_the_security() -> None:
+    talk = Talk(password="x")
+    talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE + OK)
+    talk.browser_says(b"RFB 003.003\n\x01")
+    assert talk.handshake.done
+    assert talk.browser == b"RFB 003.008\n\0\0\0\1"
+
+
+@pytest.mark.parametrize("version", [b"RFB 003.889\n", b"RFB 004.001\n", b"RFB 005.000\n"])
+def test_a_newer_desktop_is_spoken_to_as_3_8(version: bytes) -> None:
+    talk = Talk()
+    talk.desktop_says(version)
+    assert talk.desktop == b"RFB 003.008\n"
+
+
+def test_who_looks_on_leaves_the_others_connected() -> None:
+    talk = Talk(shared=True)
+    talk.desktop_says(b"RFB 003.008\n\x01\x01" + OK)
+    talk.browser_says(b"RFB 003.008\n\x01\x00")
+    assert talk.desktop.endswith(b"\x01")
+    assert talk.handshake.done
+
+
+def test_what_came_beyond_the_handshake_is_not_lost() -> None:
+    talk = Talk()
+    talk.desktop_says(b"RFB 003.008\n\x01\x01" + OK + b"early")
+    talk.browser_says(b"RFB 003.008\n\x01\x01beyond")
+    assert talk.handshake.rest(Side.BROWSER) == b"beyond"
+    assert talk.handshake.rest(Side.DESKTOP) == b"early"
+    assert talk.handshake.rest(Side.DESKTOP) == b""
+
+
+@pytest.mark.parametrize(
+    ("side", "data"),
+    [
+        (Side.DESKTOP, b"HTTP/1.1 400"),
+        (Side.DESKTOP, b"RFB 002.000\n"),
+        (Side.DESKTOP, b"RFB 003.008 "),
+        (Side.DESKTOP, b"RFB 003.008\n\x01\x13"),
+        (Side.DESKTOP, b"RFB 003.008\n\x00\0\0\0\2no"),
+        (Side.DESKTOP, b"RFB 003.008\n\x00\xff\xff\xff\xff"),
+        (Side.DESKTOP, b"RFB 003.003\n\0\0\0\x11"),
+    ],
+)
+def test_a_desktop_that_we_cannot_agree_with_ends_it(side: Side, data: bytes) -> None:
+    with pytest.raises(RfbError):
+        Talk().feed(side, data)
+
+
+def test_a_browser_that_chooses_what_was_not_offered_ends_it() -> None:
+    talk = Talk(password="x")
+    talk.desktop_says(b"RFB 003.008\n\x01\x02")
+    with pytest.raises(RfbError):
+        talk.browser_says(b"RFB 003.008\n\x02")
+
+
+def test_a_wrong_password_is_told_to_the_browser_in_rfbs_own_words() -> None:
+    talk = Talk(password="x")
+    talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE)
+    talk.browser_says(b"RFB 003.008\n\x01")
+    with pytest.raises(RfbError):
+        talk.desktop_says(b"\0\0\0\1")
+    assert b"did not accept the password" in talk.browser
+
+
+def test_a_handshake_holds_no_endless_input() -> None:
+    talk = Talk()
+    with pytest.raises(RfbError):
+        talk.browser_says(bytes((1 << 20) + 1))
+
+
+def test_a_password_does_not_show() -> None:
+    assert "hunter2" not in repr(Handshake(password="hunter2", shared=False))
+
+
+# Looking on
+
+SET_PIXEL_FORMAT = bytes(20)
+UPDATE = b"\x03" + bytes(9)
+KEY = struct.pack(">BBHI", 4, 1, 0, 0x61)
+POINTER = struct.pack(">BBHH", 5, 1, 10, 10)
+CUT_TEXT = struct.pack(">BxxxI", 6, 5) + b"hello"
+EXTENDED_CUT = struct.pack(">Bxxxi", 6, -8) + b"12345678"
+CONTINUOUS = b"\x96" + bytes(9)
+FENCE = b"\xf8" + bytes(7) + b"\x03abc"
+XVP = b"\xfa\x00\x01\x02"
+RESIZE = struct.pack(">BxHHBx", 251, 800, 600, 1) + bytes(16)
+QEMU_KEY = b"\xff\x00" + bytes(10)
+QEMU_AUDIO = b"\xff\x01\x00\x00"
+QEMU_FORMAT = b"\xff\x01\x00\x02" + bytes(6)
+
+
+def encodings(*numbers: int) -> bytes:
+    return struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers)
+
+
+PASSES = [SET_PIXEL_FORMAT, UPDATE, CONTINUOUS, FENCE, encodings(0, 1, 16, -239)]
+DROPPED = [KEY, POINTER, CUT_TEXT, EXTENDED_CUT, XVP, RESIZE, QEMU_KEY, QEMU_AUDIO, QEMU_FORMAT]
+
+
+@pytest.mark.parametrize("message", PASSES)
+def test_what_shows_the_screen_passes(message: bytes) -> None:
+    assert ViewFilter().feed(message) == message
+
+
+@pytest.mark.parametrize("message", DROPPED)
+def test_what_changes_anything_is_dropped_and_what_follows_is_read_rightly(message: bytes) -> None:
+    assert ViewFilter().feed(message + UPDATE) == UPDATE
+
+
+def test_nobody_announces_longer_input_messages_while_looking_on() -> None:
+    passed = ViewFilter().feed(encodings(0, -316, 16, -258, -1063131698))
+    assert passed == encodings(0, 16)
+    assert {-316, -258, -1063131698} <= INPUT_ENCODINGS
+
+
+@pytest.mark.parametrize("kind", [1, 7, 100, 149, 151, 249, 252, 253, 254])
+def test_an_unknown_message_ends_it(kind: int) -> None:
+    with pytest.raises(RfbError):
+        ViewFilter().feed(bytes((kind,)) + bytes(20))
+
+
+def test_an_unknown_message_of_qemus_and_a_long_fence_end_it() -> None:
+    for message in (b"\xff\x02\x00\x00", b"\xff\x01\x00\x03", b"\xf8" + bytes(7) + b"\x41"):
+        with pytest.raises(RfbError):
+            ViewFilter().feed(message)
+
+
+def test_a_huge_clipboard_is_dropped_without_being_kept() -> None:
+    views = ViewFilter()
+    assert views.feed(struct.pack(">BxxxI", 6, (1 << 31) - 1)) == b""
+    for _ in range(100):
+        assert views.feed(bytes(65536)) == b""
+    assert len(views._unread) == 0
+
+
+@given(st.lists(st.sampled_from(PASSES + DROPPED)), st.data())
+def test_any_split_of_the_same_bytes_passes_the_same(
+    messages: list[bytes], data: st.DataObject
+) -> None:
+    whole = b"".join(messages)
+    views, passed, at = ViewFilter(), b"", 0
+    while at < len(whole):
+        size = data.draw(st.integers(1, len(whole) - at))
+        passed += views.feed(whole[at : at + size])
+        at += size
+    assert passed == b"".join(message for message in messages if message in PASSES)
+
+
+@given(st.integers(1, 45), st.integers(1, 14))
+def test_a_handshake_minds_no_split(desktop: int, browser: int) -> None:
+    talk = Talk(password="secret")
+    talk.feed(Side.DESKTOP, b"RFB 003.008\n\x01\x02" + CHALLENGE + OK + b"beyond", split=desktop)
+    talk.feed(Side.BROWSER, b"RFB 003.008\n\x01\x01", split=browser)
+    assert talk.handshake.done
+    assert talk.browser == b"RFB 003.008\n\x01\x01" + OK
+    assert talk.handshake.rest(Side.DESKTOP) == b"beyond"
