@@ -9,7 +9,17 @@ a gateway's restart and a second pair of eyes all find the same shell.
 - ``shell`` is one shell: it reads the stream into its scrollback, paced by its clients.
 - ``attached`` is one client: it reads the scrollback at its own pace, and its keys go to the shell.
 - ``held`` is all shells of this process, kept equal to what the store says this hub holds.
-- ``server`` is the HTTP door and the role's outermost part, :func:`run_hub`.
+- ``opening`` starts the best shell that a container has.
+- ``server`` is the HTTP door and the role as a whole, which a process plays like this::
+
+    async with (
+        PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,
+        serving_hub(
+            store=store, executor=executor, link_keys=settings.link_keys,
+            listen=settings.hub_listen, advertise=settings.hub_advertise, registry=registry,
+        ) as hub,
+    ):
+        ...  # hub.address is where it listens, hub.problems() why it is not ready
 
 docs/terminals.md says what is promised.
 """

@@ -118,6 +118,14 @@ class Kube:
         """The client library's configuration, for what does not speak HTTP."""
         return self._credentials.configuration
 
+    async def renew_credentials(self) -> None:
+        """Read the credentials again: the server refused them.
+
+        Raises:
+            Unavailable: If they cannot be read.
+        """
+        await self._credentials.renew()
+
     # Verbs
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:

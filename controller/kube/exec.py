@@ -21,6 +21,7 @@ import msgspec
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
 
+from controller.kube.errors import Unavailable
 from shared.errors import FumaroleError
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -136,6 +137,8 @@ class PodExec:
             raise ExecFailed(text, status=error.status) from error
         except (aiohttp.ClientError, OSError) as error:
             raise ExecFailed(f"pods/exec failed: {type(error).__name__}") from error
+        except Unavailable as error:
+            raise ExecFailed(f"pods/exec failed: {error}", status=401) from error
 
     async def _connect(self, container: Container, command: list[str]) -> Socket:
         try:
