@@ -34,7 +34,7 @@ class SessionsRefused(FumaroleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be opened: a declared ``endpoint``, or a ``kind`` and, if it has one, a ``port``."""
+    """What is to be opened: a declared ``endpoint``, or a ``kind`` (with a ``port``, if any)."""
 
     job: str
     rank: int
