@@ -31,7 +31,7 @@ async def use(opened: Opened, watch: Stopwatch) -> str:
 
 async def _execute(opened: Opened, kernel: str, code: str) -> str:
     """Return the result of *code* (Jupyter's messaging protocol 5.3, as JSON)."""
-    request = _request(code)
+    request = make_request(code)
     async with opened.websocket(f"/api/kernels/{kernel}/channels") as channels:
         await channels.send_json(request)
         async for message in channels:
@@ -48,7 +48,8 @@ async def _execute(opened: Opened, kernel: str, code: str) -> str:
     raise SmokeFailed("the kernel's WebSocket was closed before it answered")
 
 
-def _request(code: str) -> dict[str, Any]:
+def make_request(code: str) -> dict[str, Any]:
+    """Return an ``execute_request`` as the kernel's WebSocket carries it."""
     header = {
         "msg_id": uuid.uuid4().hex,
         "msg_type": "execute_request",

@@ -1,0 +1,120 @@
+"""Each process dies, and what it does not hold goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from controller.kube.client import Kube
+from controller.kube.kinds import PODS, VCJOBS
+from deploy.local.system import LocalSystem
+from tests.e2e.conftest import Visit
+from tests.e2e.people import Person, compute_in_notebook
+from tests.e2e.sessions import one_of_each, signed_in, start
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
+
+
+async def objects(system: LocalSystem) -> dict[str, Any]:
+    """Return the VolcanoJobs and pods that are not on their way out, by kind and name."""
+    async with Kube.connect(system.kubeconfig_of("admin")) as kube:
+        return {
+            f"{kind.kind} {one['metadata']['name']}": one["metadata"]["uid"]
+            for kind in (VCJOBS, PODS)
+            for one in await kube.list(kind)
+            if "deletionTimestamp" not in one["metadata"]
+        }
+
+
+async def test_sessions_of_all_kinds_outlive_the_controller(system: LocalSystem) -> None:
+    async with signed_in(system.address) as user, one_of_each(user) as held:
+        before = await objects(system)
+        await system.kill("controller")
+        try:
+            for _ in range(2):
+                await asyncio.sleep(2)
+                for app, (_, _, session) in held.items():
+                    assert await session.alive(), app
+        finally:
+            await system.start("controller")
+        # It is back: it goes on where it was, and takes no session for a new one.
+        await asyncio.sleep(3)
+        for app, (_, _, session) in held.items():
+            assert await session.alive(), app
+        assert await objects(system) == before
+        job = await start(user, "shell")
+        assert f"Job j-{job}" in await objects(system)
+        await user.stop(job)
+
+
+async def test_a_job_submitted_just_before_the_controller_dies_is_run_once(
+    system: LocalSystem,
+) -> None:
+    async with signed_in(system.address) as user:
+        jobs = [await user.start("shell") for _ in range(5)]
+        await system.kill("controller")
+        await system.start("controller")
+        async with asyncio.timeout(60):
+            for job in jobs:
+                await user.until_running(job)
+        mine = [name for name in await objects(system) if any(job in name for job in jobs)]
+        assert len(mine) == 2 * len(jobs)
+        for job in jobs:
+            await user.stop(job)
+        async with asyncio.timeout(60):
+            for job in jobs:
+                await user.until_over(job)
+        assert not [name for name in await objects(system) if any(job in name for job in jobs)]
+
+
+async def test_cookies_outlive_the_gateway(system: LocalSystem) -> None:
+    async with signed_in(system.address) as user, one_of_each(user) as held:
+        await system.kill("gateway")
+        await system.start("gateway")
+        for app, (_, opened, session) in held.items():
+            async with await opened.get("/") as page:
+                assert page.status == 200, app
+            async with asyncio.timeout(10):
+                while not session.socket.closed:
+                    await session.socket.receive()
+        _, opened, _ = held["shell"]
+        async with opened.websocket("/.fumarole/connect", "fumarole.terminal.v1") as again:
+            attached = await again.receive_json()
+            assert (attached["type"], attached["resumed"]) == ("attached", True)
+
+
+async def test_a_terminal_gets_a_new_shell_when_its_hub_dies(system: LocalSystem) -> None:
+    async with signed_in(system.address) as user, one_of_each(user) as held:
+        await system.kill("hub")
+        await system.start("hub")
+        _, opened, old = held["shell"]
+        async with asyncio.timeout(40):
+            while not old.socket.closed:
+                await old.socket.receive()
+            while True:
+                await opened.until_ready()
+                async with await opened.get("/.fumarole/state") as state:
+                    if state.status == 200:
+                        break
+        async with opened.websocket("/.fumarole/connect", "fumarole.terminal.v1") as again:
+            assert (await again.receive_json())["resumed"] is False
+        for app in ("jupyterlab", "desktop"):
+            assert await held[app][2].alive(), app
+
+
+@pytest.mark.needs("chromium")
+async def test_a_reload_after_the_gateway_was_killed_needs_no_new_token(
+    system: LocalSystem, visit: Visit
+) -> None:
+    ada = await Person.arrive(await visit(), system.address, "ada")
+    job = await ada.start("JupyterLab")
+    lab = await ada.open(job)
+    await expect(lab.locator(".jp-LauncherCard").first).to_be_visible(timeout=60_000)
+    await system.kill("gateway")
+    await system.start("gateway")
+    await lab.reload()
+    await compute_in_notebook(lab, "print(6*7)", "42")
+    await ada.stop(job)
