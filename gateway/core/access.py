@@ -17,7 +17,8 @@ from shared.routes import Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
 
 if TYPE_CHECKING:
-    from gateway.core.heads import Fields, StartLine
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
     from gateway.core.site import Site
     from shared.routes import Route, RouteTable
 

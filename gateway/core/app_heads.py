@@ -22,7 +22,7 @@ from gateway.core.names import HOP_BY_HOP, Meaning, answer_names
 from gateway.core.upgrade import accept_of, deflate_only
 
 if TYPE_CHECKING:
-    from gateway.core.heads import Fields
+    from gateway.core.fields import Fields
 
 BAD: Final = "app_bad_answer"
 
@@ -122,8 +122,6 @@ class AnswerReader:
             meaning = known.get(name)
             if meaning is None:
                 meaning = self._names.meaning(name)
-            if value and value[-1] <= 0x20:
-                value = value.rstrip(b" \t")
             if meaning == _PASS:
                 crossing.append((name, value))
             elif meaning != _DROP:

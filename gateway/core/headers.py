@@ -10,7 +10,8 @@ from gateway.core.access import own_bearer
 from gateway.core.upgrade import upgrade_fields
 
 if TYPE_CHECKING:
-    from gateway.core.heads import Fields, StartLine
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

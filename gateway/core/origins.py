@@ -5,16 +5,14 @@ Sibling sessions are same-site to a browser, so that ``SameSite`` does not part 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _OWN_SITES: Final = frozenset({b"same-origin", b"none"})
 _SAFE: Final = frozenset({b"GET", b"HEAD"})
 _FRAMES: Final = frozenset({b"iframe", b"frame"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(NamedTuple):
     """What a browser says about where a request comes from; None where it says nothing."""
 
     origin: bytes | None

@@ -8,7 +8,8 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.core.heads import Fields, StartLine
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
 
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES: Final = 16

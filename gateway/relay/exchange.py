@@ -27,7 +27,8 @@ from gateway.relay.upstream import Upstream
 
 if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerFields
-    from gateway.core.heads import Fields, StartLine
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
     from gateway.core.passage import Passage
     from gateway.relay.front import Front
     from shared.routes import Target

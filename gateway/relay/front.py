@@ -19,13 +19,12 @@ from gateway.core.access import (
 )
 from gateway.core.addresses import client_address
 from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal, write_answer
+from gateway.core.fields import Fields, check_together
 from gateway.core.framing import FramingError
 from gateway.core.headers import Facts, head_to_app, head_to_bridge, head_to_page
 from gateway.core.heads import (
-    Fields,
     HeadRefused,
     StartLine,
-    check_together,
     find_end,
     read_start_line,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateway.core.access import Access
 from gateway.core.answers import Errors, JsonErrors
 from gateway.core.app_heads import AnswerReader
-from gateway.core.heads import FieldReader
+from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
 from gateway.relay.front import Front
 from gateway.relay.limits import Limits

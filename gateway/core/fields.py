@@ -1,0 +1,251 @@
+"""What the field section of a request says, read in one pass."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.core.cookies import cut_cookie
+from gateway.core.heads import HeadRefused, StartLine, split_fields, tokens
+from gateway.core.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
+from gateway.core.origins import Provenance
+
+MAX_LENGTH_DIGITS: Final = 18
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
+_LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
+
+
+class Fields:
+    """What a field section says, read once; immutable by convention.
+
+    ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
+    that is ours. ``length`` is -1 without ``Content-Length``.
+    """
+
+    __slots__ = (
+        "accept",
+        "authorization",
+        "chunked",
+        "close",
+        "cookies",
+        "crossing",
+        "forwarded_for",
+        "host",
+        "length",
+        "provenance",
+        "socket_extensions",
+        "socket_key",
+        "socket_protocols",
+        "socket_version",
+        "token",
+        "upgrade_nominated",
+        "websocket",
+    )
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.length = -1
+        self.chunked = False
+        self.close = False
+        self.upgrade_nominated = False
+        self.websocket = False
+        self.crossing: bytes = b""
+        self.cookies: tuple[bytes, ...] = ()
+        self.token: bytes | None = None
+        self.authorization: bytes | None = None
+        self.accept: bytes = b""
+        self.forwarded_for: bytes | None = None
+        self.provenance = _SAYS_NOTHING
+        self.socket_key: bytes | None = None
+        self.socket_version: bytes | None = None
+        self.socket_extensions: bytes | None = None
+        self.socket_protocols: bytes | None = None
+
+
+_SAYS_NOTHING = Provenance(None, None, None, None)
+
+
+class FieldReader:
+    """Reads field sections of requests.
+
+    Args:
+        cookie_name: The name under which our cookie counts here.
+    """
+
+    __slots__ = ("_cookie_name", "_names")
+
+    def __init__(self, cookie_name: bytes) -> None:
+        self._cookie_name = cookie_name
+        self._names: Names = request_names()
+
+    def read(self, section: bytes) -> Fields:
+        """Return what *section* (the lines after the start line, with the empty one) says.
+
+        One pass over the fields, each looked up once: this is the costliest part of a request.
+
+        Raises:
+            HeadRefused: If it must not be acted upon.
+        """
+        crossing: list[bytes] = []
+        held: dict[int, list[bytes]] = {}
+        known = self._names.known
+        for name, value in split_fields(section):
+            meaning = known.get(name)
+            if meaning is None:
+                meaning = self._names.meaning(name)
+            if meaning == _PASS:
+                crossing += (name, b": ", value, b"\r\n")
+            elif meaning != _DROP:
+                if meaning in held:
+                    held[meaning].append(value)
+                else:
+                    held[meaning] = [value]
+                if meaning in _CROSSING:
+                    crossing += (name, b": ", value, b"\r\n")
+        return self._understand(held, crossing)
+
+    def _understand(self, held: dict[int, list[bytes]], crossing: list[bytes]) -> Fields:
+        fields = Fields()
+        for meaning, values in held.items():
+            if len(values) > 1 and meaning not in _LISTS:
+                raise HeadRefused("bad_request")
+        _take_host(fields, held.get(_HOST_FIELD))
+        if _LENGTH_FIELD in held or _CODING_FIELD in held:
+            _take_framing(fields, held.get(_LENGTH_FIELD), held.get(_CODING_FIELD))
+        if _COOKIE in held:
+            self._take_cookies(fields, held[_COOKIE], crossing)
+        if _CONNECTION in held:
+            crossing = _take_connection(fields, held[_CONNECTION], crossing)
+        if _UPGRADE in held:
+            _take_upgrade(fields, held)
+        _take_provenance(fields, held)
+        _take_rest(fields, held)
+        fields.crossing = b"".join(crossing)
+        return fields
+
+    def _take_cookies(self, fields: Fields, values: list[bytes], crossing: list[bytes]) -> None:
+        """Cut our cookies out of *values*, and write what is left where the first field stood."""
+        ours: list[bytes] = []
+        lines: list[bytes] = []
+        for value in values:
+            left, found = cut_cookie(value, self._cookie_name)
+            ours += found
+            if left is not None:
+                lines += (b"Cookie: ", left, b"\r\n")
+        fields.cookies = tuple(ours)
+        crossing += lines
+
+
+def _take_host(fields: Fields, values: list[bytes] | None) -> None:
+    if values is None or _HOST.fullmatch(values[0]) is None:
+        raise HeadRefused("bad_request")
+    fields.host = values[0].decode("ascii")
+
+
+def _take_framing(fields: Fields, lengths: list[bytes] | None, codings: list[bytes] | None) -> None:
+    if codings is not None:
+        if codings[0].lower() != b"chunked" or lengths is not None:
+            raise HeadRefused("bad_request")
+        fields.chunked = True
+    elif lengths is not None:
+        if _LENGTH.fullmatch(lengths[0]) is None:
+            raise HeadRefused("bad_request")
+        fields.length = int(lengths[0])
+
+
+def _take_connection(fields: Fields, values: list[bytes], crossing: list[bytes]) -> list[bytes]:
+    """Read ``Connection``; return *crossing* without the fields that it names."""
+    options = tokens(values)
+    fields.close = b"close" in options
+    fields.upgrade_nominated = b"upgrade" in options
+    if options <= _PLAIN_OPTIONS:
+        return crossing
+    if options & NEVER_NOMINATED:
+        raise HeadRefused("bad_request")
+    kept: list[bytes] = []
+    for at in range(0, len(crossing), 4):
+        if crossing[at].lower() not in options:
+            kept += crossing[at : at + 4]
+    return kept
+
+
+def _take_upgrade(fields: Fields, held: dict[int, list[bytes]]) -> None:
+    fields.websocket = b"websocket" in tokens(held[_UPGRADE])
+    fields.socket_key = _first(held, _SOCKET_KEY)
+    fields.socket_version = _first(held, _SOCKET_VERSION)
+    fields.socket_extensions = _joined(held, _SOCKET_EXTENSIONS)
+    fields.socket_protocols = _joined(held, _SOCKET_PROTOCOL)
+
+
+def _take_provenance(fields: Fields, held: dict[int, list[bytes]]) -> None:
+    if _ORIGIN in held or _FETCH_SITE in held or _FETCH_MODE in held:
+        fields.provenance = Provenance(
+            _first(held, _ORIGIN),
+            _first(held, _FETCH_SITE),
+            _first(held, _FETCH_MODE),
+            _first(held, _FETCH_DEST),
+        )
+
+
+def _take_rest(fields: Fields, held: dict[int, list[bytes]]) -> None:
+    fields.accept = _joined(held, _ACCEPT) or b""
+    fields.token = _first(held, _TOKEN)
+    fields.authorization = _first(held, _AUTHORIZATION)
+    fields.forwarded_for = _joined(held, _FORWARDED_FOR)
+
+
+def _first(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = held.get(meaning)
+    return values[0] if values is not None else None
+
+
+def _joined(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = held.get(meaning)
+    return b", ".join(values) if values is not None else None
+
+
+# Plain integers: looking a member of the enumeration up costs more than using it.
+_PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
+_HOST_FIELD, _LENGTH_FIELD, _CODING_FIELD = map(int, (Meaning.HOST, Meaning.LENGTH, Meaning.CODING))
+_CONNECTION, _UPGRADE, _COOKIE = map(int, (Meaning.CONNECTION, Meaning.UPGRADE, Meaning.COOKIE))
+_AUTHORIZATION, _TOKEN, _ACCEPT = map(int, (Meaning.AUTHORIZATION, Meaning.TOKEN, Meaning.ACCEPT))
+_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST = map(
+    int, (Meaning.ORIGIN, Meaning.FETCH_SITE, Meaning.FETCH_MODE, Meaning.FETCH_DEST)
+)
+_FORWARDED_FOR, _SOCKET_KEY, _SOCKET_VERSION = map(
+    int, (Meaning.FORWARDED_FOR, Meaning.SOCKET_KEY, Meaning.SOCKET_VERSION)
+)
+_SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
+    int, (Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
+)
+
+_LISTS: Final = frozenset(
+    {
+        _CONNECTION,
+        _UPGRADE,
+        _COOKIE,
+        _ACCEPT,
+        _FORWARDED_FOR,
+        _SOCKET_EXTENSIONS,
+        _SOCKET_PROTOCOL,
+    }
+)
+"""Fields that may come several times; all others of a meaning may not."""
+_CROSSING: Final = frozenset({_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT})
+"""Fields that we read and the app gets too, as they are. Cookies cross without ours, and
+``Authorization`` when it is the app's."""
+_PLAIN_OPTIONS: Final = frozenset({b"close"} | HOP_BY_HOP) - {b"transfer-encoding"}
+"""Options of ``Connection`` that name no field that would cross."""
+
+
+def check_together(start: StartLine, fields: Fields) -> None:
+    """Refuse what start line and fields are only together: read both first.
+
+    Raises:
+        HeadRefused: ``bad_request``.
+    """
+    if start.minor == 0 and fields.chunked:
+        raise HeadRefused("bad_request")
+    if start.authority is not None and start.authority.lower() != fields.host.lower().encode():
+        raise HeadRefused("bad_request")
