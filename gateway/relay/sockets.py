@@ -100,6 +100,7 @@ class SocketBridge(Bridge):
             logger=_quiet,
         )
         self._early = b""
+        self._farewell: tuple[int, str] | None = None
         self._errand: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
@@ -212,6 +213,8 @@ class SocketBridge(Bridge):
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
         early, self._early = self._early, b""
         self.opened()
+        if self._farewell is not None:
+            self.close(*self._farewell)
         if early:
             self.data_received(early)
 
@@ -257,7 +260,12 @@ class SocketBridge(Bridge):
             self.close(ending.close_code, ending.close_reason)
 
     def close(self, code: int, reason: str) -> None:
-        """Send a Close and nothing after it; calling this twice changes nothing."""
+        """Send a Close and nothing after it; calling this twice changes nothing.
+
+        What is behind may accept and close at once, before the browser's upgrade was answered.
+        """
+        if self.state is State.DIALLING:
+            self._farewell = (code, reason)
         if self.state is not State.OPEN:
             return
         if self._socket.state is SocketState.OPEN:

@@ -1,0 +1,344 @@
+"""Terminals through a real gateway, with a small hub behind it that checks every attach."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import InvalidStatus
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from shared.link import Attach, AttachTokens
+from tests.gateway.browser import ClientConnection, open_socket
+from tests.gateway.conftest import World
+
+PROTOCOL = "fumarole.terminal.v1"
+PATH = "/terminals/shell-1"
+
+Talk = Callable[[ServerConnection], Awaitable[None]]
+
+
+class Hub:
+    """A hub that attaches whoever comes with a good token, and echoes."""
+
+    def __init__(self, link_key: bytes, talk: Talk | None = None) -> None:
+        self._tokens = AttachTokens(link_key)
+        self._talk = talk or self._echo
+        self.port = 0
+        self.attached: list[Attach] = []
+        self.headers: list[dict[str, str]] = []
+        self.received: list[str | bytes] = []
+        self.closed = asyncio.Event()
+        self.status: HTTPStatus | None = None
+        self.slow = asyncio.Event()
+        self.slow.set()
+
+    async def check(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Let in whoever has a good token."""
+        await self.slow.wait()
+        self.headers.append(dict(request.headers.raw_items()))
+        if self.status is not None:
+            return connection.respond(self.status, "no\n")
+        if request.path != PATH:
+            return connection.respond(HTTPStatus.NOT_FOUND, "no\n")
+        scheme, _, token = request.headers["Authorization"].partition(" ")
+        assert scheme == "Bearer"
+        self.attached.append(self._tokens.verify(token, now=time.time()))
+        return None
+
+    async def serve_one(self, socket: ServerConnection) -> None:
+        """Talk with one gateway."""
+        try:
+            await self._talk(socket)
+        finally:
+            self.closed.set()
+
+    async def _echo(self, socket: ServerConnection) -> None:
+        mode = self.attached[-1].mode
+        first = {"type": "attached", "mode": mode, "resumed": False, "cols": 80, "rows": 24}
+        await socket.send(json.dumps(first))
+        await socket.send(b"$ ")
+        async for message in socket:
+            self.received.append(message)
+            if isinstance(message, bytes):
+                await socket.send(message)
+
+
+@asynccontextmanager
+async def hub_of(world: World, talk: Talk | None = None) -> AsyncIterator[Hub]:
+    hub = Hub(world.gateway.link_key, talk)
+    async with serve(
+        hub.serve_one,
+        "127.0.0.1",
+        0,
+        subprotocols=[Subprotocol(PROTOCOL)],
+        process_request=hub.check,
+    ) as server:
+        hub.port = next(iter(server.sockets)).getsockname()[1]
+        yield hub
+
+
+async def publish(world: World, hub: Hub) -> str:
+    return await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
+
+
+@asynccontextmanager
+async def typing(world: World, sid: str, **claims: str) -> AsyncIterator[ClientConnection]:
+    cookie = await world.gateway.open(sid, kind="terminal", **claims)
+    async with open_socket(world.gateway, sid, cookie=cookie, protocol=PROTOCOL) as socket:
+        assert socket.subprotocol == PROTOCOL
+        yield socket
+
+
+async def read(socket: ClientConnection) -> str | bytes:
+    async with asyncio.timeout(5):
+        return await socket.recv()
+
+
+async def read_close(socket: ClientConnection) -> tuple[int, str]:
+    async with asyncio.timeout(5):
+        await socket.wait_closed()
+    assert socket.close_code is not None
+    return socket.close_code, socket.close_reason or ""
+
+
+async def test_bytes_and_messages_cross_as_they_are(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            assert json.loads(await read(socket))["type"] == "attached"
+            assert await read(socket) == b"$ "
+            await socket.send(b"\xf0\x9f")
+            assert await read(socket) == b"\xf0\x9f"
+            resize = '{"type":"resize","cols":100,"rows":30}'
+            await socket.send(resize)
+            await socket.send(b"x")
+            assert await read(socket) == b"x"
+            assert hub.received == [b"\xf0\x9f", resize, b"x"]
+        async with asyncio.timeout(5):
+            await hub.closed.wait()
+
+
+async def test_the_hub_is_told_who_attaches_and_gets_nothing_of_the_browsers(
+    world: World,
+) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid, sub="grace") as socket:
+            await read(socket)
+        (attach,) = hub.attached
+        assert (attach.sid, attach.sub, attach.mode) == (sid, "grace", "control")
+        (headers,) = hub.headers
+        assert not {"Cookie", "Origin", "Fumarole-Token"} & headers.keys()
+        assert headers["Host"] == f"127.0.0.1:{hub.port}"
+
+
+async def test_every_attach_has_a_token_of_its_own(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        for _ in range(2):
+            async with typing(world, sid) as socket:
+                await read(socket)
+        assert len({attach.jti for attach in hub.attached}) == 2
+
+
+async def test_who_looks_on_types_nothing(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid, mode="view") as socket:
+            assert json.loads(await read(socket))["mode"] == "view"
+            await socket.send(b"rm -rf /\n")
+            await socket.send([b"in ", b"pieces"])
+            await socket.send('{"type":"resize","cols":1,"rows":1}')
+            await socket.send(['{"type":"res', 'ize","cols":1,"rows":1}'])
+            await socket.send("{not json")
+            await socket.send('["resize"]')
+            await socket.send('{"type":"hello"}')
+            async with asyncio.timeout(5):
+                while not hub.received:
+                    await asyncio.sleep(0.005)
+        assert hub.received == ['{"type":"hello"}']
+
+
+async def test_the_upgrade_is_not_answered_before_the_hubs_own(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        hub.slow.clear()
+        cookie = await world.gateway.open(sid, kind="terminal")
+        opening = asyncio.ensure_future(
+            open_socket(world.gateway, sid, cookie=cookie, protocol=PROTOCOL).__aenter__()
+        )
+        await asyncio.sleep(0.3)
+        assert not opening.done()
+        hub.slow.set()
+        socket = await opening
+        await read(socket)
+        await socket.close()
+
+
+async def test_a_right_that_ends_while_the_hub_thinks_is_refused(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        hub.slow.clear()
+        cookie = await world.gateway.open(sid, kind="terminal")
+        opening = asyncio.ensure_future(
+            open_socket(world.gateway, sid, cookie=cookie, protocol=PROTOCOL).__aenter__()
+        )
+        await asyncio.sleep(0.2)
+        await world.revoke(sid=sid)
+        with pytest.raises(InvalidStatus) as refused:
+            await opening
+        assert refused.value.response.status_code == 401
+        hub.slow.set()
+
+
+@pytest.mark.parametrize(
+    ("hubs", "answered"),
+    [
+        (HTTPStatus.UNAUTHORIZED, 502),
+        (HTTPStatus.NOT_FOUND, 502),
+        (HTTPStatus.SERVICE_UNAVAILABLE, 503),
+        (HTTPStatus.OK, 502),
+    ],
+)
+async def test_a_hub_that_refuses_is_no_upgrade(
+    world: World, hubs: HTTPStatus, answered: int
+) -> None:
+    async with hub_of(world) as hub:
+        hub.status = hubs
+        sid = await publish(world, hub)
+        with pytest.raises(InvalidStatus) as refused:
+            async with typing(world, sid):
+                pass
+        assert refused.value.response.status_code == answered
+        assert json.loads(refused.value.response.body or b"{}")["code"]
+
+
+async def test_a_hub_without_our_subprotocol_is_none(world: World) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        await socket.wait_closed()
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        sid = await world.publish(kind="terminal", port=port, target={"base_path": PATH})
+        with pytest.raises(InvalidStatus) as refused:
+            async with typing(world, sid):
+                pass
+        assert refused.value.response.status_code == 502
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(4410, "exited"), (1012, "replaced"), (1013, "busy"), (1008, "no")]
+)
+async def test_the_hubs_close_reaches_the_browser(world: World, code: int, reason: str) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        await socket.send('{"type":"exit","code":0,"message":"bye"}')
+        await socket.close(code, reason)
+
+    async with hub_of(world, talk) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            assert json.loads(await read(socket))["type"] == "exit"
+            assert await read_close(socket) == (code, reason)
+
+
+async def test_a_hub_that_dies_is_worth_coming_back_to(world: World) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        await socket.send(b"$ ")
+        socket.transport.abort()
+
+    async with hub_of(world, talk) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            assert (await read_close(socket))[0] == 1012
+
+
+async def test_a_hub_that_speaks_nonsense_is_left(world: World) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        socket.transport.write(b"\xff" * 64)
+        await socket.wait_closed()
+
+    async with hub_of(world, talk) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            assert (await read_close(socket))[0] == 1011
+
+
+@pytest.mark.parametrize(("how", "code"), [("remove", 4410), ("revoke", 4401), ("moved", 1012)])
+async def test_a_terminal_ends_with_its_right_and_says_why(
+    world: World, how: str, code: int
+) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            await read(socket)
+            match how:
+                case "remove":
+                    await world.remove(sid)
+                case "revoke":
+                    await world.revoke(sid=sid)
+                case _:
+                    target = {"base_path": PATH, "id": "shell-2"}
+                    await world.change(sid, kind="terminal", port=hub.port, target=target)
+            assert (await read_close(socket))[0] == code
+        async with asyncio.timeout(2):
+            await hub.closed.wait()
+
+
+async def test_a_message_that_is_too_long_ends_it(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            await read(socket)
+            await socket.send(bytes((1 << 20) + 1))
+            assert (await read_close(socket))[0] == 1009
+        async with typing(world, sid) as socket:
+            await read(socket)
+            await socket.send("x" * 70_000)
+            assert (await read_close(socket))[0] == 1008
+
+
+async def test_a_megabyte_of_scrollback_and_of_paste_crosses(world: World) -> None:
+    block = bytes(range(256)) * 4096
+
+    async def talk(socket: ServerConnection) -> None:
+        await socket.send(block)
+        async for message in socket:
+            await socket.send(message)
+
+    async with hub_of(world, talk) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid) as socket:
+            assert await read(socket) == block
+            await socket.send(block)
+            assert await read(socket) == block
+
+
+async def test_a_page_of_another_origin_attaches_to_nothing(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        cookie = await world.gateway.open(sid, kind="terminal")
+        connection = await world.gateway.connect()
+        for origin in ("https://evil.example", "null", None):
+            head = {
+                "Host": world.gateway.host(sid),
+                "Cookie": cookie,
+                "Connection": "Upgrade",
+                "Upgrade": "websocket",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                "Sec-WebSocket-Protocol": PROTOCOL,
+            }
+            answer = await connection.request(
+                "GET", "/.fumarole/connect", head | ({"Origin": origin} if origin else {})
+            )
+            assert answer.status == 403
+        await connection.close()
+        assert hub.attached == []
