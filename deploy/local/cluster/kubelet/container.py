@@ -11,7 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.local.cluster.kubelet.environment import Lookup, make_command, make_environment
+from deploy.local.cluster.kubelet.environment import (
+    Lookup,
+    Unresolved,
+    make_command,
+    make_environment,
+)
 from deploy.local.cluster.kubelet.images import Image, find_image
 from deploy.local.cluster.kubelet.logs import Log
 from deploy.local.cluster.kubelet.mounts import Step, make_mounts
@@ -23,6 +28,7 @@ Object = dict[str, Any]
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LAST_BACKOFF_SECONDS: Final = 300.0
 _FORGIVEN_AFTER_SECONDS: Final = 600.0
+_CONFIGURE_AGAIN_SECONDS: Final = 1.0
 
 
 class ConfigurationError(RuntimeError):
@@ -84,10 +90,11 @@ class ContainerRun:
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             image = await self._pull(ground)
-            if image is None:
+            specification = await self._configure(ground, image) if image else None
+            if specification is None:
                 return
             started = asyncio.get_running_loop().time()
-            code = await self._run_once(ground, image, running)
+            code = await self._run_once(ground, specification, running)
             wanted = policy == "Always" or (policy == "OnFailure" and code != 0)
             if not wanted or self._stopping.is_set():
                 return
@@ -130,23 +137,35 @@ class ContainerRun:
             backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
         return None
 
+    async def _configure(self, ground: Ground, image: Image) -> Object | None:
+        """Return what to start; wait and try again while the spec cannot be met. None: stopped."""
+        while not self._stopping.is_set():
+            try:
+                return make_specification(self.spec, image, ground)
+            except (ConfigurationError, Unresolved, ValueError, OSError) as error:
+                self.wait_for("CreateContainerConfigError", str(error))
+                ground.tell("Warning", "Failed", f"Error: {error}")
+                await self._pause(_CONFIGURE_AGAIN_SECONDS)
+        return None
+
     async def _run_once(
-        self, ground: Ground, image: Image, running: Callable[[], asyncio.Task[None]] | None
+        self,
+        ground: Ground,
+        specification: Object,
+        running: Callable[[], asyncio.Task[None]] | None,
     ) -> int:
         """Run the process to its end and return its exit code."""
-        self._new_log()
         identifier = f"embedded://{uuid.uuid4().hex}"
         started_at = _now()
         beside: asyncio.Task[None] | None = None
+        self.specification = specification
         try:
-            process, collecting = await self._start(ground, image)
-        except (StartFailed, ConfigurationError) as error:
-            reason = (
-                "StartError" if isinstance(error, StartFailed) else "CreateContainerConfigError"
-            )
+            process, collecting = await self._start(ground, specification)
+        except StartFailed as error:
             ground.tell("Warning", "Failed", f"Error: {error}")
-            self._show_end(terminated(128, started_at, _now(), identifier))
-            self.record.state["terminated"] |= {"reason": reason, "message": str(error)}
+            ended = terminated(128, started_at, _now(), identifier)
+            ended["terminated"] |= {"reason": "StartError", "message": str(error)}
+            self._show_end(ended)
             return 128
         self.process = process
         self._ended.clear()
@@ -169,25 +188,26 @@ class ContainerRun:
         self._show_end(terminated(code, started_at, _now(), identifier))
         return code
 
-    async def _start(self, ground: Ground, image: Image) -> tuple[Process, asyncio.Task[None]]:
-        if self.log is None:
-            raise ConfigurationError("no log")
-        self.specification = spec = make_specification(self.spec, image, ground)
-        output, collecting = self.log.write_fd()
+    async def _start(
+        self, ground: Ground, specification: Object
+    ) -> tuple[Process, asyncio.Task[None]]:
+        log = self._new_log()
+        output, collecting = log.write_fd()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            return await ground.sandbox.run(spec, [nothing, output, output]), collecting
+            return await ground.sandbox.run(specification, [nothing, output, output]), collecting
         finally:
             os.close(nothing)
             os.close(output)
 
-    def _new_log(self) -> None:
+    def _new_log(self) -> Log:
         if self.previous_log is not None:
             self.previous_log.close()
         if self.log is not None:
             self.log.end()
         self.previous_log = self.log
         self.log = Log(self._log_folder / self.name / f"{self.record.restarts}.log")
+        return self.log
 
     def _show_end(self, state: Object) -> None:
         self.record.state = state
@@ -228,9 +248,9 @@ def make_specification(container: Object, image: Image, ground: Ground) -> Objec
     own = _fresh_folder(ground.folder / "containers" / container["name"], pod, user)
     mounts = make_mounts(container, image, ground.volumes, own=own, environment=declared)
     for step in mounts:
-        if step.get("sub"):
-            # A kubelet makes the folder of a subPath that is not there.
-            os.makedirs(step["source"], exist_ok=True)
+        # A kubelet makes the folder of a subPath that is not there.
+        if step.get("sub") and not os.path.exists(step["source"]):
+            os.makedirs(step["source"])
     working_dir = container.get("workingDir") or image.working_dir
     return {
         "kind": "container",

@@ -85,7 +85,9 @@ class PodRun:
         publishing = asyncio.create_task(self._publish_forever())
         try:
             if self.pod.get("status", {}).get("phase") not in _ENDED:
-                await self._live_until_going()
+                # Again when its sandbox died under it: a Pod outlives its processes.
+                while not await self._live_until_going() and not self._going.is_set():
+                    await asyncio.sleep(_RETRY_SECONDS)
             await self._going.wait()
             await self._confirm_deletion()
         finally:
@@ -98,7 +100,8 @@ class PodRun:
                         log.close()
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _live_until_going(self) -> None:
+    async def _live_until_going(self) -> bool:
+        """Live until all containers have ended or the Pod is to go; False if something broke."""
         life = asyncio.create_task(self._live())
         going = asyncio.create_task(self._going.wait())
         try:
@@ -110,10 +113,12 @@ class PodRun:
             for task in (life, going):
                 task.cancel()
             await asyncio.gather(life, going, return_exceptions=True)
-        if not life.cancelled() and (error := life.exception()):
+        error = None if life.cancelled() else life.exception()
+        if error is not None:
             _LOG.error("%s failed", self.pod["metadata"]["name"], exc_info=error)
         await self._close_sandbox()
         await self._publish()
+        return error is None
 
     async def _stop_containers(self, life: asyncio.Task[None]) -> None:
         """Give the processes their grace period; then whatever is left ends with the sandbox."""
