@@ -19,6 +19,7 @@ from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
 if TYPE_CHECKING:
     from gateway.core.fields import Fields
     from gateway.core.heads import StartLine
+    from gateway.core.origins import Provenance
     from gateway.core.site import Site
     from shared.routes import Route, RouteTable
 
@@ -231,20 +232,32 @@ class Access:
             grant = self._grants.verify(ask.fields.cookies[0], now)
         except GrantRefused as error:
             return REFUSALS["grant_ended" if error.reason == "ended" else "bad_credential"]
-        here = comes_from_here(
-            ask.fields.provenance,
-            method=ask.start.method,
-            upgrade=ask.upgrade,
-            own_origin=self._site.origin_of(host).encode(),
-            framed=bool(self._site.embed_origins),
-        )
         if grant.sid != route.sid:
             return REFUSALS["other_session"]
         if is_revoked(grant, table):
             return REFUSALS["grant_revoked"]
-        if not here:
+        if not self._is_from(host, ask.start.method, ask.fields.provenance, upgrade=ask.upgrade):
             return REFUSALS["other_origin"]
         return _fitting(grant, route)
+
+    def comes_from_here(self, passage: Passage, method: bytes, said: Provenance) -> bool:
+        """Say whether another request by *passage*, no upgrade, comes from where it may.
+
+        Nothing is asked on public hosts. What a token authenticates is exempt, but is never
+        judged by this.
+        """
+        if passage.grant is None:
+            return True
+        return self._is_from(passage.host, method, said, upgrade=False)
+
+    def _is_from(self, host: str, method: bytes, said: Provenance, *, upgrade: bool) -> bool:
+        return comes_from_here(
+            said,
+            method=method,
+            upgrade=upgrade,
+            own_origin=self._site.origin_of(host).encode(),
+            framed=bool(self._site.embed_origins),
+        )
 
     def _holder(self, ask: Ask, route: Route, table: RouteTable, now: float) -> str | None:
         if len(ask.fields.cookies) != 1:

@@ -23,7 +23,19 @@ class Facts:
     user: str | None
 
 
-def head_to_app(fields: Fields, facts: Facts, *, upgrade: bool) -> bytes:
+def forwarded_fields(host: str, facts: Facts) -> bytes:
+    """Return the fields that tell an app who asks, from where, and how it is called outside."""
+    lines = (
+        f"X-Forwarded-For: {facts.client_address}\r\n"
+        f"X-Forwarded-Host: {host}\r\n"
+        f"X-Forwarded-Proto: {facts.scheme}\r\n"
+    )
+    if facts.user is not None:
+        lines += f"X-Forwarded-User: {quote(facts.user, safe='')}\r\n"
+    return lines.encode("ascii")
+
+
+def head_to_app(fields: Fields, forwarded: bytes, *, upgrade: bool) -> bytes:
     """Return all of a head that follows the target: the version, the fields, the empty line.
 
     It depends on nothing but its arguments, so that it can be kept for the next request with the
@@ -33,14 +45,7 @@ def head_to_app(fields: Fields, facts: Facts, *, upgrade: bool) -> bytes:
     authorization = fields.authorization
     if authorization is not None and own_bearer(authorization) is None:
         lines += (b"Authorization: ", authorization, b"\r\n")
-    lines.append(
-        f"X-Forwarded-For: {facts.client_address}\r\n"
-        f"X-Forwarded-Host: {fields.host}\r\n"
-        f"X-Forwarded-Proto: {facts.scheme}\r\n".encode("ascii")
-    )
-    if facts.user is not None:
-        lines.append(f"X-Forwarded-User: {quote(facts.user, safe='')}\r\n".encode("ascii"))
-    lines += (upgrade_fields(fields) if upgrade else framing_of(fields), b"\r\n")
+    lines += (forwarded, upgrade_fields(fields) if upgrade else framing_of(fields), b"\r\n")
     return b"".join(lines)
 
 

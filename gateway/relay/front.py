@@ -3,82 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, cast
 
-from gateway.core.access import (
-    OWN_PREFIX,
-    Ask,
-    Connect,
-    Decision,
-    Forward,
-    Hand,
-    Proof,
-    Prove,
-    Refuse,
-    Repair,
-)
-from gateway.core.addresses import client_address
 from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal, write_answer
 from gateway.core.fields import Fields, check_together
 from gateway.core.framing import FramingError
-from gateway.core.headers import Facts, head_to_app, head_to_bridge, head_to_page
 from gateway.core.heads import (
     HeadRefused,
     StartLine,
     find_end,
     read_start_line,
 )
-from gateway.core.passage import Passage
 from gateway.core.upgrade import is_proper_upgrade
-from gateway.relay.bridge import UpgradeRequest
-from gateway.relay.exchange import Exchange, request_body
+from gateway.relay.exchange import Exchange
 from gateway.relay.flow import hold, release, reset, shut
-from gateway.relay.handed import Handed
-from gateway.relay.handover import Handover
 from gateway.relay.states import Event, State, step
-from gateway.relay.world import BearerRefused
 
 if TYPE_CHECKING:
-    from gateway.core.passage import Ending
+    from gateway.core.passage import Ending, Passage
+    from gateway.relay.admit import Permit
     from gateway.relay.gateway import DataPath
-    from shared.routes import RouteTable, Target
-    from shared.tokens import SessionClaims
-
-
-class Permit:
-    """A decision to forward that holds for the next request too.
-
-    That is: one with the same field section and method, while the table has not changed and the
-    passage has not ended. Everything that was derived from the section is kept with it.
-    """
-
-    __slots__ = ("ends_at", "method", "passage", "seq", "table", "tail", "target", "user")
-
-    def __init__(
-        self,
-        *,
-        passage: Passage,
-        target: Target,
-        table: RouteTable,
-        method: bytes,
-        user: str,
-        tail: bytes,
-    ) -> None:
-        self.passage = passage
-        self.target = target
-        self.table = table
-        self.seq = table.seq
-        self.method = method
-        self.user = user
-        self.tail = tail
-        self.ends_at = passage.ends_at
 
 
 class Front(asyncio.Protocol):
     """The downstream protocol: one per connection, until something else takes the transport."""
 
     __slots__ = (
-        "client",
         "close_after",
         "deadline",
         "early",
@@ -103,7 +53,6 @@ class Front(asyncio.Protocol):
         self.state = State.HEAD
         self.transport: asyncio.Transport | None = None
         self.peer = ""
-        self.client = ""
         self.tick = 0
         self.deadline = 0.0
         self.partial = b""
@@ -232,7 +181,10 @@ class Front(asyncio.Protocol):
         except HeadRefused as refused:
             self.refuse(refused.code, bare=True)
             return
-        self._decide(data[end:])
+        self.state = step(self.state, Event.HEAD_READ)
+        self.deadline = 0.0
+        if self.start is not None and self.fields is not None:
+            self.path.admission.admit(self, self.start, self.fields, data[end:])
 
     def _incomplete(self, data: bytes) -> None:
         if not self.partial:
@@ -244,7 +196,6 @@ class Front(asyncio.Protocol):
         fields = self.fields
         if fields is None or section != self.section:
             fields = self.path.fields.read(section)
-            self._drop_permit()
             self.fields, self.section = fields, section
         if start.minor == 0 or start.authority is not None:
             check_together(start, fields)
@@ -252,138 +203,13 @@ class Front(asyncio.Protocol):
             raise HeadRefused("bad_upgrade")
         self.start = start
 
-    # Deciding
-
-    def _decide(self, beyond: bytes) -> None:
-        self.state = step(self.state, Event.HEAD_READ)
-        start, fields, path = self.start, self.fields, self.path
-        if start is None or fields is None:
-            return
-        self.deadline = 0.0
-        world = path.parts.world
-        table = world.table
-        if table is None or not world.serving:
-            self.refuse("bus_lost")
-            return
-        permit = self.permit
-        if (
-            permit is not None
-            and permit.table is table
-            and permit.seq == table.seq
-            and permit.method == start.method
-            and not start.target.startswith(OWN_PREFIX)
-            and path.parts.wall() < permit.ends_at
-        ):
-            self._exchange(start, fields, permit, beyond, upgrade=False)
-            return
-        self.client = client_address(
-            self.peer, fields.forwarded_for, path.parts.site.trusted_proxies
-        )
-        self._drop_permit()
-        self.early = beyond
-        ask = Ask(start, fields, fields.websocket)
-        self._carry_out(ask, path.access.decide(ask, table=table, now=path.parts.wall()), table)
-
-    def _carry_out(self, ask: Ask, decision: Decision, table: RouteTable) -> None:
-        match decision:
-            case Refuse(refusal=refusal):
-                self.refuse(refusal)
-            case Prove(token=token):
-                remembered = self.path.parts.bearer.remembered(token)
-                if remembered is None:
-                    self.errand = self.path.parts.errands.run(self._prove(ask, token))
-                else:
-                    self._carry_out_proven(ask, remembered, marked=True)
-            case Repair():
-                self.errand = self.path.parts.errands.run(self._repair(ask))
-            case Forward() | Connect() | Hand():
-                self._proceed(ask, decision, table)
-            case _:
-                assert_never(decision)
-
-    def _carry_out_proven(self, ask: Ask, proof: Proof, *, marked: bool) -> None:
-        table = self.path.parts.world.table
-        if table is None:
-            self.refuse("bus_lost")
-            return
-        now = self.path.parts.wall()
-        decision = self.path.access.decide(ask, table=table, now=now, proof=proof)
-        claims = getattr(decision, "claims", None)
-        if claims is not None and not marked:
-            self.errand = self.path.parts.errands.run(self._mark(ask, claims))
-        else:
-            self._carry_out(ask, decision, table)
-
-    async def _prove(self, ask: Ask, token: str) -> None:
-        proof: Proof
-        try:
-            proof = await self.path.parts.bearer.verify(token)
-        except BearerRefused as refused:
-            proof = REFUSALS[refused.code]
-        self.errand = None
-        self._carry_out_proven(ask, proof, marked=False)
-
-    async def _mark(self, ask: Ask, claims: SessionClaims) -> None:
-        """Use up the token, and decide once more: much can have happened meanwhile."""
-        try:
-            await self.path.parts.bearer.mark(claims)
-        except BearerRefused as refused:
-            self.errand = None
-            self.refuse(refused.code)
-            return
-        self.errand = None
-        self._carry_out_proven(ask, claims, marked=True)
-
-    async def _repair(self, ask: Ask) -> None:
-        await self.path.parts.world.repair()
-        self.errand = None
-        table = self.path.parts.world.table
-        if table is None:
-            self.refuse("bus_lost")
-            return
-        now = self.path.parts.wall()
-        decision = self.path.access.decide(ask, table=table, now=now, repaired=True)
-        self._carry_out(ask, decision, table)
-
     # Carrying out
 
-    def _proceed(self, ask: Ask, decision: Forward | Connect | Hand, table: RouteTable) -> None:
-        beyond, self.early = self.early, b""
-        match decision:
-            case Forward(passage=passage, claims=claims):
-                self._forward(ask, passage, table, beyond, keep=claims is None)
-            case Connect(passage=passage):
-                self._connect(ask, passage, beyond)
-            case Hand():
-                self._hand(ask, decision, beyond)
-
-    def _forward(
-        self, ask: Ask, passage: Passage, table: RouteTable, beyond: bytes, *, keep: bool
-    ) -> None:
-        target = passage.route.target
-        if target is None:
-            self.refuse("session_starting")
+    def relay(self, permit: Permit, beyond: bytes, *, upgrade: bool) -> None:
+        """Relay the request by *permit*; called once it has been admitted."""
+        start, fields = self.start, self.fields
+        if start is None or fields is None:
             return
-        user = passage.grant.sub if passage.grant is not None else None
-        facts = Facts(client_address=self.client, scheme=self.path.parts.site.scheme, user=user)
-        permit = Permit(
-            passage=passage,
-            target=target,
-            table=table,
-            method=ask.start.method,
-            # Nobody is known on a public host: there a connection is one address' at most.
-            user=f"sub {user}" if user is not None else f"address {self.client}",
-            tail=head_to_app(ask.fields, facts, upgrade=ask.upgrade),
-        )
-        if not (keep and not ask.upgrade):
-            permit.seq = -1
-        self.permit = permit
-        self.path.parts.live.add(self)
-        self._exchange(ask.start, ask.fields, permit, beyond, upgrade=ask.upgrade)
-
-    def _exchange(
-        self, start: StartLine, fields: Fields, permit: Permit, beyond: bytes, *, upgrade: bool
-    ) -> None:
         exchange = self.exchange = Exchange(
             self,
             start=start,
@@ -394,70 +220,16 @@ class Front(asyncio.Protocol):
             tail=permit.tail,
             upgrade=upgrade,
         )
-        try:
-            first = exchange.request.feed(beyond) if beyond else b""
-        except FramingError:
-            self.refuse("bad_request", bare=True)
-            return
+        first = b""
         if beyond:
+            try:
+                first = exchange.request.feed(beyond)
+            except FramingError:
+                self.refuse("bad_request", bare=True)
+                return
             self._keep(exchange.request.rest)
             exchange.request.rest = b""
         exchange.begin(first)
-
-    def _connect(self, ask: Ask, passage: Passage, beyond: bytes) -> None:
-        path = self.path
-        factory = path.parts.bridges.get(passage.route.kind)
-        if factory is None:
-            self.refuse("not_found")
-            return
-        offered = (ask.fields.socket_protocols or b"").decode("latin-1").split(",")
-        bridge = factory(
-            UpgradeRequest(
-                head=head_to_bridge(ask.start, ask.fields),
-                protocols=tuple(name.strip() for name in offered if name.strip()),
-                passage=passage,
-                client_address=self.client,
-                live=path.parts.live,
-                errands=path.parts.errands,
-            )
-        )
-        transport = self.give_up()
-        if transport is None:
-            return
-        transport.set_protocol(bridge)
-        bridge.connection_made(transport)
-        release(transport)
-        if beyond:
-            bridge.data_received(beyond)
-
-    def _hand(self, ask: Ask, hand: Hand, beyond: bytes) -> None:
-        path = self.path
-        handed = Handed(
-            client_address=self.client,
-            scheme=path.parts.site.scheme,
-            host=hand.host,
-            sid=hand.sid,
-            route=hand.route,
-            grant=hand.grant,
-            refusal=hand.refusal,
-            holder=hand.holder,
-        )
-        passage = None
-        if hand.route is not None and hand.grant is not None:
-            passage = Passage(route=hand.route, host=hand.host, grant=hand.grant)
-        transport = self.give_up()
-        if transport is None:
-            return
-        handover = Handover(
-            path=path,
-            browser=transport,
-            page=path.parts.pages(),
-            body=request_body(ask.fields),
-            passage=passage,
-        )
-        path.handed.add(handover)
-        release(transport)
-        handover.start(handed, head_to_page(ask.start, ask.fields), beyond)
 
     # What the exchange calls
 
@@ -570,7 +342,7 @@ class Front(asyncio.Protocol):
         """End what is under way by a right that holds no more."""
         if ending.close_code == CLOSE_DRAINING:
             return
-        self._drop_permit()
+        self.drop_permit()
         if self.state in (State.DECIDING, State.RELAYING):
             self.fail(ending.refusal)
 
@@ -657,13 +429,14 @@ class Front(asyncio.Protocol):
         if not self.tick or seconds < 60.0:
             self.path.wheel.arm(self, self.deadline)
 
-    def _drop_permit(self) -> None:
+    def drop_permit(self) -> None:
+        """Leave the registry, and forget what was decided."""
         if self.permit is not None:
             self.path.parts.live.discard(self)
             self.permit = None
 
     def _leave(self) -> None:
-        self._drop_permit()
+        self.drop_permit()
         self.path.fronts.discard(self)
         self.path.wheel.disarm(self)
         self.section = b""

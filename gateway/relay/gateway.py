@@ -13,6 +13,7 @@ from gateway.core.answers import Errors, JsonErrors
 from gateway.core.app_heads import AnswerReader
 from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
+from gateway.relay.admit import Admission
 from gateway.relay.front import Front
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
@@ -83,6 +84,7 @@ class DataPath:
         self.wheel = Wheel(parts.loop)
         self.pool = Pool(loop=parts.loop, wheel=self.wheel, limits=parts.limits)
         self.access = Access(parts.site, parts.grants)
+        self.admission = Admission(self)
         self.fields = FieldReader(parts.site.cookie_name)
         self.answers = AnswerReader(parts.site.frame_ancestors)
         self.fronts: set[Front] = set()

@@ -1,0 +1,309 @@
+"""Admitting requests: the decision is the core's, what it needs and what follows is done here.
+
+A decision may need a token verified, a token marked, or the table repaired; each is an errand,
+after which the request is decided again with what is then known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from gateway.core.access import (
+    OWN_PREFIX,
+    Ask,
+    Connect,
+    Decision,
+    Forward,
+    Hand,
+    Proof,
+    Prove,
+    Refuse,
+    Repair,
+)
+from gateway.core.addresses import client_address
+from gateway.core.answers import REFUSALS
+from gateway.core.headers import Facts, forwarded_fields, head_to_app, head_to_bridge, head_to_page
+from gateway.core.passage import Passage
+from gateway.relay.bridge import UpgradeRequest
+from gateway.relay.exchange import request_body
+from gateway.relay.flow import release
+from gateway.relay.handed import Handed
+from gateway.relay.handover import Handover
+from gateway.relay.world import BearerRefused
+
+if TYPE_CHECKING:
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
+    from gateway.relay.front import Front
+    from gateway.relay.gateway import DataPath
+    from shared.routes import RouteTable, Target
+    from shared.tokens import SessionClaims
+
+
+class Permit:
+    """A decision to forward that holds for later requests of the connection, too.
+
+    That is: for those with the same host, cookie and forwarded address and no other credential,
+    while the table has not changed and the passage has not ended. Where such a request comes from
+    is judged again. ``tail``, the rest of the head to the app, holds for the same ``fields``.
+    """
+
+    __slots__ = (
+        "ends_at",
+        "fields",
+        "forwarded",
+        "kept",
+        "method",
+        "passage",
+        "seq",
+        "table",
+        "tail",
+        "target",
+        "user",
+    )
+
+    def __init__(
+        self,
+        *,
+        passage: Passage,
+        target: Target,
+        table: RouteTable,
+        user: str,
+        forwarded: bytes,
+        kept: bool,
+    ) -> None:
+        self.passage = passage
+        self.target = target
+        self.table = table
+        self.seq = table.seq
+        self.ends_at = passage.ends_at
+        self.user = user
+        self.forwarded = forwarded
+        self.kept = kept
+        self.fields: Fields | None = None
+        self.method = b""
+        self.tail = b""
+
+    def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
+        """Say whether it holds for another request, but for where that comes from."""
+        known = self.fields
+        return (
+            self.kept
+            and known is not None
+            and self.table is table
+            and self.seq == table.seq
+            and now < self.ends_at
+            and not fields.websocket
+            and not start.target.startswith(OWN_PREFIX)
+            and (
+                known is fields
+                or (
+                    known.host == fields.host
+                    and known.cookies == fields.cookies
+                    and known.token is fields.token is None
+                    and known.forwarded_for == fields.forwarded_for
+                )
+            )
+        )
+
+
+class Admission:
+    """Admits the requests of all connections of one data path."""
+
+    __slots__ = ("_access", "_parts", "_path")
+
+    def __init__(self, path: DataPath) -> None:
+        self._path = path
+        self._parts = path.parts
+        self._access = path.access
+
+    def admit(self, front: Front, start: StartLine, fields: Fields, beyond: bytes) -> None:
+        """Send the request of *front* on its way, or refuse it; *beyond* followed its head."""
+        world = self._parts.world
+        table = world.table
+        if table is None or not world.serving:
+            front.refuse("bus_lost")
+            return
+        permit = front.permit
+        if permit is not None and permit.covers(start, fields, table, self._parts.wall()):
+            if permit.fields is fields and permit.method == start.method:
+                front.relay(permit, beyond, upgrade=False)
+                return
+            if self._access.comes_from_here(permit.passage, start.method, fields.provenance):
+                self._relay(front, Ask(start, fields, upgrade=False), permit, beyond)
+                return
+        front.drop_permit()
+        front.early = beyond
+        self._decide(front, Ask(start, fields, fields.websocket))
+
+    def _decide(
+        self,
+        front: Front,
+        ask: Ask,
+        *,
+        proof: Proof | None = None,
+        marked: bool = False,
+        repaired: bool = False,
+    ) -> None:
+        table = self._parts.world.table
+        if table is None:
+            front.refuse("bus_lost")
+            return
+        decision = self._access.decide(
+            ask, table=table, now=self._parts.wall(), proof=proof, repaired=repaired
+        )
+        self._carry_out(front, ask, decision, table, marked=marked)
+
+    def _carry_out(
+        self, front: Front, ask: Ask, decision: Decision, table: RouteTable, *, marked: bool
+    ) -> None:
+        match decision:
+            case Refuse(refusal=refusal):
+                front.refuse(refusal)
+            case Prove(token=token):
+                remembered = self._parts.bearer.remembered(token)
+                if remembered is not None:
+                    self._decide(front, ask, proof=remembered, marked=True)
+                else:
+                    front.errand = self._parts.errands.run(self._prove(front, ask, token))
+            case Repair():
+                front.errand = self._parts.errands.run(self._repair(front, ask))
+            case Forward() | Connect() | Hand():
+                if decision.claims is not None and not marked:
+                    errand = self._mark(front, ask, decision.claims)
+                    front.errand = self._parts.errands.run(errand)
+                else:
+                    self._proceed(front, ask, decision, table)
+            case _:
+                assert_never(decision)
+
+    # Errands. A connection that goes, or whose right ends, cancels the one it waits for.
+
+    async def _prove(self, front: Front, ask: Ask, token: str) -> None:
+        proof: Proof
+        try:
+            proof = await self._parts.bearer.verify(token)
+        except BearerRefused as refused:
+            proof = REFUSALS[refused.code]
+        front.errand = None
+        self._decide(front, ask, proof=proof)
+
+    async def _mark(self, front: Front, ask: Ask, claims: SessionClaims) -> None:
+        """Use up the token, and decide once more: much can have happened meanwhile."""
+        try:
+            await self._parts.bearer.mark(claims)
+        except BearerRefused as refused:
+            front.errand = None
+            front.refuse(refused.code)
+            return
+        front.errand = None
+        self._decide(front, ask, proof=claims, marked=True)
+
+    async def _repair(self, front: Front, ask: Ask) -> None:
+        await self._parts.world.repair()
+        front.errand = None
+        self._decide(front, ask, repaired=True)
+
+    # Proceeding
+
+    def _proceed(
+        self, front: Front, ask: Ask, decision: Forward | Connect | Hand, table: RouteTable
+    ) -> None:
+        beyond, front.early = front.early, b""
+        client = client_address(
+            front.peer, ask.fields.forwarded_for, self._parts.site.trusted_proxies
+        )
+        match decision:
+            case Forward(passage=passage, claims=claims):
+                kept = claims is None and not ask.upgrade
+                permit = self._permit(ask, passage, table, client, kept=kept)
+                if permit is None:
+                    front.refuse("session_starting")
+                    return
+                front.permit = permit
+                self._parts.live.add(front)
+                self._relay(front, ask, permit, beyond)
+            case Connect(passage=passage):
+                self._connect(front, ask, passage, client, beyond)
+            case Hand():
+                self._hand(front, ask, decision, client, beyond)
+
+    def _permit(
+        self, ask: Ask, passage: Passage, table: RouteTable, client: str, *, kept: bool
+    ) -> Permit | None:
+        target = passage.route.target
+        if target is None:
+            return None
+        user = passage.grant.sub if passage.grant is not None else None
+        facts = Facts(client_address=client, scheme=self._parts.site.scheme, user=user)
+        return Permit(
+            passage=passage,
+            target=target,
+            table=table,
+            # Nobody is known on a public host: there a connection is one address' at most.
+            user=f"sub {user}" if user is not None else f"address {client}",
+            forwarded=forwarded_fields(ask.fields.host, facts),
+            kept=kept,
+        )
+
+    @staticmethod
+    def _relay(front: Front, ask: Ask, permit: Permit, beyond: bytes) -> None:
+        permit.fields = ask.fields
+        permit.method = ask.start.method
+        permit.tail = head_to_app(ask.fields, permit.forwarded, upgrade=ask.upgrade)
+        front.relay(permit, beyond, upgrade=ask.upgrade)
+
+    def _connect(
+        self, front: Front, ask: Ask, passage: Passage, client: str, beyond: bytes
+    ) -> None:
+        factory = self._parts.bridges.get(passage.route.kind)
+        if factory is None:
+            front.refuse("not_found")
+            return
+        offered = (ask.fields.socket_protocols or b"").decode("latin-1").split(",")
+        bridge = factory(
+            UpgradeRequest(
+                head=head_to_bridge(ask.start, ask.fields),
+                protocols=tuple(name.strip() for name in offered if name.strip()),
+                passage=passage,
+                client_address=client,
+                live=self._parts.live,
+                errands=self._parts.errands,
+            )
+        )
+        transport = front.give_up()
+        if transport is None:
+            return
+        transport.set_protocol(bridge)
+        bridge.connection_made(transport)
+        release(transport)
+        if beyond:
+            bridge.data_received(beyond)
+
+    def _hand(self, front: Front, ask: Ask, hand: Hand, client: str, beyond: bytes) -> None:
+        handed = Handed(
+            client_address=client,
+            scheme=self._parts.site.scheme,
+            host=hand.host,
+            sid=hand.sid,
+            route=hand.route,
+            grant=hand.grant,
+            refusal=hand.refusal,
+            holder=hand.holder,
+        )
+        passage = None
+        if hand.route is not None and hand.grant is not None:
+            passage = Passage(route=hand.route, host=hand.host, grant=hand.grant)
+        transport = front.give_up()
+        if transport is None:
+            return
+        handover = Handover(
+            path=self._path,
+            browser=transport,
+            page=self._parts.pages(),
+            body=request_body(ask.fields),
+            passage=passage,
+        )
+        self._path.handed.add(handover)
+        release(transport)
+        handover.start(handed, head_to_page(ask.start, ask.fields), beyond)
