@@ -1,0 +1,428 @@
+"""What a host serves in each state of its route, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Serve
+from tests.contract.rig import Rig, Session, new_sid
+from tests.contract.upstream import App, websocket
+
+METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "upgrade")
+
+
+async def asked_with(rig: Rig, session: Session, method: str, fields: Any = ()) -> int:
+    """Return the status that *method* is answered with."""
+    if method == "upgrade":
+        return (await rig.upgrade(session, "/", [("Origin", session.origin), *fields]))[1].status
+    return (await rig.get(session, fields=fields, method=method)).status
+
+
+async def make(rig: Rig, app: App, state: str) -> Session:
+    """Return a session in a state, which may be none of a route's own."""
+    match state:
+        case "unknown":
+            return rig.make_session(app)
+        case "removed":
+            session = await rig.session(app)
+            await rig.bus.remove(session.sid)
+            await rig.settled()
+            return session
+        case "expired":
+            return await rig.session(app, expires_at=time.time() - 5)
+        case "unreadable":
+            session = rig.make_session(app)
+            await rig.publish_text(session, "{}")
+            return session
+        case "vnc" | "terminal":
+            scheme = {"vnc": "tcp", "terminal": "ws"}[state]
+            return await rig.session(app, kind=state, target={"scheme": scheme})
+        case _:
+            return await rig.session(app, state=state)
+
+
+WITHOUT_CREDENTIAL = {
+    "ready": {401},
+    "vnc": {401},
+    "terminal": {401},
+    "unknown": {404},
+    "removed": {404},
+    # Here the contract lets the state be told, or not.
+    "starting": {401, 503},
+    "closing": {401, 410},
+    "expired": {401, 404, 410},
+    "unreadable": {401, 404, 503},
+}
+
+
+@pytest.mark.parametrize("state", WITHOUT_CREDENTIAL)
+async def test_without_a_credential_no_state_lets_anything_through(
+    rig: Rig, serve: Serve, state: str
+) -> None:
+    app = await serve(websocket())
+    session = await make(rig, app, state)
+    for method in METHODS:
+        assert await asked_with(rig, session, method) in WITHOUT_CREDENTIAL[state], method
+    for target in ("/.fumarole/connect", "/.fumarole/state", "/x/../.fumarole/connect"):
+        _, answer = await rig.upgrade(session, target, [("Origin", session.origin)])
+        assert 400 <= answer.status < 600
+    assert app.connections == []
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("starting", 503), ("closing", 410), ("removed", 410), ("expired", 410)]
+)
+async def test_with_a_grant_the_state_is_told(
+    rig: Rig, serve: Serve, state: str, status: int
+) -> None:
+    app = await serve(websocket())
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    if state == "removed":
+        await rig.bus.remove(session.sid)
+        await rig.settled()
+    elif state == "expired":
+        await rig.change(session, expires_at=time.time() - 1)
+    else:
+        await rig.change(session, state=state)
+    for method in METHODS:
+        own = rig.own(session, cookie)
+        fields = own[1:] if method == "upgrade" else own
+        assert await asked_with(rig, session, method, fields) == status, method
+    assert app.connections == []
+
+
+async def test_starting_says_when_to_come_back(rig: Rig) -> None:
+    session = await rig.session()
+    cookie = await rig.opened(session)
+    await rig.change(session, state="starting", message="pulling the image")
+    answer = await rig.get(session, fields=[("Cookie", cookie)])
+    assert answer.status == 503
+    assert int(answer.get("Retry-After") or "0") >= 1
+    assert answer.json().keys() == {"code", "message"}
+
+
+async def test_the_cookie_outlives_a_start(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve())
+    cookie = await rig.opened(session)
+    await rig.change(session, state="starting", target={"id": "next"})
+    assert (await rig.get(session, fields=[("Cookie", cookie)])).status == 503
+    await rig.change(session, state="ready")
+    assert (await rig.get(session, fields=[("Cookie", cookie)])).status == 200
+
+
+async def test_a_starting_route_may_have_no_target_yet(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    target = session.route["target"]
+    session.route |= {"target": None, "state": "starting", "rev": 2}
+    await rig.bus.upsert(session.sid, session.route)
+    await rig.settled()
+    assert (await rig.get(session, fields=[("Cookie", cookie)])).status == 503
+    session.route |= {"target": target, "state": "ready", "rev": 3}
+    await rig.bus.upsert(session.sid, session.route)
+    await rig.settled()
+    assert (await rig.get(session, fields=[("Cookie", cookie)])).status == 200
+
+
+# Hosts
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "{name}",
+        "{name}:81",
+        "{name}:",
+        "{name}.:{port}",
+        "{name}.",
+        "x{name}:{port}",
+        "x.{name}:{port}",
+        "localhost:{port}",
+        "127.0.0.1:{port}",
+        "{sid}.evil.example:{port}",
+        "{sid}:{port}",
+    ],
+)
+async def test_any_other_host_is_not_found(rig: Rig, serve: Serve, spelling: str) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    name, _, port = session.host.partition(":")
+    host = spelling.format(name=name, port=port, sid=session.sid)
+    fields = [("Cookie", await rig.opened(session))]
+    answer = await rig.get(session, fields=fields, host=host)
+    assert answer.status in ((400, 404) if host.endswith(":") else (404,))
+    assert app.connections == []
+
+
+@pytest.mark.parametrize(
+    ("suffix", "status"), [("", 200), (":443", 200), (":80", 404), (":8443", 404), (".", 404)]
+)
+async def test_the_default_port_may_be_absent(
+    edge: Rig, serve: Serve, suffix: str, status: int
+) -> None:
+    session = await edge.session(await serve())
+    fields = [("Cookie", await edge.opened(session))]
+    answer = await edge.get(session, fields=fields, host=session.host + suffix)
+    assert answer.status == status
+
+
+# Public links
+
+
+def link_of(rig: Rig) -> tuple[str, str]:
+    """Return a link's host name, and the Host that browsers send."""
+    name = f"link-{new_sid()[:8]}.{rig.url.hostname}"
+    return name, rig.host_of(name)
+
+
+async def test_a_public_link_asks_for_no_credential(rig: Rig, serve: Serve) -> None:
+    app = await serve(websocket())
+    name, host = link_of(rig)
+    session = await rig.session(app, links=[name], public=True)
+    foreign = ("Origin", "https://evil.example")
+    for method in ("GET", "POST", "OPTIONS"):
+        answer = await rig.get(session, "/x", [foreign], method=method, host=host)
+        assert answer.status == 200
+    _, answer = await rig.upgrade(session, "/", [foreign], host=host)
+    assert answer.status == 101
+    for request in app.requests:
+        assert "x-forwarded-user" not in request.names()
+        assert request.get("Host") == host
+
+
+async def test_a_public_link_looks_at_no_credential(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    name, host = link_of(rig)
+    session = await rig.session(app, links=[name], public=True)
+    grant, token = await rig.opened(session), rig.token(session)
+    for fields in (
+        [("Cookie", "fumarole=nonsense; a=1")],
+        [("Cookie", f"{grant}; a=1")],
+        [("Fumarole-Token", "nonsense"), ("Cookie", "a=1")],
+        [("Fumarole-Token", token), ("Cookie", "a=1")],
+        [("Authorization", f"Bearer {token}"), ("Cookie", "a=1")],
+        [("X-Forwarded-User", "root"), ("Cookie", "a=1")],
+    ):
+        assert (await rig.get(session, fields=fields, host=host)).status == 200
+    for request in app.requests:
+        hidden = {"x-forwarded-user", "fumarole-token", "authorization"}
+        assert hidden.isdisjoint(request.names())
+        assert request.all("Cookie") == ["a=1"]
+
+
+async def test_a_public_sessions_own_host_asks_as_any_other(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    name, _ = link_of(rig)
+    session = await rig.session(app, links=[name], public=True)
+    assert (await rig.get(session)).status == 401
+    assert app.connections == []
+
+
+async def test_a_link_of_a_session_that_is_not_public_serves_nothing(
+    rig: Rig, serve: Serve
+) -> None:
+    app = await serve()
+    name, host = link_of(rig)
+    session = await rig.session(app, links=[name], public=False)
+    cookie = await rig.opened(session)
+    for fields in ([], [("Cookie", cookie)], [("Fumarole-Token", rig.token(session))]):
+        answer = await rig.get(session, fields=fields, host=host)
+        assert answer.status in (401, 403, 404)
+    assert app.connections == []
+
+
+async def test_our_own_paths_are_not_found_on_links(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    name, host = link_of(rig)
+    session = await rig.session(app, links=[name], public=True)
+    for target in ("/.fumarole/", "/.fumarole/open", "/.fumarole/connect", "/.fumarole/state"):
+        assert (await rig.get(session, target, host=host)).status == 404
+    answer = await rig.get(session, "/.fumarole/open", method="POST", body=b"", host=host)
+    assert answer.status == 404
+    assert app.connections == []
+
+
+@pytest.mark.parametrize("state", ["starting", "closing", "expired"])
+async def test_a_public_link_follows_its_route(rig: Rig, serve: Serve, state: str) -> None:
+    app = await serve()
+    name, host = link_of(rig)
+    how: dict[str, Any] = {"expires_at": 1} if state == "expired" else {"state": state}
+    session = await rig.session(app, links=[name], public=True, **how)
+    answer = await rig.get(session, host=host)
+    assert answer.status == (503 if state == "starting" else 410)
+    assert app.connections == []
+
+
+async def test_a_host_that_two_routes_name_is_served_by_neither(rig: Rig, serve: Serve) -> None:
+    apps = [await serve(), await serve()]
+    name, host = link_of(rig)
+    first = await rig.session(apps[0], links=[name], public=True)
+    assert (await rig.get(first, host=host)).status == 200
+    second = await rig.session(apps[1], links=[name], public=True)
+    before = [len(app.requests) for app in apps]
+    assert (await rig.get(first, host=host)).status >= 400
+    assert [len(app.requests) for app in apps] == before
+    await rig.bus.remove(first.sid)
+    await rig.settled()
+    assert (await rig.get(second, host=host)).status == 200
+    assert len(apps[1].requests) == 1
+
+
+async def test_no_route_takes_another_sessions_own_host(rig: Rig, serve: Serve) -> None:
+    """A link must not be a sid's host: whoever publishes one gets no request of that session."""
+    own, thief = await serve(), await serve()
+    session = await rig.session(own)
+    cookie = await rig.opened(session)
+    name = session.route["hosts"][0]
+    await rig.session(thief, links=[name], public=True)
+    await rig.get(session, fields=[("Cookie", cookie)])
+    await rig.get(session)
+    assert thief.connections == []
+
+
+# Routes that cannot be read
+
+
+def spoiled(route: dict[str, Any], how: str) -> str:
+    """Return *route* as JSON that is wrong in one way."""
+    target = route["target"]
+    whole: dict[str, str] = {
+        "empty object": "{}",
+        "list": "[]",
+        "number": "7",
+        "null": "null",
+        "no JWS": '"nonsense"',
+        "unsigned JWS": '"e30.e30."',
+    }
+    if how in whole:
+        return whole[how]
+    parts: dict[str, dict[str, Any]] = {
+        "no kind": {"kind": ...},
+        "unknown kind": {"kind": "ssh"},
+        "unknown state": {"state": "paused"},
+        "rank is text": {"rank": "0"},
+        "negative rank": {"rank": -1},
+        "no hosts": {"hosts": []},
+        "hosts is text": {"hosts": route["hosts"][0]},
+        "another sid": {"sid": new_sid()},
+        "no target": {"target": ...},
+        "unknown scheme": {"target": target | {"scheme": "ftp"}},
+        "scheme of another kind": {"target": target | {"scheme": "tcp"}},
+        "port 0": {"target": target | {"port": 0}},
+        "port 65536": {"target": target | {"port": 65536}},
+        "port is text": {"target": target | {"port": "80"}},
+        "no host": {"target": target | {"host": ""}},
+        "base path with CRLF": {"target": target | {"base_path": "/a\r\nX: y"}},
+        "base path without slash": {"target": target | {"base_path": "a"}},
+        "public is text": {"public": "no"},
+        "expires_at is text": {"expires_at": "never"},
+    }
+    changed = {k: v for k, v in (route | parts[how]).items() if v is not ...}
+    return json.dumps(changed)
+
+
+UNREADABLE = (
+    "empty object", "list", "number", "null", "no JWS", "unsigned JWS", "no kind", "unknown kind",
+    "unknown state", "rank is text", "negative rank", "no hosts", "hosts is text", "another sid",
+    "no target", "unknown scheme", "scheme of another kind", "port 0", "port 65536",
+    "port is text", "no host", "base path with CRLF", "base path without slash", "public is text",
+    "expires_at is text",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+async def test_a_route_that_cannot_be_read_is_not_served(rig: Rig, serve: Serve, how: str) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = [("Cookie", await rig.opened(session))]
+    await rig.publish_text(session, spoiled(session.route, how))
+    assert (await rig.get(session, fields=cookie)).status == 503
+    assert app.connections == []
+    await rig.change(session)
+    assert (await rig.get(session, fields=cookie)).status == 200
+
+
+async def test_a_field_added_later_does_no_harm(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(), colour="red", target={"weight": 7})
+    cookie = [("Cookie", await rig.opened(session))]
+    assert (await rig.get(session, fields=cookie)).status == 200
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"), [("/", ""), ("/app", "/app"), ("/a/b", "/a/b"), ("/a%20b", "/a%20b")]
+)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/",
+        "/x?y=1&y=2",
+        "/a/../b",
+        "/%2e%2e/x",
+        "//x//y",
+        "/a;b=c?d=%zz&e=%",
+        "/?",
+        "/x?u=http://evil.example/?q",
+        "/!$&'()*+,;=:@-._~[]{}|^`\"<>",
+        "/..",
+    ],
+)
+async def test_the_base_path_is_put_before_the_path_as_received(
+    rig: Rig, serve: Serve, base: str, expected: str, target: str
+) -> None:
+    app = await serve()
+    session = await rig.session(app, target={"base_path": base})
+    cookie = [("Cookie", await rig.opened(session))]
+    assert (await rig.get(session, target, cookie)).status == 200
+    assert app.requests[0].target == expected + target
+
+
+async def test_an_absolute_target_of_this_host_reaches_the_app_as_a_path(
+    rig: Rig, serve: Serve
+) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = [("Cookie", await rig.opened(session))]
+    target = f"http://{session.host}/x?y"
+    assert (await rig.get(session, target, cookie)).status == 200
+    assert app.requests[0].target == "/x?y"
+    assert app.requests[0].get("Host") == session.host
+
+
+async def test_an_absolute_target_is_no_way_round_our_own_paths(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = [("Cookie", await rig.opened(session))]
+    target = f"http://{session.host}/.fumarole/nothing"
+    assert (await rig.get(session, target, cookie)).status == 404
+    assert app.connections == []
+
+
+# Time
+
+
+async def test_a_route_expires_by_itself(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(), expires_at=time.time() + 1.5)
+    cookie = [("Cookie", await rig.opened(session))]
+    assert (await rig.get(session, fields=cookie)).status == 200
+    await asyncio.sleep(1.7)
+    assert (await rig.get(session, fields=cookie)).status == 410
+
+
+async def test_a_new_expires_at_counts(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(), expires_at=time.time() + 1)
+    cookie = [("Cookie", await rig.opened(session))]
+    await rig.change(session, expires_at=time.time() + 3600)
+    await asyncio.sleep(1.2)
+    assert (await rig.get(session, fields=cookie)).status in (200, 401)
+    fresh = [("Cookie", await rig.opened(session))]
+    assert (await rig.get(session, fields=fresh)).status == 200
