@@ -229,6 +229,11 @@ class Rig:
         """Return the fields of a script on the session's own page."""
         return [("Origin", session.origin), ("Cookie", cookie)]
 
+    async def entered(self, app: App, **fields: Any) -> tuple[Session, list[tuple[str, str]]]:
+        """Return a session of *app*, and the fields of a script on its own page."""
+        session = await self.session(app, **fields)
+        return session, self.own(session, await self.opened(session))
+
     def close_streams(self) -> None:
         """End every connection that a test has made."""
         for stream in self.streams:

@@ -20,7 +20,7 @@ class App:
     """A server on a loopback address that plays *script* on each connection."""
 
     def __init__(self, script: Script | None = None, host: str = "127.0.0.1") -> None:
-        self.script = script or answering(OK)
+        self.script = script or friendly
         self.host = host
         self.port = 0
         self.connections: list[Stream] = []
@@ -83,6 +83,13 @@ class App:
 
 Script = Callable[[App, Stream], Awaitable[None]]
 Talk = Callable[[Stream], Awaitable[None]]
+
+
+async def friendly(app: App, stream: Stream) -> None:
+    """Answer ok to whatever is asked."""
+    while True:
+        request = await app.request(stream)
+        stream.send(OK.removesuffix(b"ok") if request.method == "HEAD" else OK)
 
 
 def answering(*answers: bytes | Sequence[bytes]) -> Script:

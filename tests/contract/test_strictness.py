@@ -1,0 +1,339 @@
+"""What is malformed is refused with the right status and a closed connection, never forwarded."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.contract import frames
+from tests.contract.cases import read_cases, unescape
+from tests.contract.conftest import Serve
+from tests.contract.messages import read_answer, request
+from tests.contract.rig import Rig, Session
+from tests.contract.upstream import App, answering, raw_answer, websocket
+
+STATUS_LINES = re.compile(rb"^HTTP/1\.[01] ([0-9]{3}) ", re.MULTILINE)
+
+
+def filled(raw: str, session: Session, cookie: str) -> bytes:
+    """Return the bytes of a case for *session*."""
+    upgrade = "".join(f"{name}: {value}\\r\\n" for name, value in frames.HANDSHAKE)
+    words = {
+        "{H}": f"Host: {session.host}\\r\\n",
+        "{C}": f"Cookie: {cookie}\\r\\n",
+        "{O}": f"Origin: {session.origin}\\r\\n",
+        "{U}": upgrade,
+        "{K}": frames.KEY,
+        "{host}": session.host,
+    }
+    for word, text in words.items():
+        raw = raw.replace(word, text)
+    return unescape(raw).encode("latin-1")
+
+
+def probe(session: Session, cookie: str) -> bytes:
+    """Return a good request, which must not be seen behind a bad one."""
+    return request("GET", "/behind", host=session.host, fields=[("Cookie", cookie)])
+
+
+async def refused(rig: Rig, data: bytes, status: int) -> None:
+    """Assert that *data* gets one answer with *status*, and the end of the connection."""
+    stream = await rig.connect()
+    stream.send(data)
+    text = await stream.read_to_end()
+    assert [int(code) for code in STATUS_LINES.findall(text)] == [status], text[:300]
+
+
+REQUESTS = read_cases("requests.txt", 3)
+
+
+@pytest.mark.parametrize(("status", "name", "raw"), REQUESTS, ids=[case[1] for case in REQUESTS])
+async def test_a_malformed_request_reaches_no_app(
+    rig: Rig, serve: Serve, status: str, name: str, raw: str
+) -> None:
+    app = await serve(websocket())
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    data = filled(raw, session, cookie)
+    await refused(rig, data + probe(session, cookie), int(status))
+    assert app.connections == []
+
+
+CHUNKS = read_cases("chunks.txt", 2)
+
+
+def chunked(session: Session, cookie: str, body: bytes) -> bytes:
+    """Return a POST with *body* as it stands."""
+    fields = [("Cookie", cookie), ("Origin", session.origin), ("Transfer-Encoding", "chunked")]
+    return request("POST", "/x", host=session.host, fields=fields) + body
+
+
+@pytest.mark.parametrize(("name", "raw"), CHUNKS, ids=[case[0] for case in CHUNKS])
+async def test_a_malformed_chunked_body_reaches_no_app_whole(
+    rig: Rig, serve: Serve, name: str, raw: str
+) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    data = chunked(session, cookie, unescape(raw).encode("latin-1"))
+    await refused(rig, data + probe(session, cookie), 400)
+    assert app.requests == []
+    assert b"/behind" not in app.received
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"5;" + b"x" * 200 + b"\r\nhello\r\n0\r\n\r\n", 200),
+        (b"5;" + b"x" * 300 + b"\r\nhello\r\n0\r\n\r\n", 400),
+        (b"0000000000000005\r\nhello\r\n0\r\n\r\n", 200),
+        (b"5\r\nhello\r\n0\r\n" + b"A: b\r\n" * 1000 + b"\r\n", 200),
+        (b"5\r\nhello\r\n0\r\n" + b"A: b\r\n" * 1400 + b"\r\n", 400),
+        (b"5\r\nhello\r\n0\r\nA: " + b"b" * 9000 + b"\r\n\r\n", 400),
+    ],
+    ids=[
+        "extension of 200 bytes",
+        "extension of 300 bytes",
+        "size of 16 digits",
+        "trailers under 8 KiB",
+        "trailers over 8 KiB",
+        "trailer over 8 KiB",
+    ],
+)
+async def test_what_chunks_may_carry_is_bounded(
+    rig: Rig, serve: Serve, body: bytes, status: int
+) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    answer = await rig.ask(chunked(session, cookie, body))
+    assert answer.status == status
+    assert [one.body for one in app.requests] == ([b"hello"] if status == 200 else [])
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("status", "target", "fields"),
+    [
+        (200, "/" + "x" * 4000, []),
+        (200, "/", [("A", "x" * 30000)]),
+        (200, "/", [(f"A{n}", "x") for n in range(240)]),
+        (414, "/" + "x" * 70000, []),
+        (414, "/?" + "x" * 200000, []),
+        (431, "/", [("A", "x" * 70000)]),
+        (431, "/", [(f"A{n}", "x" * 1000) for n in range(70)]),
+        (431, "/", [(f"A{n}", "x") for n in range(257)]),
+        (431, "/", [("x" * 70000, "A")]),
+    ],
+    ids=[
+        "target of 4 KB", "head of 30 KB", "240 fields", "target of 70 KB", "target of 200 KB",
+        "field of 70 KB", "70 fields of 1 KB", "257 more fields", "name of 70 KB",
+    ],
+)  # fmt: skip
+async def test_heads_have_a_size(
+    rig: Rig, serve: Serve, status: int, target: str, fields: list[tuple[str, str]]
+) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = ("Cookie", await rig.opened(session))
+    data = request("GET", target, host=session.host, fields=[cookie, *fields])
+    if status == 200:
+        assert (await rig.ask(data)).status == 200
+    else:
+        await refused(rig, data + probe(session, cookie[1]), status)
+        assert app.connections == []
+
+
+async def test_when_cookies_are_the_cause_a_page_expires_them(rig: Rig) -> None:
+    session = await rig.session()
+    cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(24))
+    fields = [("Accept", "text/html"), ("Cookie", cookies)]
+    answer = await rig.get(session, fields=fields)
+    assert answer.status == 431
+    assert (answer.get("Content-Type") or "").startswith("text/html")
+    expired = {value.partition("=")[0] for value in answer.all("Set-Cookie")}
+    assert {f"app{n}" for n in range(20)} <= expired
+    assert all(re.search(r"max-age=0|expires=", v, re.I) for v in answer.all("Set-Cookie"))
+
+
+# Methods
+
+# The registry of HTTP methods (iana.org/assignments/http-methods), without CONNECT, TRACE and
+# what is not for use (PRI and *); and what parsers take beside it.
+REGISTERED, NOT_REGISTERED = (names for _, names in read_cases("methods.txt", 2))
+
+
+@pytest.mark.parametrize("method", REGISTERED.split())
+async def test_every_registered_method_reaches_the_app(rig: Rig, serve: Serve, method: str) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    own = rig.own(session, await rig.opened(session))
+    assert (await rig.get(session, "/x", own, method=method)).status == 200
+    assert [(one.method, one.target) for one in app.requests] == [(method, "/x")]
+
+
+@pytest.mark.parametrize("method", NOT_REGISTERED.split())
+async def test_what_is_no_method_is_not_implemented(rig: Rig, serve: Serve, method: str) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    own = rig.own(session, await rig.opened(session))
+    assert (await rig.get(session, "/x", own, method=method)).status == 501
+    assert app.connections == []
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("CONNECT", "{host}"), ("CONNECT", "/x"), ("CONNECT", "evil.example:443"), ("TRACE", "/x")],
+)
+async def test_connect_and_trace_are_not_allowed(
+    rig: Rig, serve: Serve, method: str, target: str
+) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    own = rig.own(session, await rig.opened(session))
+    target = target.format(host=session.host)
+    data = request(method, target, host=session.host, fields=own)
+    assert (await rig.ask(data)).status == 405
+    assert app.connections == []
+
+
+# What apps answer
+
+RESPONSES = read_cases("responses.txt", 2)
+
+
+async def ask_twice(rig: Rig, app: App, method: str = "GET") -> list[int]:
+    """Return the statuses of two requests of one user, sent one after the other."""
+    session = await rig.session(app)
+    cookie = ("Cookie", await rig.opened(session))
+    return [(await rig.get(session, f"/{n}", [cookie], method=method)).status for n in (1, 2)]
+
+
+@pytest.mark.parametrize(("name", "raw"), RESPONSES, ids=[case[0] for case in RESPONSES])
+async def test_a_malformed_answer_is_a_bad_gateway(
+    rig: Rig, serve: Serve, name: str, raw: str
+) -> None:
+    data = unescape(raw).encode("latin-1")
+    waits_for_more = name in ("head that never ends", "HTTP/0.9")
+    app = await serve(raw_answer(data, then_close=waits_for_more))
+    assert await ask_twice(rig, app) == [502, 502]
+    # No connection that has spoken nonsense is used for a second request.
+    assert all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in app.connections)
+
+
+@pytest.mark.parametrize(
+    ("method", "raw"),
+    [
+        ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 EVIL\r\n\r\n"),
+        ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\r\n"),
+        ("GET", b"HTTP/1.1 204 No\r\n\r\nHTTP/1.1 200 EVIL\r\nContent-Length: 0\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 No\r\nContent-Length: 4\r\n\r\nevil"),
+        (
+            "GET",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+            b"HTTP/1.1 200 EVIL\r\n\r\n",
+        ),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nHTTP/1.1 200 EVIL\r\n\r\n"),
+    ],
+)
+async def test_bytes_beyond_an_answer_are_nobodys_answer(
+    rig: Rig, serve: Serve, method: str, raw: bytes
+) -> None:
+    app = await serve(raw_answer(raw))
+    session = await rig.session(app)
+    cookie = ("Cookie", await rig.opened(session))
+    stream = await rig.connect()
+    for number in (1, 2):
+        stream.send(request(method, f"/{number}", host=session.host, fields=[cookie]))
+        answer = await read_answer(stream, method)
+        assert b"EVIL" not in answer.raw
+        assert b"evil" not in answer.body
+        if answer.get("Connection") == "close":
+            stream = await rig.connect()
+    assert b"EVIL" not in stream.received
+    assert all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in app.connections)
+
+
+async def test_an_answers_head_has_a_size(rig: Rig, serve: Serve) -> None:
+    for big in ("A: " + "x" * 70000, "\r\n".join(f"A{n}: {'x' * 1000}" for n in range(80))):
+        raw = f"HTTP/1.1 200 OK\r\n{big}\r\nContent-Length: 2\r\n\r\nok".encode()
+        assert await ask_twice(rig, await serve(answering(raw))) == [502, 502]
+
+
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello",
+        CHUNKED_HEAD + b"5\r\nhello\r\n",
+        CHUNKED_HEAD + b"5\r\nhello\r\n0\r\n",
+        CHUNKED_HEAD + b"5\r\nhello\r\n0x3\r\nabc\r\n0\r\n\r\n",
+        CHUNKED_HEAD + b"5\r\nhelloXX0\r\n\r\n",
+        CHUNKED_HEAD + b"5\r\nhello\r\n-1\r\n0\r\n\r\n",
+        CHUNKED_HEAD + b"5\nhello\r\n0\r\n\r\n",
+    ],
+)
+async def test_an_answer_that_breaks_off_is_not_passed_off_as_whole(
+    rig: Rig, serve: Serve, raw: bytes
+) -> None:
+    session = await rig.session(await serve(raw_answer(raw, then_close=True)))
+    cookie = ("Cookie", await rig.opened(session))
+    stream = await rig.connect()
+    fields = [cookie, ("Connection", "close")]
+    stream.send(request("GET", "/", host=session.host, fields=fields))
+    text = await stream.read_to_end()
+    head, _, body = text.partition(b"\r\n\r\n")
+    if b" 502 " in head.partition(b"\r\n")[0]:
+        return
+    assert head.startswith(b"HTTP/1.1 200")
+    assert not body.endswith(b"0\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *([0-9]+)", head)
+    assert length is None or int(length[1]) > len(body)
+    assert length is not None or b"chunked" in head.lower()
+
+
+async def test_an_app_that_ends_at_once_is_a_bad_gateway(rig: Rig, serve: Serve) -> None:
+    app = await serve(raw_answer(b"", then_close=True))
+    assert (await ask_twice(rig, app))[0] == 502
+
+
+async def test_a_stranger_in_the_upgrade_field_is_dropped(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = ("Cookie", await rig.opened(session))
+    for upgrade in ("h2c", "TLS/1.0", "foo/2", "h2c, foo"):
+        fields = [cookie, ("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", upgrade)]
+        fields += [("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")]
+        assert (await rig.get(session, fields=fields)).status == 200
+    for one in app.requests:
+        assert {"upgrade", "http2-settings"}.isdisjoint(one.names())
+
+
+async def test_a_length_of_0_is_no_body_for_an_upgrade(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(websocket()))
+    own = rig.own(session, await rig.opened(session))
+    _, answer = await rig.upgrade(session, "/", [*own, ("Content-Length", "0")])
+    assert answer.status == 101
+
+
+async def test_the_answer_to_a_refused_upload_arrives(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    stream = await rig.connect()
+    head = f"POST /x HTTP/1.1\r\nHost: {session.host}\r\nContent-Length: 3000000\r\n\r\n"
+    stream.send(head.encode())
+    for _ in range(30):
+        if stream.transport.is_closing():
+            break
+        stream.send(b"x" * 100_000)
+        await stream.drain()
+    answer = await read_answer(stream)
+    assert answer.status == 401
+    await stream.until_ended()
+    assert app.connections == []
