@@ -136,10 +136,11 @@ class Attached:
     # Ending
 
     async def _goodbye(self, ending: Ending) -> None:
-        text = exit_text(code=ending.code, message=ending.message)
-        with contextlib.suppress(_Stuck, ClientError, ConnectionError, TimeoutError):
-            async with asyncio.timeout(GOODBYE_SECONDS):
-                await self._socket.send_str(text)
+        if ending.exited:
+            text = exit_text(code=ending.code, message=ending.message)
+            with contextlib.suppress(ClientError, ConnectionError, TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self._socket.send_str(text)
         await self._close(ending.close, ending.message)
 
     async def _close(self, code: CloseCode, message: str) -> None:

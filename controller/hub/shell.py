@@ -27,10 +27,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a shell is no more, as its clients are told: ``close`` is the WebSocket's close code."""
+    """Why a shell is no more, as its clients are told: ``close`` is the WebSocket's close code.
+
+    ``exited`` says that it ended by itself, which a client may show; after any other end the close
+    code alone says whether to come back. ``code`` is its exit code, where that is known.
+    """
 
     close: CloseCode
     message: str
+    exited: bool = False
     code: int | None = None
 
 
@@ -38,7 +43,7 @@ def ending_of(exited: Exited) -> Ending:
     """Return what clients are told of a shell that ended by itself."""
     if exited.lost:
         return Ending(REPLACED, exited.message)
-    return Ending(ENDED, exited.message or "the shell has ended", exited.code)
+    return Ending(ENDED, exited.message or "the shell has ended", exited=True, code=exited.code)
 
 
 class Reader:

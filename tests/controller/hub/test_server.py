@@ -104,9 +104,12 @@ class Client:
             assert await self.next(), (self.output[-1000:], self.code)
 
     async def hear(self, kind: str) -> dict[str, Any]:
-        while not (found := [text for text in self.texts if text["type"] == kind]):
+        while not self.said(kind):
             assert await self.next(), self.texts
-        return found[-1]
+        return self.said(kind)[-1]
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        return [text for text in self.texts if text["type"] == kind]
 
     async def until_closed(self) -> int | None:
         while await self.next():
@@ -314,7 +317,7 @@ async def test_the_end_of_the_session_ends_the_shell(hub: Hub, executor: FakeExe
     async with hub.store.write() as transaction:
         await end_session(transaction, SID, reason="stopped", now=hub.clock())
     assert await client.until_closed() == ENDED
-    assert client.texts[-1]["message"] == "the session has ended"
+    assert client.said("exit") == [], "its shell did not end by itself"
     assert (await hub.refused({"Authorization": f"Bearer {hub.token()}"})).status == 404
 
 
@@ -322,6 +325,7 @@ async def test_another_pod_replaces_the_shell(hub: Hub, executor: FakeExecutor) 
     client = await hub.attach()
     await assign(hub, pod_uid="u2")
     assert await client.until_closed() == REPLACED
+    assert client.said("exit") == [], "the client is to come back"
     again = await hub.attach()
     assert (await again.hear("attached"))["resumed"] is False
 

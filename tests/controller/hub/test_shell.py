@@ -121,7 +121,9 @@ async def test_an_exit_is_told_with_its_code() -> None:
         stream.write(b"bye")
         stream.exit(3, "command terminated with exit code 3")
         await until(lambda: shell.ending is not None)
-        assert shell.ending == Ending(ENDED, "command terminated with exit code 3", 3)
+        assert shell.ending == Ending(
+            ENDED, "command terminated with exit code 3", exited=True, code=3
+        )
         assert read_all(shell, reader) == b"bye", "its last words are kept"
         await until(lambda: stream.closed)
 
