@@ -1,16 +1,19 @@
-"""Starting the best shell that a container has."""
+"""Starting the best shell that a container has, and ending it."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from controller.kube.exec import Container, ExecFailed, Executor, Exited, Received, Stream
 
+# The first word is which process the shell will be, hidden from a terminal in an OSC of its own.
 # Interactive, but no login shell: a login reads /etc/profile, which on Debian sets PATH anew and
 # so loses the one that the image was built with.
 _SCRIPT: Final = """\
+printf '\\033]5522;%s\\007' "$$"
 export TERM=xterm-256color
 for name in bash zsh fish; do
   found=$(command -v "$name" 2>/dev/null) || continue
@@ -21,6 +24,9 @@ done
 export SHELL=/bin/sh
 exec /bin/sh -i
 """
+_MARK: Final = b"\x1b]5522;"
+_PROCESS = re.compile(rb"\x1b\]5522;([1-9][0-9]{0,9})\x07")
+_HANG_UP: Final = 'kill -HUP "$1"'
 
 # One exec of a fixed script is the quickest, and nothing in it comes from outside. What follows is
 # for containers without /bin/sh: each is asked for in turn.
@@ -44,6 +50,59 @@ class NoShell(ExecFailed):
     """The container has no shell that we know."""
 
 
+class ShellStream:
+    """A shell's stream that hangs up on the shell when it is closed; see :class:`Stream`.
+
+    A kubelet whose client leaves closes the terminal's ends, but with common runtimes nobody tells
+    the shell, which then waits for input as long as the container lives. So it is told.
+    """
+
+    def __init__(
+        self, stream: Stream, executor: Executor, container: Container, process: str
+    ) -> None:
+        self._stream = stream
+        self._executor = executor
+        self._container = container
+        self._process = process
+        self._ended = False
+
+    async def receive(self) -> Received:
+        """Return what the shell writes next, or how it ended."""
+        received = await self._stream.receive()
+        # Whoever has ended has no process any more, and its number may be another's.
+        self._ended = self._ended or isinstance(received, Exited)
+        return received
+
+    async def send(self, data: bytes) -> None:
+        """Type *data*."""
+        await self._stream.send(data)
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Give the terminal another size."""
+        await self._stream.resize(cols, rows)
+
+    async def close(self) -> None:
+        """Hang up on the shell if it still runs."""
+        try:
+            if not self._ended:
+                self._ended = True
+                await self._hang_up()
+        finally:
+            await self._stream.close()
+
+    async def _hang_up(self) -> None:
+        command = ["/bin/sh", "-c", _HANG_UP, "sh", self._process]
+        try:
+            stream = await self._executor.open(self._container, command)
+        except ExecFailed:
+            return  # the container is gone, and its shells with it
+        try:
+            while not isinstance(await stream.receive(), Exited):
+                pass
+        finally:
+            await stream.close()
+
+
 async def open_shell(executor: Executor, container: Container) -> tuple[Stream, bytes]:
     """Return a running shell and the first that it wrote.
 
@@ -60,7 +119,7 @@ async def open_shell(executor: Executor, container: Container) -> tuple[Stream, 
             await stream.close()
             raise
         if isinstance(first, bytes):
-            return stream, first
+            return _named(stream, first, executor, container)
         await stream.close()
         if first.lost:
             raise ExecFailed(first.message)
@@ -68,11 +127,25 @@ async def open_shell(executor: Executor, container: Container) -> tuple[Stream, 
     raise NoShell(f"no shell could be started: {message or 'none was found'}")
 
 
+def _named(
+    stream: Stream, first: bytes, executor: Executor, container: Container
+) -> tuple[Stream, bytes]:
+    """Return the stream and its first word, after taking out which process it is."""
+    named = _PROCESS.match(first)
+    if named is None:
+        return stream, first
+    process = named[1].decode()
+    return ShellStream(stream, executor, container, process), first[named.end() :]
+
+
 async def _first_word(stream: Stream) -> bytes | Exited:
     """Return what the shell first writes, or how it ended before it could be used."""
     try:
         async with asyncio.timeout(FIRST_WORD_SECONDS):
             first: Received = await stream.receive()
+            while isinstance(first, bytes) and _is_half_a_mark(first):
+                more = await stream.receive()
+                first = first + more if isinstance(more, bytes) else more
     except TimeoutError:
         return b""
     if not isinstance(first, bytes) or not _reads_as_a_failure(first):
@@ -86,6 +159,10 @@ async def _first_word(stream: Stream) -> bytes | Exited:
     if isinstance(last, bytes):
         return first + last
     return last if last.code in _NOT_STARTED else first
+
+
+def _is_half_a_mark(first: bytes) -> bool:
+    return _MARK.startswith(first[: len(_MARK)]) and b"\x07" not in first and len(first) < 32
 
 
 def _reads_as_a_failure(output: bytes) -> bool:

@@ -96,6 +96,50 @@ async def test_a_cancelled_opening_leaves_no_stream() -> None:
     assert [stream.closed for stream in executor.streams] == [True]
 
 
+# Which process it is, and hanging up on it
+
+
+async def test_the_shell_s_process_is_known_and_shown_to_nobody() -> None:
+    for script in (
+        [b"\x1b]5522;123\x07$ "],
+        [b"\x1b", b"]5522;12", b"3\x07$ "],
+    ):
+        executor = Scripted(list(script), [Exited(0)])
+        stream, first = await open_shell(executor, WHERE)
+        assert first == b"$ "
+        await stream.close()
+        assert executor.commands[1] == ["/bin/sh", "-c", 'kill -HUP "$1"', "sh", "123"]
+        assert executor.containers == [WHERE, WHERE]
+        assert [s.closed for s in executor.streams] == [True, True]
+        await stream.close()
+        assert len(executor.commands) == 2, "once is enough"
+
+
+async def test_nobody_hangs_up_on_a_process_that_has_ended() -> None:
+    executor = Scripted([b"\x1b]5522;123\x07", Exited(0)])
+    stream, first = await open_shell(executor, WHERE)
+    assert first == b""
+    assert await stream.receive() == Exited(0)
+    await stream.close()
+    assert len(executor.commands) == 1, "the number may be another process' by now"
+
+
+@pytest.mark.parametrize("mark", [b"\x1b]5522;x\x07", b"\x1b]5522;-1\x07", b"\x1b]5522;0\x07"])
+async def test_only_a_process_is_hung_up_on(mark: bytes) -> None:
+    executor = Scripted([mark])
+    stream, _ = await open_shell(executor, WHERE)
+    await stream.close()
+    assert len(executor.commands) == 1
+
+
+async def test_a_container_that_is_gone_needs_no_hanging_up() -> None:
+    executor = Scripted([b"\x1b]5522;123\x07"])
+    stream, _ = await open_shell(executor, WHERE)
+    executor.refuse = ExecFailed("pods/exec was refused with 404", status=404)
+    await stream.close()
+    assert executor.streams[0].closed
+
+
 # The script itself, run by a real shell.
 
 
@@ -106,6 +150,8 @@ async def chosen(folder: Path) -> str:
         stderr=asyncio.subprocess.DEVNULL, env={"PATH": str(folder), "HOME": "/nonexistent"},
     )  # fmt: skip
     output, _ = await process.communicate()
+    mark, _, output = output.partition(b"\x07")
+    assert mark == b"\x1b]5522;%d" % process.pid, "exec keeps the process"
     return output.decode()
 
 
