@@ -104,6 +104,36 @@ async def test_exec_runs_beside_the_container_and_tells_its_exit_code(
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
 
 
+async def test_a_terminal_echoes_is_resized_and_hangs_up(kube: Kube, namespace: str) -> None:
+    await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
+    await _until(kube, namespace, "a", "Running")
+    async with WsApiClient(configuration=kube.api.configuration) as api:
+        core: Any = type(kube.core)(api)
+        socket = await core.connect_get_namespaced_pod_exec(
+            "a",
+            namespace,
+            command=["sh"],
+            stdin=True,
+            stdout=True,
+            stderr=False,
+            tty=True,
+            _preload_content=False,
+        )
+        seen = b""
+        async with asyncio.timeout(10), socket as stream:
+            await stream.send_bytes(b"\x04" + json.dumps({"Width": 132, "Height": 43}).encode())
+            await stream.send_bytes(b"\x00stty size; tty; exit 6\n")
+            async for message in stream:
+                if message.data[0] == 1:
+                    seen += message.data[1:]
+                elif message.data[0] == 3:
+                    status = json.loads(message.data[1:])
+    assert b"43 132" in seen
+    assert b"/dev/pts/" in seen
+    assert b"stty size" in seen  # echoed
+    assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "6"}]
+
+
 async def test_a_wrong_container_is_refused(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
     await _until(kube, namespace, "a", "Running")

@@ -32,6 +32,8 @@ class Kind:
     schema: Object | None = None
     """A structural schema; without one, fields are taken as they come."""
     columns: Columns = ()
+    wide: Columns = ()
+    """More columns, for ``-o wide``."""
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ("create", "delete", "get", "list", "patch", "update", "watch")
     custom: bool = False
@@ -131,6 +133,7 @@ def make_builtin_kinds() -> list[Kind]:
                 ("Status", "=pod_status"),
                 ("Restarts", "=pod_restarts"),
             ),
+            wide=(("IP", "status.podIP"), ("Node", "spec.nodeName")),
         ),
         _kind(
             "",

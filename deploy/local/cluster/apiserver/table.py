@@ -20,9 +20,10 @@ def make_table(kind: Kind, objects: Sequence[Object], revision: str, *, whole: s
                 "type": "string",
                 "format": "name" if title == "Name" else "",
                 "description": "",
-                "priority": 0,
+                "priority": priority,
             }
-            for title, _ in kind.columns
+            for priority, columns in enumerate((kind.columns, kind.wide))
+            for title, _ in columns
         ],
         "rows": [_row(kind, value, whole) for value in objects],
     }
@@ -39,7 +40,7 @@ def age(since: str, now: datetime) -> str:
 
 
 def _row(kind: Kind, value: Object, whole: str) -> Object:
-    row: Object = {"cells": [_cell(value, source) for _, source in kind.columns]}
+    row: Object = {"cells": [_cell(value, source) for _, source in (*kind.columns, *kind.wide)]}
     if whole == "Object":
         row["object"] = value
     elif whole != "None":

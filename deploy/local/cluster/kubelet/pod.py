@@ -86,8 +86,8 @@ class PodRun:
         try:
             if self.pod.get("status", {}).get("phase") not in _ENDED:
                 # Again when its sandbox died under it: a Pod outlives its processes.
-                while not await self._live_until_going() and not self._going.is_set():
-                    await asyncio.sleep(_RETRY_SECONDS)
+                while not await self._live_until_going():
+                    pass
             await self._going.wait()
             await self._confirm_deletion()
         finally:
@@ -118,7 +118,10 @@ class PodRun:
             _LOG.error("%s failed", self.pod["metadata"]["name"], exc_info=error)
         await self._close_sandbox()
         await self._publish()
-        return error is None
+        if error is None or self._going.is_set():
+            return True
+        await asyncio.sleep(_RETRY_SECONDS)
+        return False
 
     async def _stop_containers(self, life: asyncio.Task[None]) -> None:
         """Give the processes their grace period; then whatever is left ends with the sandbox."""

@@ -1,0 +1,141 @@
+"""What the webhooks refuse: one row per rule."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from deploy.local.cluster.volcano.admission import (
+    completed_job,
+    job_denial,
+    queue_deletion_denial,
+    queue_denial,
+    update_denial,
+)
+
+QUEUES: dict[str, Any] = {
+    "default": {"status": {"state": "Open"}},
+    "shut": {"status": {"state": "Closed"}},
+    "root": {"status": {"state": "Open"}},
+    "parent": {"status": {"state": "Open"}},
+    "child": {"spec": {"parent": "parent"}, "status": {"state": "Open"}},
+}
+
+
+def make_job(*, name: str = "a", tasks: list[Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a job as the mutating webhook leaves it."""
+    spec["tasks"] = [make_task()] if tasks is None else tasks
+    return completed_job({"metadata": {"name": name}, "spec": spec})
+
+
+def make_task(name: str = "job", **rest: Any) -> dict[str, Any]:
+    """Return a task of one busy container."""
+    pod = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    return {"name": name, "template": pod, **rest}
+
+
+def policies(*given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job with *given* policies."""
+    return {"policies": list(given)}
+
+
+RESTART = {"event": "PodFailed", "action": "RestartJob"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"tasks": []}, "No task"),
+        ({"tasks": [make_task(), make_task()]}, "duplicated task name"),
+        ({"tasks": [make_task(replicas=1, minAvailable=2)]}, "'minAvailable' is greater"),
+        ({"minAvailable": 2}, "should not be greater than total replicas"),
+        ({"name": "a" * 60}, "create pod with name"),
+        ({"name": "-a"}, "create job with name"),
+        ({"tasks": [{"name": "a", "template": {"spec": {}}}]}, "containers: Required"),
+        (
+            {"tasks": [make_task(template={"spec": {"containers": [{"name": "a"}]}})]},
+            "containers[0].image: Required",
+        ),
+        (policies({**RESTART, "exitCode": 1}), "simultaneously"),
+        (policies({"action": "RestartJob"}), "either event and exitCode"),
+        (policies({"event": "PodRunning", "action": "RestartJob"}), "invalid policy event"),
+        (policies({"event": "PodFailed", "action": "SyncJob"}), "invalid policy action"),
+        (policies(RESTART, RESTART), "duplicate event"),
+        (policies({"exitCode": 0, "action": "RestartJob"}), "0 is not a valid"),
+        (policies({"event": "*", "action": "RestartJob"}, RESTART), "there's *"),
+        ({"plugins": {"magic": []}}, "unable to find job plugin"),
+        (
+            {"volumes": [{"mountPath": "/a", "volumeClaimName": "c"}] * 2},
+            "duplicated mountPath",
+        ),
+        ({"volumes": [{"mountPath": "/a"}]}, "either VolumeClaim or VolumeClaimName"),
+        ({"tasks": [make_task(dependsOn={"name": ["no"]})]}, "does not exist"),
+        (
+            {
+                "tasks": [
+                    make_task("a", dependsOn={"name": ["b"]}),
+                    make_task("b", dependsOn={"name": ["a"]}),
+                ]
+            },
+            "directed acyclic graph",
+        ),
+        ({"queue": "none"}, "unable to find job queue"),
+        ({"queue": "shut"}, "state `Open`"),
+        ({"queue": "root"}, "root queue"),
+        ({"queue": "parent"}, "leaf queue"),
+    ],
+)
+def test_a_job_that_breaks_a_rule_is_refused(fields: dict[str, Any], says: str) -> None:
+    denial = job_denial(make_job(**fields), QUEUES)
+    assert denial is not None
+    assert says in denial
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"name": "a.dotted.name"},
+        {"queue": "child"},
+        policies(RESTART, {"exitCode": 3, "action": "AbortJob"}),
+        {"tasks": [make_task("a"), make_task("b", dependsOn={"name": ["a"]})]},
+        {"plugins": {"svc": [], "env": [], "ssh": []}},
+    ],
+)
+def test_a_job_that_keeps_the_rules_passes(fields: dict[str, Any]) -> None:
+    assert job_denial(make_job(**fields), QUEUES) is None
+
+
+def test_the_mutating_webhook_completes() -> None:
+    tasks = [make_task(replicas=3), {**make_task(), "name": "", "replicas": 2, "minAvailable": 1}]
+    spec = make_job(tasks=tasks, maxRetry=0, plugins={"mpi": []})["spec"]
+    assert spec["minAvailable"] == 4
+    assert spec["maxRetry"] == 3
+    assert spec["schedulerName"] == "volcano"
+    assert spec["queue"] == "default"
+    assert [task["name"] for task in spec["tasks"]] == ["job", "default1"]
+    assert set(spec["plugins"]) == {"mpi", "svc", "ssh"}
+
+
+def test_only_numbers_may_change_later() -> None:
+    old = make_job(tasks=[make_task(replicas=2)])
+    new = copy.deepcopy(old)
+    new["spec"]["tasks"][0] |= {"replicas": 3, "minAvailable": 1}
+    new["spec"]["minAvailable"] = 1
+    assert update_denial(old, new) is None
+    new["spec"]["tasks"][0]["minAvailable"] = 4
+    assert "must be <=" in (update_denial(old, new) or "")
+    changes: list[dict[str, Any]] = [{"queue": "child"}, {"maxRetry": 9}, {"tasks": []}]
+    for change in changes:
+        changed = {**old, "spec": {**old["spec"], **change}}
+        assert "may not change" in (update_denial(old, changed) or "")
+
+
+def test_queues() -> None:
+    assert queue_denial({"spec": {}, "status": {"state": "Open"}}) is None
+    assert queue_denial({"spec": {}, "status": {"state": "Ajar"}})
+    assert queue_deletion_denial("default", QUEUES)
+    assert queue_deletion_denial("parent", QUEUES)
+    assert queue_deletion_denial("child", QUEUES) is None

@@ -1,0 +1,68 @@
+"""All or none: where pods are placed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.local.cluster.volcano.scheduler import make_rooms, place
+
+
+def make_node(name: str, cpu: int, **spec: Any) -> dict[str, Any]:
+    """Return a node that is ready."""
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": str(cpu), "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def make_pod(name: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    """Return a pod that asks for *cpu*."""
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {"containers": [container], **spec},
+        "status": {"phase": "Pending"},
+    }
+
+
+def test_a_gang_that_fits_is_placed_over_the_nodes() -> None:
+    rooms = make_rooms([make_node("a", 1), make_node("b", 2)], [])
+    placed = place([make_pod(f"p{n}") for n in range(3)], rooms, 3)
+    assert sorted(placed.bindings.values()) == ["a", "b", "b"]
+
+
+def test_a_gang_that_does_not_fit_takes_nothing() -> None:
+    rooms = make_rooms([make_node("a", 2)], [])
+    placed = place([make_pod(f"p{n}") for n in range(3)], rooms, 3)
+    assert placed.bindings == {}
+    assert "3 pods are needed, 2 of 3 fit" in placed.reason
+    assert place([make_pod("q", "2")], rooms, 1).bindings == {("n", "q"): "a"}
+
+
+def test_more_than_is_needed_is_placed_as_far_as_it_fits() -> None:
+    rooms = make_rooms([make_node("a", 2)], [])
+    assert len(place([make_pod(f"p{n}") for n in range(3)], rooms, 2).bindings) == 2
+
+
+def test_what_runs_takes_room_and_what_has_ended_gives_it_back() -> None:
+    there = make_pod("old", "2", nodeName="a")
+    assert place([make_pod("new")], make_rooms([make_node("a", 2)], [there]), 1).reason
+    there["status"]["phase"] = "Succeeded"
+    assert place([make_pod("new")], make_rooms([make_node("a", 2)], [there]), 1).bindings
+
+
+def test_nodes_that_are_cordoned_tainted_or_not_selected_are_passed_over() -> None:
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    nodes = [
+        make_node("cordoned", 4, unschedulable=True),
+        make_node("tainted", 4, taints=[taint]),
+        make_node("other", 4),
+    ]
+    assert place([make_pod("p")], make_rooms(nodes, []), 1).bindings == {("n", "p"): "other"}
+    tolerant = make_pod("p", tolerations=[{"key": "gpu", "operator": "Exists"}])
+    tolerant["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "tainted"}
+    assert place([tolerant], make_rooms(nodes, []), 1).bindings == {("n", "p"): "tainted"}
