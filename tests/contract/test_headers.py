@@ -1,0 +1,413 @@
+"""Which header fields cross, in both directions, and which are the gateway's to write."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+
+from tests.contract.cases import read_cases
+from tests.contract.conftest import Serve
+from tests.contract.messages import Message, answer, read_answer, request
+from tests.contract.rig import Rig, new_sid
+from tests.contract.upstream import OK, App, raw_answer, websocket
+
+OURS = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-user"}
+
+
+def folded(name: str) -> str:
+    """Return *name* as a CGI-like app sees it."""
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def is_ours(name: str) -> bool:
+    """Say whether an app may take *name* for the gateway's word."""
+    plain = folded(name)
+    return plain in ("forwarded", "via", "x-real-ip") or plain.startswith("x-forwarded-")
+
+
+def said_by_us(message: Message) -> dict[str, list[str]]:
+    """Return every field that an app may take for the gateway's word."""
+    return {name: message.all(name) for name, _ in message.fields if is_ours(name)}
+
+
+# What the gateway says
+
+
+async def test_the_app_is_told_who_where_and_how(rig: Rig, serve: Serve) -> None:
+    app = await serve(websocket())
+    session, own = await rig.entered(app)
+    source = "127.77.1.2"
+    assert (await rig.get(session, fields=own, source=source)).status == 200
+    await rig.tunnel(session, own[1][1])
+    for one in app.requests:
+        assert one.get("Host") == session.host
+        assert one.get("X-Forwarded-Host") == session.host
+        assert one.get("X-Forwarded-Proto") == "http"
+        assert one.get("X-Forwarded-User") == session.sub
+    assert app.requests[0].get("X-Forwarded-For") == source
+
+
+async def test_behind_an_edge_the_public_names_are_told(edge: Rig, serve: Serve) -> None:
+    app = await serve()
+    session, own = await edge.entered(app)
+    assert (await edge.get(session, fields=own)).status == 200
+    one = app.requests[0]
+    assert one.get("Host") == one.get("X-Forwarded-Host") == session.host
+    assert one.get("X-Forwarded-Proto") == "https"
+
+
+@pytest.mark.parametrize(
+    "sub", ["ada", "ada@example.com", "Jürgen Müller", "a b", "日本", "100%", "a%20b", 'x,y;z="w"']
+)
+async def test_the_user_is_percent_encoded(rig: Rig, serve: Serve, sub: str) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    fields = [("Fumarole-Token", rig.token(session, sub=sub))]
+    assert (await rig.get(session, fields=fields)).status == 200
+    value = app.requests[0].get("X-Forwarded-User") or ""
+    assert unquote(value, errors="strict") == sub
+    assert value.isascii()
+    assert " " not in value
+    assert value == sub or not sub.isalnum() or not sub.isascii()
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "expected"),
+    [
+        ("127.15.0.1", ["198.51.100.7"], "198.51.100.7"),
+        ("127.15.0.1", ["203.0.113.9, 198.51.100.7"], "198.51.100.7"),
+        ("127.15.0.1", ["203.0.113.9", "198.51.100.7"], "198.51.100.7"),
+        ("127.15.0.1", ["198.51.100.7, 127.15.3.3"], "198.51.100.7"),
+        ("127.15.0.1", ["198.51.100.7, 127.15.3.3, 127.15.0.2"], "198.51.100.7"),
+        ("127.15.0.1", ["2001:db8::1"], "2001:db8::1"),
+        ("127.33.0.1", ["198.51.100.7"], "127.33.0.1"),
+        ("127.33.0.1", ["127.15.0.1, 198.51.100.7"], "127.33.0.1"),
+    ],
+)
+async def test_only_trusted_proxies_are_believed(
+    edge: Rig, serve: Serve, source: str, said: list[str], expected: str
+) -> None:
+    app = await serve()
+    session, own = await edge.entered(app)
+    fields = [*own, *(("X-Forwarded-For", value) for value in said)]
+    assert (await edge.get(session, fields=fields, source=source)).status == 200
+    assert app.requests[0].all("X-Forwarded-For") == [expected]
+
+
+# What clients say in the gateway's name
+
+SPOOFED = [name for (name,) in read_cases("spoofed.txt", 1)]
+
+
+@pytest.mark.parametrize("name", SPOOFED)
+async def test_nobody_else_speaks_in_our_name(rig: Rig, serve: Serve, name: str) -> None:
+    app = await serve(websocket())
+    name_of_link = f"link-{new_sid()[:8]}.localhost"
+    session, own = await rig.entered(app, links=[name_of_link], public=True)
+    spoof = [(name, "root"), (name, "root")]
+    assert (await rig.get(session, fields=[*spoof, *own, ("X-Other", "1")])).status == 200
+    assert (await rig.upgrade(session, "/", [*own, *spoof, ("X-Other", "1")]))[1].status == 101
+    host = rig.host_of(name_of_link)
+    assert (await rig.get(session, fields=[("X-Other", "1"), *spoof], host=host)).status == 200
+    assert len(app.requests) == 3
+    for one in app.requests:
+        assert set(said_by_us(one)) <= {n for n, _ in one.fields if n.lower() in OURS}
+        assert b"root" not in one.raw
+        assert one.get("X-Other") == "1"
+    for one in app.requests[:2]:
+        assert one.get("X-Forwarded-User") == session.sub
+    assert app.requests[-1].get("X-Forwarded-User") is None
+
+
+@pytest.mark.parametrize(
+    "nominated",
+    [
+        "X-Forwarded-User",
+        "x-forwarded-user, X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Proto, close",
+        "X_Forwarded_User",
+        "keep-alive, X-Forwarded-User, X-Forwarded-Host",
+    ],
+)
+async def test_connection_cannot_take_away_what_we_say(
+    rig: Rig, serve: Serve, nominated: str
+) -> None:
+    app = await serve()
+    session, own = await rig.entered(app)
+    fields = [*own, ("Connection", nominated)]
+    assert (await rig.get(session, fields=fields)).status in (200, 400)
+    for one in app.requests:
+        assert one.names() >= OURS
+
+
+@pytest.mark.parametrize("nominated", ["Host", "Content-Length", "Transfer-Encoding"])
+async def test_connection_cannot_take_away_framing_or_host(
+    rig: Rig, serve: Serve, nominated: str
+) -> None:
+    app = await serve()
+    session, own = await rig.entered(app)
+    fields = [*own, ("Connection", f"keep-alive, {nominated}")]
+    one = await rig.get(session, fields=fields, method="POST", body=b"hello")
+    assert one.status in (200, 400)
+    assert [(r.body, r.get("Host")) for r in app.requests] == (
+        [(b"hello", session.host)] if one.status == 200 else []
+    )
+
+
+@pytest.mark.parametrize("nominated", ["Cookie", "Fumarole-Token", "Authorization", "Origin"])
+async def test_connection_cannot_take_a_credential_past_us(
+    rig: Rig, serve: Serve, nominated: str
+) -> None:
+    """Whatever becomes of the request, naming a field changes neither who enters nor what leaks."""
+    app = await serve()
+    session, own = await rig.entered(app)
+    name = ("Connection", nominated)
+    assert (await rig.get(session, fields=[name, own[0]])).status in (400, 401)
+    bad = [name, ("Origin", "https://evil.example"), own[1]]
+    assert (await rig.get(session, fields=bad)).status in (400, 403)
+    assert app.connections == []
+    await rig.get(session, fields=[name, *own])
+    assert own[1][1].partition("=")[2].encode() not in app.received
+
+
+# Hop by hop
+
+HOP_BY_HOP = ("Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Proxy-Authorization")
+
+
+async def test_what_is_for_one_hop_stays_on_it(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session, own = await rig.entered(app)
+    fields = [
+        *own,
+        ("Connection", "keep-alive, X-Hop"),
+        ("Connection", "x-hop-2"),
+        ("Keep-Alive", "timeout=5"),
+        ("Proxy-Connection", "keep-alive"),
+        ("TE", "trailers"),
+        ("Trailer", "X-T"),
+        ("Upgrade", "h2c"),
+        ("X-Hop", "1"),
+        ("X-Hop-2", "2"),
+        ("X-End", "3"),
+    ]
+    assert (await rig.get(session, fields=fields)).status == 200
+    names = app.requests[0].names()
+    gone = {"x-hop", "x-hop-2", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"}
+    assert names.isdisjoint(gone)
+    assert app.requests[0].get("X-End") == "3"
+
+
+async def test_an_answers_hop_stays_on_its_hop(rig: Rig, serve: Serve) -> None:
+    raw = answer(
+        "200 OK",
+        "Connection: keep-alive, X-Hop, Set-Cookie",
+        "Keep-Alive: timeout=5",
+        "Proxy-Connection: keep-alive",
+        "Upgrade: h2c",
+        "X-Hop: 1",
+        "X-End: 2",
+        body=b"ok",
+    )
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    one = await rig.get(session, fields=own)
+    assert {"x-hop", "keep-alive", "proxy-connection", "upgrade"}.isdisjoint(one.names())
+    assert one.get("X-End") == "2"
+
+
+# What crosses
+
+
+async def test_every_other_field_crosses_as_it_is(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session, own = await rig.entered(app)
+    fields = [
+        ("Accept", "*/*"),
+        ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) \xe4\xff"),
+        ("X-A", "1"),
+        ("X-B", 'a "quoted, \\"thing\\""; b=c'),
+        ("x-a", "2"),
+        ("X-Empty", ""),
+        ("X-Tab", "a\tb"),
+        ("If-None-Match", 'W/"x"'),
+        ("Range", "bytes=0-1"),
+        ("Content-Type", "application/json"),
+        ("X_Under_Score", "1"),
+        ("X.Dot", "2"),
+        ("!#$%&'*+-.^_`|~", "odd"),
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Referer", f"{session.origin}/lab"),
+        ("Priority", "u=1"),
+    ]
+    one = await rig.get(session, fields=[*fields, *own], method="POST", body=b"{}")
+    assert one.status == 200
+    sent = [(name.lower(), value) for name, value in fields]
+    got = [(name.lower(), value) for name, value in app.requests[0].fields]
+    assert [pair for pair in got if pair in sent] == sent
+    assert app.requests[0].get("Origin") == session.origin
+
+
+async def test_every_other_field_of_an_answer_crosses_as_it_is(rig: Rig, serve: Serve) -> None:
+    fields = [
+        "Content-Type: text/html; charset=utf-8",
+        "Set-Cookie: a=1; Path=/; HttpOnly",
+        "Set-Cookie: b=2; SameSite=None; Secure",
+        "X-A: 1",
+        "X-A: 2",
+        "X-Latin: \xe4\xff",
+        "X-Empty:",
+        "Location: http://elsewhere.example/x?y#z",
+        "WWW-Authenticate: Basic realm=x",
+        "Server: app/1.0",
+        "Date: Thu, 01 Jan 2026 00:00:00 GMT",
+        'ETag: W/"x"',
+        "Access-Control-Allow-Origin: *",
+        "X-Frame-Options: DENY",
+        "Strict-Transport-Security: max-age=1",
+    ]
+    raw = answer("401 Nope, not you", *fields, body=b"x")
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    one = await rig.get(session, fields=own)
+    assert (one.status, one.reason, one.body) == (401, "Nope, not you", b"x")
+    pairs = [(name, value.strip()) for name, _, value in (line.partition(":") for line in fields)]
+    sent = [(name.lower(), value) for name, value in pairs]
+    got = [(name.lower(), value) for name, value in one.fields]
+    assert [pair for pair in got if pair in sent] == sent
+
+
+# What is taken out of answers, and put into them
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        "fumarole=x",
+        "fumarole=x; Path=/; HttpOnly",
+        " fumarole=x",
+        "fumarole =x",
+        "fumarole\t=x",
+        "fumarole=",
+        "fumarole=x; Max-Age=0",
+        "=fumarole=x",
+        "__Host-fumarole=x; Secure; Path=/",
+        "a=1; Domain=localhost",
+        "a=1; domain=localhost",
+        "a=1; DOMAIN = .localhost",
+        "a=1;Domain=x",
+        "a=1; Path=/; Domain=localhost; Secure",
+        "a=1; Domain=",
+        "a=1;\tDomain=x",
+        "a=1; Domain",
+    ],
+)
+async def test_an_app_cannot_toss_cookies(rig: Rig, serve: Serve, cookie: str) -> None:
+    raw = answer(
+        "200 OK", "Set-Cookie: good=1", f"Set-Cookie: {cookie}", "set-cookie: b=2", body=b""
+    )
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    one = await rig.get(session, fields=own)
+    assert one.all("Set-Cookie") == ["good=1", "b=2"]
+
+
+async def test_cookies_that_only_look_alike_cross(rig: Rig, serve: Serve) -> None:
+    cookies = [
+        "fumarole2=x",
+        "my-fumarole=x",
+        "a=fumarole=x",
+        "domain=x",
+        "a=domain=y; Path=/domain",
+    ]
+    raw = answer("200 OK", *(f"Set-Cookie: {cookie}" for cookie in cookies), body=b"")
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    assert (await rig.get(session, fields=own)).all("Set-Cookie") == cookies
+
+
+@pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "500 Oh"])
+async def test_what_reaches_beyond_a_session_is_dropped(
+    rig: Rig, serve: Serve, status: str
+) -> None:
+    lines = ["Clear-Site-Data: *", "clear-site-data: cookies", 'Alt-Svc: h3=":443"', "X-A: 1"]
+    session, own = await rig.entered(await serve(raw_answer(answer(status, *lines, body=b"x"))))
+    one = await rig.get(session, fields=own)
+    assert {"clear-site-data", "alt-svc"}.isdisjoint(one.names())
+    assert one.get("X-A") == "1"
+
+
+async def test_a_refused_upgrade_and_a_hint_are_clean_too(rig: Rig, serve: Serve) -> None:
+    lines = [
+        "Set-Cookie: fumarole=x",
+        "Clear-Site-Data: *",
+        "Alt-Svc: x",
+        "Set-Cookie: a=1; Domain=x",
+    ]
+    raw = answer("403 Forbidden", *lines, body=b"no")
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    _, one = await rig.upgrade(session, "/", own)
+    assert one.status == 403
+    assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(one.names())
+    hints = answer("103 Early Hints", *lines) + OK
+    session, own = await rig.entered(await serve(raw_answer(hints)))
+    stream = await rig.connect()
+    stream.send(request("GET", "/", host=session.host, fields=own))
+    hint = await read_answer(stream)
+    assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(hint.names())
+
+
+async def test_the_101_of_an_app_is_clean_too(rig: Rig, serve: Serve) -> None:
+    lines = ["Set-Cookie: fumarole=x", "Set-Cookie: a=1", "Set-Cookie: b=1; Domain=x", "Alt-Svc: x"]
+    session, own = await rig.entered(await serve(websocket(None, *lines)))
+    _, one = await rig.upgrade(session, "/", own)
+    assert one.status == 101
+    assert one.all("Set-Cookie") == ["a=1"]
+    assert "alt-svc" not in one.names()
+
+
+def frame_ancestors(message: Message) -> list[set[str]]:
+    """Return the frame-ancestors of each policy."""
+    policies = [p for field in message.all("Content-Security-Policy") for p in field.split(",")]
+    directives = [d.split() for policy in policies for d in policy.split(";")]
+    return [set(words[1:]) for words in directives if words[:1] == ["frame-ancestors"]]
+
+
+@pytest.mark.parametrize("own_policy", [None, "default-src 'none'", "frame-ancestors *"])
+async def test_who_may_frame_a_session_is_said(
+    rig: Rig, edge: Rig, serve: Serve, own_policy: str | None
+) -> None:
+    lines = [] if own_policy is None else [f"Content-Security-Policy: {own_policy}"]
+    app: App = await serve(raw_answer(answer("200 OK", *lines, body=b"x")))
+    for used, expected in ((rig, {"'self'"}), (edge, {"'self'", "https://portal.example.com"})):
+        session, own = await used.entered(app)
+        one = await used.get(session, fields=own)
+        assert expected in frame_ancestors(one)
+        if own_policy is not None:
+            assert any(own_policy in field for field in one.all("Content-Security-Policy"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], ["private"]),
+        (["Cache-Control: no-store"], ["no-store"]),
+        (["Cache-Control: public, max-age=60"], ["public, max-age=60"]),
+        (["Cache-Control: no-cache", "Cache-Control: max-age=1"], ["no-cache", "max-age=1"]),
+    ],
+)
+async def test_an_answer_without_cache_control_is_private(
+    rig: Rig, serve: Serve, lines: list[str], expected: list[str]
+) -> None:
+    session, own = await rig.entered(await serve(raw_answer(answer("200 OK", *lines, body=b"x"))))
+    assert (await rig.get(session, fields=own)).all("Cache-Control") == expected
+
+
+async def test_the_apps_head_is_canonical(rig: Rig, serve: Serve) -> None:
+    """What reaches the app is written anew: one space, no white space around values."""
+    app = await serve()
+    session, own = await rig.entered(app)
+    head = f"GET /x HTTP/1.1\r\nHOST:{session.host}\r\nX-A:   b  \t\r\nX-B:\t c\r\n"
+    rest = "".join(f"{name}:{value}\r\n" for name, value in own)
+    assert (await rig.ask((head + rest + "\r\n").encode())).status == 200
+    lines = app.requests[0].raw.decode().split("\r\n")
+    assert "X-A: b" in [line.replace("x-a", "X-A") for line in lines]
+    assert all(line == line.rstrip() for line in lines)
