@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OWN_PREFIX: Final = b"/.fumarole"
 OPEN_PATH: Final = b"/.fumarole/open"
+ASSET_PREFIX: Final = b"/.fumarole/static/"
 CONNECT_PATH: Final = b"/.fumarole/connect"
 
 
@@ -141,6 +142,18 @@ class Access:
         if not found.private:
             return _public(ask, found.route, host, now)
         return self._private(ask, found.route, host, table, now, proof)
+
+    def asset(self, ask: Ask) -> Hand | None:
+        """Return what is to be done with *ask* if it is for a file of the gateway's own pages.
+
+        Every host that could be a session's has them, also one that has ended, and also while
+        nothing is known of any: the pages that say so need their looks.
+        """
+        if not ask.path.startswith(ASSET_PREFIX):
+            return None
+        host = self._site.host_of(ask.fields.host)
+        sid = self._site.sid_of(host) if host is not None else None
+        return Hand(host=host, sid=sid, route=None) if host and sid else None
 
     def _absent(self, ask: Ask, host: str, now: float, repaired: bool) -> Decision:
         sid = self._site.sid_of(host)

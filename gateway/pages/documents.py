@@ -116,7 +116,7 @@ class Documents:
             f'<main aria-label="{kind}" class="screen-main">{screen}'
             '<div class="notice"><section class="card"><h2>Connecting…</h2>'
             "<p></p><noscript><p>This page needs JavaScript.</p></noscript>"
-            '<div class="actions"><button class="first" type="button" hidden>Try now</button>'
+            '<div class="actions" hidden><button class="first" type="button">Try now</button>'
             "</div></section></div></div></main>"
         )
         whole = f"{kind} · {title}"

@@ -122,7 +122,8 @@ class Admission:
         world = self._parts.world
         table = world.table
         if table is None or not world.serving:
-            front.refuse("bus_lost")
+            if not self._serve_asset(front, Ask(start, fields, fields.websocket), beyond):
+                front.refuse("bus_lost")
             return
         permit = front.permit
         if permit is not None and permit.covers(start, fields, table, self._parts.wall()):
@@ -133,8 +134,19 @@ class Admission:
                 self._relay(front, Ask(start, fields, upgrade=False), permit, beyond)
                 return
         front.drop_permit()
+        ask = Ask(start, fields, fields.websocket)
+        if self._serve_asset(front, ask, beyond):
+            return
         front.early = beyond
-        self._decide(front, Ask(start, fields, fields.websocket))
+        self._decide(front, ask)
+
+    def _serve_asset(self, front: Front, ask: Ask, beyond: bytes) -> bool:
+        hand = self._access.asset(ask)
+        if hand is None:
+            return False
+        front.drop_permit()
+        self._hand(front, ask, hand, front.peer, beyond)
+        return True
 
     def _decide(
         self,

@@ -19,8 +19,9 @@ class Handed:
     """The front's judgement of one request.
 
     ``host`` is the private host (lower case, without port), ``sid`` the session whose own host it
-    is by its form. ``route`` is None only for a POST to ``/.fumarole/open`` whose host is not
-    known yet: the page repairs once, after its cheap checks, and answers 404 if it still is not.
+    is by its form. ``route`` is None for the files of the gateway's own pages, and for a POST to
+    ``/.fumarole/open`` whose host is not known yet: the page repairs once, after its cheap
+    checks, and answers 404 if it still is not.
 
     ``grant`` is what the request's credential is good for on this route, also while the route
     starts or is closing. Without a usable credential ``refusal`` says why (``no_credential``,

@@ -46,7 +46,7 @@ export class Status {
   show(heading, text, again) {
     this.heading.textContent = heading;
     this.text.textContent = text;
-    this.button.hidden = !again;
+    this.button.parentElement.hidden = !again;
     this.button.onclick = again;
     this.notice.hidden = false;
   }
