@@ -14,7 +14,7 @@ from gateway.core.framing import Body, ChunkedBody, LengthBody, NoBody, OpenBody
 from gateway.core.heads import (
     MAX_HEAD_BYTES,
     HeadRefused,
-    check_line_ends,
+    search_end,
     split_fields,
     tokens,
 )
@@ -60,22 +60,17 @@ class AnswerFields:
         self.socket_protocol: bytes | None = None
 
 
-def find_answer_end(buffer: bytes) -> int:
+def find_answer_end(buffer: bytes, seen: int = 0) -> int:
     """Return where the head in *buffer* ends; 0 while it is incomplete.
 
     Raises:
         HeadRefused: ``app_bad_answer``.
     """
-    end = buffer.find(b"\r\n\r\n") + 4
-    if end == 3:
-        try:
-            check_line_ends(buffer, complete=False)
-        except HeadRefused:
-            raise HeadRefused(BAD) from None
-        if len(buffer) >= MAX_HEAD_BYTES:
-            raise HeadRefused(BAD)
-        return 0
-    if end > MAX_HEAD_BYTES:
+    try:
+        end = search_end(buffer, seen)
+    except HeadRefused:
+        raise HeadRefused(BAD) from None
+    if (end or len(buffer) + 1) > MAX_HEAD_BYTES:
         raise HeadRefused(BAD)
     return end
 

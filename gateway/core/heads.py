@@ -31,6 +31,7 @@ _TARGET = rb"[!\"$-\[\]-~]+"
 _START = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) (" + _TARGET + rb") HTTP/1\.([01])")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 
+_CR: Final = 0x0D
 _REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
 _ANSWER_LINE: Final = b"HTTP/1.1 200 OK\r\n"
 
@@ -55,21 +56,36 @@ class StartLine:
         self.authority = authority
 
 
-def find_end(buffer: bytes) -> int:
+def find_end(buffer: bytes, seen: int = 0) -> int:
     """Return where the head in *buffer* ends, after its CRLF CRLF; 0 while it is incomplete.
 
     A bare LF or CR is looked for before anything else, since it could hide the end for good.
 
+    Args:
+        buffer: What came so far.
+        seen: How much of it was looked at before, in vain.
+
     Raises:
         HeadRefused: ``bad_request``, ``target_too_long`` or ``head_too_large``.
     """
-    end = buffer.find(b"\r\n\r\n") + 4
-    if end == 3:
-        check_line_ends(buffer, complete=False)
-        _check_sizes(buffer, len(buffer), complete=False)
-        return 0
-    _check_sizes(buffer, end, complete=True)
+    end = search_end(buffer, seen)
+    _check_sizes(buffer, end or len(buffer), complete=end > 0)
     return end
+
+
+def search_end(buffer: bytes, seen: int) -> int:
+    """Return where the head in *buffer* ends, whatever its size; 0 while it is incomplete.
+
+    Raises:
+        HeadRefused: ``bad_request`` for a bare LF or CR in what was not seen before.
+    """
+    end = buffer.find(b"\r\n\r\n", max(seen - 3, 0)) + 4
+    if end > 3:
+        return end
+    # A CR that came last may get its LF now.
+    fresh = seen - 1 if seen and buffer[seen - 1] == _CR else seen
+    check_line_ends(buffer[fresh:] if fresh else buffer, complete=False)
+    return 0
 
 
 def check_line_ends(raw: bytes, *, complete: bool) -> None:

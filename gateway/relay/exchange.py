@@ -200,7 +200,8 @@ class Exchange:
         self.heard = True
         try:
             if self.answer is None:
-                self._head(self.partial + data if self.partial else data)
+                seen = len(self.partial)
+                self._head(self.partial + data if seen else data, seen)
             else:
                 self._pass(self.answer.feed(data))
         except (HeadRefused, FramingError):
@@ -212,13 +213,13 @@ class Exchange:
         if self.answer is not None and self.answer.done:
             self._complete()
 
-    def _head(self, data: bytes) -> None:
+    def _head(self, data: bytes, seen: int) -> None:
         while self.answer is None:
-            end = find_answer_end(data)
+            end = find_answer_end(data, seen)
             if not end:
                 self.partial = data
                 return
-            self.partial = b""
+            self.partial, seen = b"", 0
             line_end = data.find(b"\r\n")
             minor, status, reason = read_status_line(data[:line_end])
             fields = self._fields(data[line_end + 2 : end])

@@ -166,12 +166,11 @@ class Front(asyncio.Protocol):
     # Reading heads
 
     def _read(self, data: bytes) -> None:
-        if self.partial:
+        seen = len(self.partial)
+        if seen:
             data = self.partial + data
-        elif not data:
-            return
         try:
-            end = find_end(data)
+            end = find_end(data, seen)
             if not end:
                 self._incomplete(data)
                 return

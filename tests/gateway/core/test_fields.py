@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.fields import FieldReader, Fields, check_together
+from gateway.core.heads import HeadRefused, read_start_line
+
+READER = FieldReader(b"fumarole")
+
+
+def read(*lines: str, host: str | None = "Host: a.example") -> Fields:
+    every = ([host] if host else []) + list(lines)
+    return READER.read("\r\n".join((*every, "", "")).encode("latin-1"))
+
+
+def crossing(*lines: str) -> bytes:
+    return read(*lines).crossing
+
+
+SPOOFED = [
+    "Forwarded",
+    "Via",
+    "X-Real-IP",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Forwarded-User",
+    "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Anything-Else",
+    "Proxy",
+    "Fumarole-Token",
+]
+
+
+@given(st.sampled_from(SPOOFED), st.data())
+def test_no_spelling_of_what_only_we_write_crosses(name: str, data: st.DataObject) -> None:
+    spelled = "".join(
+        data.draw(st.sampled_from("-_.")) if letter == "-" else
+        data.draw(st.sampled_from([letter.lower(), letter.upper()]))
+        for letter in name
+    )  # fmt: skip
+    assert crossing(f"{spelled}: evil", "X-Own: 1") == b"X-Own: 1\r\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade",
+        "Proxy-Authorization", "HTTP2-Settings", "Transfer_Encoding", "Content_Length", "Ho_st",
+        "Content.Length", "transfer.encoding",
+    ],
+)  # fmt: skip
+def test_hop_by_hop_fields_and_framing_in_disguise_do_not_cross(name: str) -> None:
+    expected = b"" if name != "Ho_st" else b"Ho_st: close\r\n"
+    assert crossing(f"{name}: close") == expected
+
+
+def test_fields_that_connection_names_do_not_cross() -> None:
+    kept = crossing("X-Hop: 1", "Connection: close, x-hop , X-Other", "X-OTHER: 2", "X-Own: 3")
+    assert kept == b"X-Own: 3\r\n"
+
+
+def test_naming_what_we_write_ourselves_changes_nothing() -> None:
+    assert crossing("Connection: X-Forwarded-User, Forwarded", "X-Own: 1") == b"X-Own: 1\r\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "Cookie", "Authorization", "Fumarole-Token", "Origin", "Sec-Fetch-Site",
+     "Content-Length", "Transfer-Encoding", "Sec-WebSocket-Key"],
+)  # fmt: skip
+def test_connection_cannot_name_what_a_request_is_judged_by(name: str) -> None:
+    with pytest.raises(HeadRefused):
+        read(f"Connection: keep-alive, {name.upper()}")
+
+
+def test_what_crosses_keeps_its_order_and_spelling() -> None:
+    lines = ("x-B: 2", "Accept: text/html", "X-a:  1", "Origin: http://a", "User-Agent: \xff")
+    assert crossing(*lines) == (
+        b"x-B: 2\r\nAccept: text/html\r\nX-a: 1\r\nOrigin: http://a\r\nUser-Agent: \xff\r\n"
+    )
+
+
+def test_our_cookies_are_cut_out_of_every_field() -> None:
+    fields = read("Cookie: a=1; fumarole=x", "Cookie: __Host-fumarole=y", "cookie: b=2")
+    assert fields.cookies == (b"x",)
+    assert fields.crossing == b"Cookie: a=1\r\nCookie: b=2\r\n"
+
+
+def test_what_a_request_says_of_itself_is_read() -> None:
+    fields = read(
+        "Origin: http://a",
+        "Sec-Fetch-Site: none",
+        "Sec-Fetch-Mode: cors",
+        "Sec-Fetch-Dest: empty",
+        "Accept: text/html",
+        "Accept: */*",
+        "Fumarole-Token: t",
+        "Authorization: Bearer b",
+        "X-Forwarded-For: 1.1.1.1",
+        "X-Forwarded-For: 2.2.2.2",
+        "Content-Length: 7",
+        "Connection: Close",
+    )
+    assert fields.provenance == (b"http://a", b"none", b"cors", b"empty")
+    assert fields.accept == b"text/html, */*"
+    assert (fields.token, fields.authorization) == (b"t", b"Bearer b")
+    assert fields.forwarded_for == b"1.1.1.1, 2.2.2.2"
+    assert (fields.length, fields.chunked, fields.close) == (7, False, True)
+    assert b"Authorization" not in fields.crossing
+
+
+def test_a_websocket_upgrade_is_noticed_and_its_fields_held_back() -> None:
+    fields = read(
+        "Upgrade: WebSocket",
+        "Connection: keep-alive, Upgrade",
+        "Sec-WebSocket-Key: k",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Extensions: a",
+        "Sec-WebSocket-Extensions: b",
+        "Sec-WebSocket-Protocol: c",
+    )
+    assert fields.websocket
+    assert fields.upgrade_nominated
+    assert (fields.socket_key, fields.socket_version) == (b"k", b"13")
+    assert (fields.socket_extensions, fields.socket_protocols) == (b"a, b", b"c")
+    assert fields.crossing == b""
+
+
+def test_another_upgrade_is_none() -> None:
+    fields = read("Upgrade: h2c", "Connection: Upgrade")
+    assert not fields.websocket
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "a.b-c_d", "A.EXAMPLE:8443", "127.0.0.1:80", "[::1]", "[::1]:99", "a:"]
+)
+def test_hosts_that_are_well_formed(host: str) -> None:
+    assert read(host=f"Host: {host}").host == host
+
+
+@pytest.mark.parametrize("host", [None, "", "a b", "a,b", "a/b", "a@b", "a:b", "[::1", "a:123456"])
+def test_hosts_that_are_not(host: str | None) -> None:
+    with pytest.raises(HeadRefused):
+        read(host=None if host is None else f"Host: {host}")
+
+
+def test_start_line_and_fields_must_fit() -> None:
+    fields = read()
+    check_together(read_start_line(b"GET http://A.Example/x HTTP/1.1"), fields)
+    with pytest.raises(HeadRefused):
+        check_together(read_start_line(b"GET http://a.example:80/x HTTP/1.1"), fields)
+    with pytest.raises(HeadRefused):
+        check_together(read_start_line(b"POST / HTTP/1.0"), read("Transfer-Encoding: chunked"))
+
+
+def test_hostile_names_are_not_remembered_without_bound() -> None:
+    reader = FieldReader(b"fumarole")
+    for number in range(6000):
+        reader.read(b"Host: a\r\nX-%d: 1\r\n\r\n" % number)
+    assert len(reader._names.known) <= 4096
