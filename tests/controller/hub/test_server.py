@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import sqlalchemy as sa
 from aiohttp import WSMsgType
 from kubernetes_asyncio.client import Configuration
 from prometheus_client import CollectorRegistry
@@ -20,13 +19,13 @@ from controller.hub import attached, held
 from controller.hub.protocol import ENDED, MAX_FRAME_BYTES, REPLACED, SUBPROTOCOL, TRY_LATER
 from controller.hub.server import Address, HubRole, dialled, serving_hub
 from controller.kube.exec import ExecFailed, Executor, PodExec
-from controller.store import tables
 from controller.store.database import Store
 from controller.store.hubs import alive_hubs
 from controller.store.sessions import Session, assign_shell, end_session, insert_session
 from shared.link import AttachTokens
 from shared.tokens import Mode
 from tests.controller.conftest import Clock
+from tests.controller.hub.rows import insert_job
 from tests.controller.hub.streams import FakeExecutor
 from tests.controller.kube.exec_server import serving
 
@@ -160,12 +159,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def session(store: Store, clock: Clock) -> None:
     async with store.write() as transaction:
-        await transaction.execute(
-            sa.insert(tables.jobs).values(
-                id="j1", owner_user="ada", namespace="jobs", spec={}, desired="run",
-                state="RUNNING", attempt=1, created_at=clock(), revision=1,
-            )
-        )  # fmt: skip
+        await insert_job(transaction, now=clock())
         made = Session(
             sid=SID, job_id="j1", rank=0, kind="terminal", endpoint=None, port=None,
             base_path="/", created_at=clock(),

@@ -1,0 +1,18 @@
+"""What must be in the store for a terminal to be there."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+
+
+async def insert_job(transaction: Transaction, *, now: float, job: str = "j1") -> None:
+    """Add a job that runs."""
+    await transaction.execute(
+        sa.insert(tables.jobs).values(
+            id=job, owner_user="ada", namespace="jobs", spec={}, desired="run",
+            state="RUNNING", attempt=1, created_at=now, revision=1,
+        )
+    )  # fmt: skip
