@@ -114,7 +114,7 @@ class Documents:
             '<div class="state" role="status" aria-live="polite" data-state="busy">'
             f'<span>Connecting…</span></div><div class="tools">{tools}</div></header>'
             f'<main aria-label="{kind}" class="screen-main">{screen}'
-            '<div class="notice"><section class="card"><h2>Connecting…</h2>'
+            '<div id="notice" class="notice"><section class="card"><h2>Connecting…</h2>'
             "<p></p><noscript><p>This page needs JavaScript.</p></noscript>"
             '<div class="actions" hidden><button class="first" type="button">Try now</button>'
             "</div></section></div></div></main>"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gateway.core.answers import JsonErrors, Page, Refusal
+from gateway.core.answers import REFUSALS, JsonErrors, Page, Refusal
 from gateway.pages.documents import Card, Documents, link_action, page_headers
 
 
@@ -154,7 +154,7 @@ class PageErrors:
         back = self._home is not None and refusal.code in _LEADS_BACK
         return Card(
             title=words.title,
-            status=refusal.message,
+            status=_status(refusal),
             advice=words.advice,
             actions=link_action(self._home, "Go to where sessions are started")
             if back and self._home
@@ -164,6 +164,14 @@ class PageErrors:
             busy=starting,
             data=retry,
         )
+
+
+def _status(refusal: Refusal) -> str:
+    """Return what the title does not say already: a route's own message, say."""
+    usual = REFUSALS.get(refusal.code)
+    if refusal.code in WORDS and usual is not None and usual.message == refusal.message:
+        return ""
+    return refusal.message
 
 
 def wants_page(accept: bytes) -> bool:

@@ -13,8 +13,8 @@ const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
 export class Status {
   constructor() {
     this.line = document.querySelector(".state");
-    this.notice = document.querySelector(".notice");
-    this.heading = this.notice.querySelector("h1, h2");
+    this.notice = document.querySelector("#notice");
+    this.heading = this.notice.querySelector("h2");
     this.text = this.notice.querySelector("p");
     this.button = this.notice.querySelector("button");
   }
@@ -29,18 +29,20 @@ export class Status {
   }
 
   lost(heading, text, again) {
-    this.say("busy", heading);
+    this.say("busy", "Disconnected");
     this.show(heading, text, again);
   }
 
   ended(heading, text) {
-    this.say("ended", heading);
+    this.say("ended", "Ended");
     this.show(heading, text, null);
   }
 
   say(state, text) {
+    const span = this.line.querySelector("span");
     this.line.dataset.state = state;
-    this.line.querySelector("span").textContent = text;
+    // Only what changes is read out.
+    if (span.textContent !== text) span.textContent = text;
   }
 
   show(heading, text, again) {
