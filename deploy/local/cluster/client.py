@@ -64,8 +64,8 @@ NETWORK_POLICIES: Final = Resource("networking.k8s.io/v1", "networkpolicies")
 class Client:
     """Calls to one API server; an async context manager that closes its connections."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, *, tries: int = _TRIES) -> None:
+        self._tries = tries
         headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
         self._session = aiohttp.ClientSession(
             base_url=access.server,
@@ -179,7 +179,7 @@ class Client:
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type} if data is not None else {}
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
-        for tries in range(_TRIES):
+        for tries in range(self._tries):
             async with self._session.request(
                 method, path, data=data, params=query, headers=headers, timeout=timeout
             ) as answer:
@@ -187,7 +187,7 @@ class Client:
                     decoded: Object = msgspec.json.decode(await answer.read())
                     return decoded
                 error = await _refusal(answer)
-                if error.code != 429 or tries == _TRIES - 1:
+                if error.code != 429 or tries == self._tries - 1:
                     raise error
                 pause = float(answer.headers.get("Retry-After", _PAUSE_SECONDS))
             await asyncio.sleep(pause)

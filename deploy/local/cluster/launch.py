@@ -43,6 +43,7 @@ class EmbeddedCluster:
         seed: Chooses among legal behaviours. Without it ``FUMAROLE_CLUSTER_SEED``, and
             without that a random one, which is in `seed` for the message of a failing test.
         disturb: Whether the API server may also answer 409 and 429 now and then.
+        plain: Whether Pods are plain processes even where the kernel allows namespaces.
         ready_seconds: How long all three together may take to be ready.
     """
 
@@ -52,11 +53,13 @@ class EmbeddedCluster:
         folder: Path | None = None,
         seed: int | None = None,
         disturb: bool = False,
+        plain: bool = False,
         ready_seconds: float = 30.0,
     ) -> None:
         self.seed = _chosen_seed(seed)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fumarole-cluster-"))
         self._disturb = disturb
+        self._plain = plain
         self._ready_seconds = ready_seconds
         self._children: dict[Program, subprocess.Popen[bytes]] = {}
 
@@ -156,6 +159,7 @@ class EmbeddedCluster:
             return [*common, "--state", str(self.folder), *disturb]
         if program == "kubelet":
             common += ["--state", str(self.folder / "pods"), "--pki", str(self.folder / "pki")]
+            common += ["--plain"] if self._plain else []
         return [*common, "--kubeconfig", str(self.kubeconfig(program))]
 
 

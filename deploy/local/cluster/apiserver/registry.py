@@ -42,6 +42,7 @@ from deploy.local.cluster.apiserver.webhooks import Review, Webhooks
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Semantics()
+_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +115,40 @@ class Registry:
         whole: bool = False,
     ) -> Stored:
         """Store what *change* makes of the object; *whole* says that it replaces all of it."""
-        stored = self.get(kind, namespace, name)
-        old = stored.value
-        body = change(stored.copy())
-        self._check_envelope(kind, namespace, body)
-        self._check_basis(kind, old, body, whole=whole)
-        value = _carried(kind, old, body, subresource)
+        for _ in range(_TRIES):
+            stored = self.get(kind, namespace, name)
+            body = change(stored.copy())
+            self._check_envelope(kind, namespace, body)
+            self._check_basis(kind, stored.value, body, whole=whole)
+            value = _carried(kind, stored.value, body, subresource)
+            value = await self._admitted(kind, value, stored.value, user, options, subresource)
+            # It may have changed while webhooks were asked: then what was decided is void. A
+            # write that names a revision is refused in the next round, another one goes through.
+            if self.get(kind, namespace, name) is stored:
+                return self._updated(kind, value, stored, options)
+        raise conflict(kind, name)
+
+    async def _admitted(
+        self,
+        kind: Kind,
+        value: Object,
+        old: Object,
+        user: User,
+        options: Options,
+        subresource: str,
+    ) -> Object:
         value = self._completed(kind, value, old, options)
         review = Review(kind, "UPDATE", old, user.info)
-        asks = subresource != "status"
-        if asks:
-            value = await self._webhooks.mutate(review, value)
+        if subresource == "status":
+            self._check(kind, value, old)
+            return value
+        value = await self._webhooks.mutate(review, value)
         self._check(kind, value, old)
-        if asks:
-            await self._webhooks.validate(review, value)
-        if self.get(kind, namespace, name) is not stored:
-            raise conflict(kind, name)  # it changed while the webhooks were asked
+        await self._webhooks.validate(review, value)
+        return value
+
+    def _updated(self, kind: Kind, value: Object, stored: Stored, options: Options) -> Stored:
+        old = stored.value
         if value == old:
             return stored
         if kind.generation and _substance(value) != _substance(old):

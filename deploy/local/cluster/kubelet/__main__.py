@@ -81,7 +81,7 @@ class Kubelet:
 
 async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     chance = random.Random(f"kubelet {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
-    isolated = await asyncio.to_thread(namespaces_available)
+    isolated = not arguments.plain and await asyncio.to_thread(namespaces_available)
     if not isolated:
         _LOG.warning("no namespaces here: pods are plain processes that share this network")
     await wait_for_file(arguments.kubeconfig, stop)
@@ -157,6 +157,7 @@ def main() -> None:
     parser = client_parser("The embedded cluster's kubelet: Pods as local processes.")
     parser.add_argument("--state", type=Path, required=True, help="a folder for Pods, removed")
     parser.add_argument("--pki", type=Path, required=True, help="the API server's certificates")
+    parser.add_argument("--plain", action="store_true", help="make no namespaces for Pods")
     parser.add_argument("--node-name", default="embedded")
     parser.add_argument("--cpus", type=int, default=64, help="what the node says it has")
     parser.add_argument("--memory-bytes", type=int, default=256 * 2**30)

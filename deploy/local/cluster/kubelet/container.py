@@ -21,7 +21,7 @@ from deploy.local.cluster.kubelet.images import Image, find_image
 from deploy.local.cluster.kubelet.logs import Log
 from deploy.local.cluster.kubelet.mounts import Step, make_mounts
 from deploy.local.cluster.kubelet.sandboxes import Process, Sandbox, StartFailed
-from deploy.local.cluster.kubelet.status import Container, new_container, terminated
+from deploy.local.cluster.kubelet.status import Container, new_container, recall, terminated
 from deploy.local.cluster.kubelet.volumes import Volume
 
 Object = dict[str, Any]
@@ -64,11 +64,16 @@ class ContainerRun:
         self._changed = changed
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
+        self._runs = True
 
     @property
     def name(self) -> str:
         """The container's name."""
         return str(self.spec["name"])
+
+    def recall(self, shown: Object, policy: str) -> None:
+        """Go on from the status that another kubelet published."""
+        self._runs = recall(self.record, shown, policy)
 
     def wait_for(self, reason: str, message: str = "") -> None:
         """Show that the container waits, and what for."""
@@ -88,7 +93,7 @@ class ContainerRun:
             running: Starts what is to go on while the process runs, such as probes.
         """
         backoff = _FIRST_BACKOFF_SECONDS
-        while not self._stopping.is_set():
+        while self._runs and not self._stopping.is_set():
             image = await self._pull(ground)
             specification = await self._configure(ground, image) if image else None
             if specification is None:

@@ -57,12 +57,25 @@ class PodRun:
         spec = pod["spec"]
         self.inits = [ContainerRun(c, logs, self._touch) for c in spec.get("initContainers") or []]
         self.mains = [ContainerRun(c, logs, self._touch) for c in spec["containers"]]
+        self._recall()
         self.sandbox: Sandbox | None = None
         self._address = ""
         self._started_at = _now()
         self._changed = asyncio.Event()
         self._going = asyncio.Event()
         self._gone = False
+
+    def _recall(self) -> None:
+        """Take over from a kubelet that died: its containers died with it."""
+        status, policy = self.pod.get("status") or {}, self.pod["spec"]["restartPolicy"]
+        for containers, key, rule in (
+            (self.inits, "initContainerStatuses", "Never" if policy == "Never" else "OnFailure"),
+            (self.mains, "containerStatuses", policy),
+        ):
+            shown = {entry["name"]: entry for entry in status.get(key) or []}
+            for container in containers:
+                if container.name in shown:
+                    container.recall(shown[container.name], rule)
 
     def update(self, pod: Object) -> None:
         """Take the newer state of the Pod."""

@@ -53,6 +53,29 @@ def terminated(code: int, started_at: str, finished_at: str, identifier: str) ->
     return {"terminated": ended}
 
 
+def recall(container: Container, shown: Object, policy: str) -> bool:
+    """Take what a status *shown* before says; return whether the container is to run (again).
+
+    What ran then has died with the kubelet that ran it.
+    """
+    container.restarts = shown.get("restartCount", 0)
+    container.identifier = shown.get("containerID", "")
+    state = shown.get("state") or {}
+    if running := state.get("running"):
+        state = terminated(-9, running["startedAt"], running["startedAt"], container.identifier)
+        state["terminated"] |= {
+            "reason": "ContainerStatusUnknown",
+            "message": "The container could not be located when the kubelet came back",
+        }
+    if "terminated" not in state:
+        return True
+    container.state = state
+    again = policy == "Always" or (policy == "OnFailure" and container.exit_code != 0)
+    if again:
+        container.last_state, container.restarts = state, container.restarts + 1
+    return again
+
+
 def make_phase(pod: Object, inits: Sequence[Container], mains: Sequence[Container]) -> str:
     """Return the Pod's phase."""
     policy = pod["spec"]["restartPolicy"]

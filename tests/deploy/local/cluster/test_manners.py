@@ -1,0 +1,104 @@
+"""The embedded cluster in its less usual moods: disturbed, without namespaces, cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.local.cluster import EmbeddedCluster
+from deploy.local.cluster.client import PODS, Client, Object, Refused
+from deploy.local.cluster.kubeconfig import read_kubeconfig
+from deploy.local.cluster.volcano.definitions import JOBS
+
+
+@asynccontextmanager
+async def started(
+    folder: Path, *, tries: int = 6, **rest: Any
+) -> AsyncIterator[tuple[EmbeddedCluster, Client]]:
+    """A cluster and the administrator's client."""
+    async with (
+        EmbeddedCluster(folder=folder, **rest) as cluster,
+        Client(read_kubeconfig(cluster.kubeconfig()), tries=tries) as client,
+    ):
+        yield cluster, client
+
+
+def make_job(name: str, script: str, **spec: Any) -> Object:
+    """Return a job of one pod that runs *script*."""
+    container = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    task = {"name": "job", "replicas": 1, "template": {"spec": pod}}
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"tasks": [task], **spec},
+    }
+
+
+async def _phase(client: Client, name: str) -> str:
+    job = await client.get(JOBS, "default", name) or {}
+    return str(((job.get("status") or {}).get("state") or {}).get("phase", ""))
+
+
+async def _until(client: Client, name: str, phase: str) -> None:
+    async with asyncio.timeout(40):
+        while await _phase(client, name) != phase:
+            await asyncio.sleep(0.1)
+
+
+async def test_jobs_end_also_when_calls_are_refused_now_and_then(tmp_path: Path) -> None:
+    async with started(tmp_path / "c", seed=11, disturb=True) as (_, client):
+        names = [f"j{number}" for number in range(8)]
+        for name in names:
+            await client.create(JOBS, "default", make_job(name, "exit 0"))
+        for name in names:
+            await _until(client, name, "Completed")
+
+
+async def test_disturbance_answers_429_with_retry_after_and_409(tmp_path: Path) -> None:
+    codes: set[int] = set()
+    async with started(tmp_path / "c", tries=1, seed=11, disturb=True) as (_, client):
+        for _ in range(400):
+            try:
+                await client.patch(PODS, "default", "none", {})
+            except Refused as error:
+                codes.add(error.code)
+    assert codes == {404, 409, 429}
+
+
+async def test_without_namespaces_pods_are_plain_processes(tmp_path: Path) -> None:
+    async with started(tmp_path / "c", plain=True) as (cluster, client):
+        assert "no namespaces here" in cluster.log("kubelet").read_text()
+        await client.create(JOBS, "default", make_job("a", "echo $((6*7)); exit 3"))
+        await _until(client, "a", "Failed")
+        assert await client.text(PODS.path("default", "a-job-0", "log")) == "42\n"
+        await client.create(JOBS, "default", make_job("b", "sleep 60"))
+        await _until(client, "b", "Running")
+        await client.delete(JOBS, "default", "b")
+        async with asyncio.timeout(10):
+            while await client.get(PODS, "default", "b-job-0"):
+                await asyncio.sleep(0.05)
+
+
+async def test_volcano_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    async with started(tmp_path / "c") as (cluster, client):
+        await client.create(JOBS, "default", make_job("a", "sleep 2"))
+        await _until(client, "a", "Running")
+        await cluster.kill_program("volcano")
+        await cluster.start_program("volcano")
+        await _until(client, "a", "Completed")
+        await client.create(JOBS, "default", make_job("b", "exit 0"))
+        await _until(client, "b", "Completed")
+
+
+async def test_a_kubelet_that_comes_back_ends_what_died_with_the_last_one(tmp_path: Path) -> None:
+    async with started(tmp_path / "c") as (cluster, client):
+        await client.create(JOBS, "default", make_job("a", "sleep 60"))
+        await _until(client, "a", "Running")
+        await cluster.kill_program("kubelet")
+        await cluster.start_program("kubelet")
+        await _until(client, "a", "Failed")
