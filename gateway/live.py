@@ -103,9 +103,7 @@ class Live:
             return
         session.members.add(member)
         self._count += 1
-        ends_at = passage.ends_at
-        if ends_at != float("inf"):
-            self._wheel.arm(session, self._loop.time() + self._until(ends_at))
+        self._arm(session, passage)
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
@@ -139,6 +137,9 @@ class Live:
                     # Forgotten at once, so that nobody is ended twice.
                     self.discard(member)
                     ended.append((member, ending))
+                elif session is not None:
+                    # The route may have been given less time.
+                    self._arm(session, member.passage)
         for reviewed in self._reviewed:
             reviewed.review(None if sids is None else wanted, table)
         self._end(ended)
@@ -162,6 +163,11 @@ class Live:
         """Return when (on the loop's clock) the next connection of *session* ends; 0 for never."""
         ends_at = min((m.passage.ends_at for m in session.members), default=float("inf"))
         return now + self._until(ends_at) if ends_at != float("inf") else 0.0
+
+    def _arm(self, session: _Session, passage: Passage) -> None:
+        ends_at = passage.ends_at
+        if ends_at != float("inf"):
+            self._wheel.arm(session, self._loop.time() + self._until(ends_at))
 
     def _until(self, ends_at: float) -> float:
         return min(max(ends_at - self._wall(), 0.0), _LONGEST_SECONDS)

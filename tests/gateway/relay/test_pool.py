@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gateway.relay.limits import Limits
+from gateway.relay.pool import Pool
+from gateway.relay.upstream import Upstream
+from gateway.relay.wheel import Wheel
+from shared.routes import Target
+from tests.gateway.relay.harness import SID, App, route, table_of
+
+
+@asynccontextmanager
+async def pooled(**limits: Any) -> AsyncIterator[tuple[Pool, App, Target]]:
+    loop = asyncio.get_running_loop()
+    app = App()
+    async with app.running():
+        pool = Pool(loop=loop, wheel=Wheel(loop), limits=Limits(**limits))
+        known = table_of(route(app.port)).route(SID)
+        assert known is not None
+        assert known.target is not None
+        yield pool, app, known.target
+        pool.close()
+        await asyncio.sleep(0)
+
+
+async def put(pool: Pool, target: Target, user: str = "ada") -> Upstream:
+    upstream = Upstream(pool, sid=SID, user=user, target=target)
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: upstream, target.host, target.port)
+    pool.put(upstream)
+    return upstream
+
+
+def take(pool: Pool, target: Target, **changes: Any) -> Upstream | None:
+    told: dict[str, Any] = {"sid": SID, "user": "ada", "target": target, "safe": True}
+    return pool.take(**(told | changes))
+
+
+async def test_the_last_used_connection_is_taken_first_and_once() -> None:
+    async with pooled() as (pool, _, target):
+        first, second = await put(pool, target), await put(pool, target)
+        assert take(pool, target) is second
+        assert take(pool, target) is first
+        assert take(pool, target) is None
+        assert len(pool) == 0
+        first.close()
+        second.close()
+
+
+async def test_nobody_gets_anothers_connection() -> None:
+    async with pooled() as (pool, _, target):
+        await put(pool, target)
+        assert take(pool, target, user="eve") is None
+        assert take(pool, target, sid="b" * 26) is None
+        assert len(pool) == 1
+
+
+async def test_a_connection_to_another_target_is_closed_not_taken() -> None:
+    async with pooled() as (pool, app, target):
+        await put(pool, target)
+        peer = await app.connection()
+        other = Target(scheme="http", host=target.host, port=target.port, id="pod2")
+        assert take(pool, other) is None
+        assert await peer.gone() == b""
+        assert len(pool) == 0
+
+
+async def test_a_review_closes_what_leads_to_where_the_route_does_not() -> None:
+    async with pooled() as (pool, _, target):
+        for sids in (None, (SID,)):
+            await put(pool, target)
+            pool.review(sids, table_of(route(target.port)))
+            pool.review(("b" * 26,), table_of())
+            assert len(pool) == 1
+            pool.review(sids, table_of(route(target.port, target={"id": "pod2"})))
+            assert len(pool) == 0
+        await put(pool, target)
+        pool.review(None, table_of(route(target.port, state="starting")))
+        assert len(pool) == 0
+
+
+async def test_no_more_are_kept_than_allowed() -> None:
+    async with pooled(upstream_idle_per_user=2) as (pool, _, target):
+        kept = [await put(pool, target) for _ in range(3)]
+        assert len(pool) == 2
+        assert kept[0].transport is None
+
+
+async def test_an_unused_connection_is_closed_after_a_while() -> None:
+    async with pooled(upstream_idle_seconds=0.1) as (pool, _, target):
+        await put(pool, target)
+        await asyncio.sleep(0.4)
+        assert len(pool) == 0

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.core.passage import (
+    DRAINING,
+    GRANT_ENDED,
+    GRANT_REVOKED,
+    SESSION_ENDED,
+    Ending,
+    Passage,
+)
+from gateway.live import Live
+from shared.routes import RouteTable
+from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, table_of
+
+
+class Connection:
+    def __init__(self, table: RouteTable, sid: str = SID, **grant: float) -> None:
+        known = table.route(sid)
+        assert known is not None
+        own = msgspec.structs.replace(GRANT, sid=sid, **grant)
+        self.passage = Passage(route=known, host=f"{sid}.{BASE}", grant=own)
+        self.ended: list[Ending] = []
+
+    def end(self, ending: Ending) -> None:
+        self.ended.append(ending)
+
+
+class Registry:
+    """A Live and the table that it looks at."""
+
+    def __init__(self) -> None:
+        self.table: RouteTable | None = table_of(route(1), route(1, sid=OTHER_SID))
+        loop = asyncio.get_running_loop()
+        self.live = Live(table=lambda: self.table, wall=time.time, loop=loop)
+
+    def connect(self, sid: str = SID, **grant: float) -> Connection:
+        assert self.table is not None
+        connection = Connection(self.table, sid, **grant)
+        self.live.add(connection)
+        return connection
+
+
+async def test_only_what_is_over_is_ended_and_only_once() -> None:
+    r = Registry()
+    mine, other = r.connect(), r.connect(OTHER_SID)
+    r.live.review()
+    assert (mine.ended, other.ended) == ([], [])
+    r.table = table_of(route(1, sid=OTHER_SID))
+    r.live.review((SID,))
+    r.live.review((SID,))
+    r.live.review()
+    assert mine.ended == [SESSION_ENDED]
+    assert other.ended == []
+    assert len(r.live) == 1
+
+
+async def test_only_the_sessions_that_are_named_are_looked_at() -> None:
+    r = Registry()
+    mine = r.connect()
+    r.table = table_of()
+    r.live.review((OTHER_SID, "c" * 26))
+    assert mine.ended == []
+    r.live.review()
+    assert mine.ended == [SESSION_ENDED]
+
+
+async def test_a_withdrawn_key_ends_its_grants_everywhere() -> None:
+    r = Registry()
+    both = [r.connect(), r.connect(OTHER_SID)]
+    assert r.table is not None
+    r.table.load_revocation("kid:k1", time.time() + 86400)
+    r.live.review()
+    assert [one.ended for one in both] == [[GRANT_REVOKED]] * 2
+
+
+async def test_each_grant_ends_at_its_own_end_without_anybody_saying_so() -> None:
+    r = Registry()
+    soon = r.connect(ends_at=time.time() + 0.2)
+    later = r.connect(ends_at=time.time() + 0.7)
+    last = r.connect()
+    await asyncio.sleep(0.55)
+    assert (soon.ended, later.ended) == ([GRANT_ENDED], [])
+    await asyncio.sleep(0.5)
+    assert (later.ended, last.ended) == ([GRANT_ENDED], [])
+    assert len(r.live) == 1
+
+
+async def test_a_route_that_will_expire_ends_its_connections_then() -> None:
+    r = Registry()
+    r.table = table_of(route(1, expires_at=time.time() + 0.2))
+    mine = r.connect()
+    await asyncio.sleep(0.5)
+    assert [ending.close_code for ending in mine.ended] == [4410]
+
+
+async def test_a_route_that_is_given_less_time_ends_earlier() -> None:
+    r = Registry()
+    mine = r.connect()
+    r.table = table_of(route(1, rev=2, expires_at=time.time() + 0.2))
+    r.live.review((SID,))
+    assert mine.ended == []
+    await asyncio.sleep(0.5)
+    assert [ending.close_code for ending in mine.ended] == [4410]
+
+
+async def test_what_has_closed_is_forgotten() -> None:
+    r = Registry()
+    mine = r.connect()
+    r.live.add(mine)
+    assert len(r.live) == 1
+    r.live.discard(mine)
+    r.live.discard(mine)
+    assert len(r.live) == 0
+    r.live.end_all(DRAINING)
+    assert mine.ended == []
+
+
+async def test_all_can_be_ended_without_blocking_the_loop() -> None:
+    r = Registry()
+    many = [r.connect() for _ in range(1200)]
+    r.live.end_all(DRAINING)
+    assert sum(bool(one.ended) for one in many) == 500
+    await asyncio.sleep(0.05)
+    assert all(one.ended == [DRAINING] for one in many)
+
+
+async def test_nothing_is_ended_before_there_is_a_table() -> None:
+    r = Registry()
+    mine = r.connect()
+    r.table = None
+    r.live.review()
+    assert mine.ended == []
+
+
+async def test_what_watches_is_reviewed_too() -> None:
+    r = Registry()
+    seen: list[object] = []
+
+    class Watcher:
+        def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
+            seen.append(sids if sids is None else set(sids))
+
+    r.live.watch(Watcher())
+    r.live.review()
+    r.live.review((SID,))
+    assert seen == [None, {SID}]
