@@ -1,11 +1,8 @@
-"""Interactive sessions: one opening of one endpoint of one rank of a job.
+"""Interactive sessions: opened by the API, routed by what the cluster shows, told to gateways.
 
-- ``opening``: what a session is made of, and whether it may be opened.
-- ``routes``: the routes that should be, from sessions, jobs, pods and hubs (no I/O).
-- ``desired``: reads those four and keeps what should be published.
-- ``publisher``: keeps Redis as it should be, one difference at a time.
-- ``terminals``: what a terminal hub needs to know of its sessions.
-
-Nothing here is told what happened: routes are computed from what is, and compared with what was
-published.
+- ``service``: opens, shows, ends and revokes, in the store.
+- ``routes``: where a session lives, as a function of its row, its job and its pod. No I/O.
+- ``publisher``: keeps what gateways are told equal to that, over Redis.
+- ``control``: what plugins may do with a job's sessions.
+- ``terminals``: how a hub learns which shells it holds.
 """

@@ -1,0 +1,39 @@
+"""What plugins may do with a job's sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.store.database import Store
+from controller.store.sessions import end_sessions_of
+
+
+class Sessions:
+    """Ends a job's sessions and has its routes looked at.
+
+    Args:
+        store: Where sessions are.
+        clock: Unix seconds.
+        wake: Is told the id of a job whose routes may have changed.
+    """
+
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float], wake: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._wake = wake
+
+    async def routes_may_have_changed(self, job_id: str) -> None:
+        """Have the routes of the job's sessions compared with what is published, soon."""
+        self._wake(job_id)
+
+    async def end_sessions(self, job_id: str, *, reason: str) -> None:
+        """End all sessions of the job, for good.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._store.write() as transaction:
+            await end_sessions_of(transaction, job_id, reason=reason, now=self._clock())
+        self._wake(job_id)

@@ -1,0 +1,377 @@
+"""Keeps what gateways are told equal to what should be, over Redis.
+
+Level-triggered: whoever changes something says of which job, and the routes of its sessions are
+made anew from store and cluster and compared with what was published. One task does it all, so
+that publishes and heartbeats are one sequence. Whenever Redis holds anything else than expected,
+everything is published anew under a new epoch (docs/proxy-events.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from controller.jobs.accepted import read_spec
+from controller.jobs.picture import Picture
+from controller.jobs.problems import JobRejected
+from controller.sessions.routes import may_have_shell, pod_at, route_of
+from controller.store.database import Store, Transaction
+from controller.store.errors import LeadershipLost, StoreError, StoreUnavailable
+from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
+from controller.store.jobs import JobRecord, find_jobs
+from controller.store.position import read_position, record_published
+from controller.store.revocations import (
+    StoredRevocation,
+    forget_revocations,
+    revocations_that_matter,
+)
+from controller.store.sessions import (
+    Session,
+    assign_shell,
+    jobs_with_changed_sessions,
+    live_sessions,
+    live_sessions_of,
+)
+from controller.store.vault import Vault
+from controller.volcano.observed import ObservedPod
+from shared.bus import HEARTBEAT_SECONDS, Publisher
+from shared.errors import BusUnavailable, PublishRefused
+from shared.events import Head
+from shared.link import Seal
+from shared.routes import Route
+
+LOOK_SECONDS: Final = 0.5
+"""How soon is noticed what another process wrote into the store."""
+RESYNC_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 1.0
+_EPOCH_BYTES: Final = 16
+_ASK_AGAIN: Final = frozenset({"epoch", "seq", "missing", "counts"})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Desired:
+    """A route as it should be, and the secrets that go with it, which its ``repr`` leaves out."""
+
+    route: Route
+    password: str | None
+
+    def __repr__(self) -> str:
+        return f"_Desired({self.route.sid})"
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What the store says of some jobs' sessions at one moment."""
+
+    jobs: frozenset[str]
+    sessions: tuple[Session, ...]
+    records: Mapping[str, JobRecord]
+    hubs: Mapping[str, Hub]
+    revocations: tuple[StoredRevocation, ...]
+    revision: int
+
+
+class RoutePublisher:
+    """Publishes routes and revocations, as the leader of one term.
+
+    Args:
+        store: Sessions, jobs, revocations.
+        bus: Redis.
+        picture: The pods.
+        vault: Opens the jobs' secrets.
+        seal: Hides passwords from everybody but gateways.
+        base_domain: The domain of the sessions' hosts.
+        clock: Unix seconds.
+        random: Random bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        bus: Publisher,
+        picture: Picture,
+        vault: Vault,
+        seal: Seal,
+        base_domain: str,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._picture = picture
+        self._vault = vault
+        self._seal = seal
+        self._base_domain = base_domain
+        self._clock = clock
+        self._random = random
+        self._published: dict[str, _Desired] = {}
+        self._sids_of: dict[str, set[str]] = {}
+        self._dirty: set[str] = set()
+        self._woken = asyncio.Event()
+        self._hubs: Mapping[str, Hub] = {}
+        self._revision = self._rev = 0
+        self._beat_at = self._resync_at = 0.0
+        self.is_published = False
+        """Whether Redis holds what should be, as far as is known."""
+
+    def wake(self, job_id: str) -> None:
+        """Have the job's sessions and all revocations looked at, soon."""
+        self._dirty.add(job_id)
+        self._woken.set()
+
+    def state_of(self, sid: str) -> Literal["starting", "ready"]:
+        """Return how the session's route was last published."""
+        desired = self._published.get(sid)
+        return "ready" if desired is not None and desired.route.state == "ready" else "starting"
+
+    async def run(self) -> None:
+        """Publish until cancelled; the picture of the cluster must be complete.
+
+        Raises:
+            LeadershipLost: If another one leads.
+        """
+        while True:
+            try:
+                if not self.is_published:
+                    await self._rebuild()
+                await self._round()
+            except PublishRefused as refused:
+                self.is_published = False
+                if refused.reason not in _ASK_AGAIN:
+                    raise LeadershipLost("another controller publishes") from refused
+                log.warning("Redis holds something else", extra={"what": refused.reason})
+            except (BusUnavailable, StoreUnavailable) as error:
+                # A change may or may not have been made: after a rebuild that does not matter.
+                self.is_published = False
+                log.warning("routes cannot be published", extra={"why": str(error)})
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    # One after another
+
+    async def _round(self) -> None:
+        """Wait for something to do, and do it."""
+        pause = max(0.0, min(LOOK_SECONDS, self._beat_at - self._clock()))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), pause)
+        self._woken.clear()
+        now = self._clock()
+        if now >= self._resync_at:
+            await self._look_at_all(now)
+        dirty, self._dirty = self._dirty, set()
+        try:
+            changed = await self._catch_up(dirty)
+        except BaseException:
+            self._dirty |= dirty
+            raise
+        if changed:
+            await self._remember()
+        if now >= self._beat_at:
+            self._beat_at = now + HEARTBEAT_SECONDS
+            await self._bus.beat(now=now)
+
+    async def _look_at_all(self, now: float) -> None:
+        """Look at every session, and forget what nobody needs, now and then."""
+        self._resync_at = now + RESYNC_SECONDS
+        async with self._store.lead(self._bus.term) as transaction:
+            await forget_revocations(transaction, now=now)
+            await forget_dead_hubs(transaction, now=now)
+            sessions = await live_sessions(transaction)
+        self._dirty |= {session.job_id for session in sessions} | self._sids_of.keys()
+
+    async def _catch_up(self, dirty: Collection[str]) -> bool:
+        """Publish what changed of jobs in *dirty* and in the store; say whether anything did."""
+        world = await self._read(dirty)
+        desired = await self._desired(world)
+        before = self._bus.seq
+        # Who was shut out is told before anybody is let in.
+        for revocation in world.revocations:
+            await self._revoke(revocation)
+        for job_id in sorted(world.jobs):
+            for sid in sorted(self._sids_of.get(job_id, set()) - desired.keys()):
+                await self._remove(sid)
+        for sid, one in desired.items():
+            if self._published.get(sid) != one:
+                await self._upsert(one)
+        self._revision = world.revision
+        return self._bus.seq != before
+
+    async def _read(self, dirty: Collection[str]) -> _World:
+        now = self._clock()
+        async with self._store.read() as transaction:
+            position = await read_position(transaction)
+            changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
+            hubs = await alive_hubs(transaction, now=now)
+            jobs = set(dirty) | set(changed)
+            if hubs.keys() != self._hubs.keys():
+                # Terminals of a hub that went have to move; those without one can be held now.
+                waiting = await live_sessions(transaction)
+                jobs |= {one.job_id for one in waiting if one.kind == "terminal"}
+                self._hubs = hubs
+            sessions = await live_sessions_of(transaction, jobs) if jobs else []
+            records = await find_jobs(transaction, jobs) if jobs else {}
+            revocations = await revocations_that_matter(transaction, now=now, after=self._revision)
+        return _World(
+            frozenset(jobs), tuple(sessions), records, hubs, tuple(revocations), position.revision
+        )
+
+    # What should be
+
+    async def _desired(self, world: _World) -> dict[str, _Desired]:
+        desired: dict[str, _Desired] = {}
+        for session in world.sessions:
+            record = world.records.get(session.job_id)
+            if record is not None:
+                made = await self._desired_of(session, record, world.hubs)
+                if made is not None:
+                    desired[session.sid] = made
+        return desired
+
+    async def _desired_of(
+        self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
+    ) -> _Desired | None:
+        try:
+            job = read_spec(record.spec, {})
+        except JobRejected:
+            log.warning("a job cannot be read", extra={"job": record.id})
+            return None
+        pods = self._picture.pods.of_job(record.id)
+        pod = pod_at(session.rank, job=job, record=record, pods=pods)
+        hub = hubs.get(session.hub_id or "")
+        if session.kind == "terminal" and pod is not None and may_have_shell(pod):
+            session, hub = await self._assigned(session, pod, hubs)
+        route = route_of(session, record=record, pod=pod, hub=hub, base_domain=self._base_domain)
+        if route is None:
+            return None
+        endpoint = job.interactive.get(session.endpoint or "")
+        name = endpoint.password.parameter if endpoint and endpoint.password else None
+        return _Desired(route, self._secret(record, name) if name else None)
+
+    async def _assigned(
+        self, session: Session, pod: ObservedPod, hubs: Mapping[str, Hub]
+    ) -> tuple[Session, Hub | None]:
+        """Return the terminal with a hub that is alive, written down before it is published."""
+        hub = hubs.get(session.hub_id or "")
+        if hub is not None and session.pod_uid == pod.uid:
+            return session, hub
+        if not hubs:
+            return session, None
+        hub = hub or self._least_busy(hubs)
+        async with self._store.lead(self._bus.term) as transaction:
+            await assign_shell(
+                transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
+            )
+        held = {"hub_id": hub.id, "pod": pod.name, "pod_uid": pod.uid}
+        return _replaced(session, **held), hub
+
+    def _least_busy(self, hubs: Mapping[str, Hub]) -> Hub:
+        held = dict.fromkeys(hubs, 0)
+        for one in self._published.values():
+            target = one.route.target
+            hub = target.id.partition("/")[0] if target and one.route.kind == "terminal" else ""
+            if hub in held:
+                held[hub] += 1
+        return hubs[min(held, key=lambda hub: (held[hub], hub))]
+
+    def _secret(self, record: JobRecord, name: str) -> str | None:
+        if record.sealed is None:
+            return None
+        try:
+            return self._vault.open(record.id, record.sealed).get(name)
+        except StoreError as error:
+            log.warning("a password cannot be read", extra={"job": record.id, "why": str(error)})
+            return None
+
+    # Telling it
+
+    async def _upsert(self, desired: _Desired) -> None:
+        sid = desired.route.sid
+        await self._bus.upsert(sid, self._encode(desired), now=self._clock())
+        self._published[sid] = desired
+        self._sids_of.setdefault(desired.route.job, set()).add(sid)
+
+    async def _remove(self, sid: str) -> None:
+        await self._bus.remove(sid, "ended", now=self._clock())
+        job = self._published.pop(sid).route.job
+        self._sids_of[job].discard(sid)
+        if not self._sids_of[job]:
+            del self._sids_of[job]
+
+    async def _revoke(self, one: StoredRevocation) -> None:
+        await self._bus.revoke(at=one.at, sid=one.sid, jti=one.jti, sub=one.sub, kid=one.kid)
+
+    def _encode(self, desired: _Desired) -> bytes:
+        # Milliseconds: so revisions go up also over a restart of ours.
+        rev = self._rev = max(self._rev + 1, int(self._clock() * 1000))
+        route: dict[str, Any] = msgspec.to_builtins(desired.route) | {"rev": rev}
+        del route["epoch"]  # for signed routes only
+        if desired.password is not None:
+            route["sealed"] = self._seal.seal(
+                {"vnc_password": desired.password},
+                sid=desired.route.sid,
+                rev=rev,
+                random=self._random,
+            )
+        return msgspec.json.encode(route)
+
+    # Everything anew
+
+    async def _rebuild(self) -> None:
+        """Publish everything under a new epoch.
+
+        Raises:
+            PublishRefused: ``term`` if another one leads.
+            BusUnavailable, StoreUnavailable: If it could not be done.
+        """
+        now = self._clock()
+        head = await self._bus.head()
+        async with self._store.read() as transaction:
+            since = await _since(transaction, head, now=now)
+            sessions = await live_sessions(transaction)
+            revocations = await revocations_that_matter(transaction, now=now)
+            revision = (await read_position(transaction)).revision
+            records = await find_jobs(transaction, {one.job_id for one in sessions})
+            self._hubs = await alive_hubs(transaction, now=now)
+        world = _World(frozenset(records), tuple(sessions), records, self._hubs, (), revision)
+        desired = await self._desired(world)
+        routes = {sid: self._encode(one) for sid, one in desired.items()}
+        revoked = {one.member: one.score for one in revocations}
+        epoch = self._random(_EPOCH_BYTES).hex()
+        await self._bus.rebuild(routes, revoked, epoch=epoch, now=now, since=since)
+        self._published = desired
+        self._sids_of = {}
+        for sid, one in desired.items():
+            self._sids_of.setdefault(one.route.job, set()).add(sid)
+        self._revision = revision
+        self._beat_at = now + HEARTBEAT_SECONDS
+        await self._remember()
+        self.is_published = True
+        log.info("routes are published anew", extra={"epoch": epoch, "routes": len(routes)})
+
+    async def _remember(self) -> None:
+        """Remember how far Redis was told: so it is noticed when it has forgotten."""
+        async with self._store.lead(self._bus.term) as transaction:
+            await record_published(transaction, epoch=self._bus.epoch, seq=self._bus.seq)
+
+
+async def _since(transaction: Transaction, head: Head | None, *, now: float) -> float | None:
+    """Return since when Redis' memory of used tokens can be trusted, None for always."""
+    position = await read_position(transaction)
+    if position.epoch is None:
+        return None  # nothing was ever published: there was nothing to lose
+    if head is None or head.epoch != position.epoch or head.seq < position.seq:
+        return now
+    return head.since
+
+
+def _replaced(session: Session, **values: str) -> Session:
+    fields = {name: getattr(session, name) for name in Session.__slots__}
+    return Session(**(fields | values))
