@@ -6,7 +6,8 @@ longer than the whole cluster may take to start. It speaks to any API server.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,6 +33,19 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.reason = reason
+
+
+class Unreachable(ConnectionError):
+    """The API server could not be called, or went away in the middle of its answer."""
+
+
+@contextmanager
+def _border() -> Iterator[None]:
+    """Translate what aiohttp raises: callers know `Refused`, OSError and TimeoutError."""
+    try:
+        yield
+    except aiohttp.ClientError as error:
+        raise Unreachable(str(error) or type(error).__name__) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +159,20 @@ class Client:
         """
         query = {**query, "watch": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
         timeout = aiohttp.ClientTimeout(total=_WATCH_SECONDS + 30, sock_connect=5)
-        async with self._session.get(resource.path(), params=query, timeout=timeout) as answer:
-            if answer.status != 200:
-                raise await _refusal(answer)
-            buffer = bytearray()
-            async for chunk in answer.content.iter_any():
-                buffer += chunk
-                *lines, rest = buffer.split(b"\n")
-                buffer = bytearray(rest)
-                for line in lines:
-                    event = msgspec.json.decode(line)
-                    if event["type"] == "ERROR":
-                        raise _from_status(event["object"])
-                    yield event["type"], event["object"]
+        request = self._session.get(resource.path(), params=query, timeout=timeout)
+        with _border():
+            async with request as answer:
+                async for event in _events(answer):
+                    yield event
 
     async def text(self, path: str) -> str:
         """Return what *path* answers as text, such as a log."""
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
-        async with self._session.get(path, timeout=timeout) as answer:
-            if answer.status >= 400:
-                raise await _refusal(answer)
-            return await answer.text()
+        with _border():
+            async with self._session.get(path, timeout=timeout) as answer:
+                if answer.status >= 400:
+                    raise await _refusal(answer)
+                return await answer.text()
 
     async def _call(
         self,
@@ -179,19 +186,19 @@ class Client:
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type} if data is not None else {}
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
-        for tries in range(self._tries):
-            async with self._session.request(
-                method, path, data=data, params=query, headers=headers, timeout=timeout
-            ) as answer:
-                if answer.status < 400:
-                    decoded: Object = msgspec.json.decode(await answer.read())
-                    return decoded
-                error = await _refusal(answer)
-                if error.code != 429 or tries == self._tries - 1:
-                    raise error
-                pause = float(answer.headers.get("Retry-After", _PAUSE_SECONDS))
+        request: Object = {"data": data, "params": query, "headers": headers, "timeout": timeout}
+        for left in reversed(range(self._tries)):
+            with _border():
+                async with self._session.request(method, path, **request) as answer:
+                    if answer.status < 400:
+                        decoded: Object = msgspec.json.decode(await answer.read())
+                        return decoded
+                    error = await _refusal(answer)
+                    pause = float(answer.headers.get("Retry-After", _PAUSE_SECONDS))
+            if error.code != 429 or not left:
+                break
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+        raise error
 
 
 Changed = Callable[[str, Object], Awaitable[None] | None]
@@ -240,7 +247,7 @@ class Cache:
                     revision = value["metadata"]["resourceVersion"]
                     if change != "BOOKMARK":
                         await self._take(change, value)
-            except (Refused, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (Refused, TimeoutError, OSError) as error:
                 if isinstance(error, Refused) and error.code != 410:
                     _LOG.warning("%s: %s", self._resource.plural, error)
                 revision = ""
@@ -273,6 +280,22 @@ class Cache:
         told = self._changed(change, value)
         if told is not None:
             await told
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Object]]:
+    """Yield type and object of each line of a watch's answer."""
+    if answer.status != 200:
+        raise await _refusal(answer)
+    buffer = bytearray()
+    async for chunk in answer.content.iter_any():
+        buffer += chunk
+        *lines, rest = buffer.split(b"\n")
+        buffer = bytearray(rest)
+        for line in lines:
+            event = msgspec.json.decode(line)
+            if event["type"] == "ERROR":
+                raise _from_status(event["object"])
+            yield event["type"], event["object"]
 
 
 def _key(value: Object) -> tuple[str, str]:

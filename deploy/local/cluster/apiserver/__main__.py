@@ -20,7 +20,7 @@ from deploy.local.cluster.apiserver.registry import Options, Registry
 from deploy.local.cluster.apiserver.resources import Resources
 from deploy.local.cluster.apiserver.store import Store
 from deploy.local.cluster.apiserver.webhooks import Webhooks
-from deploy.local.cluster.certificates import client_context, ensure_pki, server_context
+from deploy.local.cluster.certificates import Pki, client_context, ensure_pki, server_context
 from deploy.local.cluster.kubeconfig import write_kubeconfig
 from deploy.local.cluster.program import Stop, announce_ready, make_parser, run_program
 
@@ -45,33 +45,46 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
         Doorkeeper(users),
         Disturbance(chance, enabled=arguments.disturb),
     )
-    controllers = asyncio.create_task(Controllers(registry, chance).run())
-    compaction = asyncio.create_task(_compact_now_and_then(store, chance))
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
-        for name in _NAMESPACES:
-            body = {"metadata": {"name": name}}
-            kind = kinds.by_key(("", "namespaces"))
-            await registry.create(kind, "", body, user=_ROOT, options=Options())
-        await _accounts_are_there(store)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", arguments.port, ssl_context=server_context(pki))
-        await site.start()
-        port = runner.addresses[0][1]
-        for name, token in tokens.items():
-            path = state / "kubeconfig" / f"{name}.yaml"
-            write_kubeconfig(path, f"https://127.0.0.1:{port}", pki.authority, name, token)
-        announce_ready()
-        await stop.wait()
+        # A controller that fails ends the server: better than one that collects no garbage.
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(Controllers(registry, chance).run()),
+                tasks.create_task(_compact_now_and_then(store, chance)),
+            ]
+            await _ensure_namespaces(registry)
+            port = await _listen(runner, arguments.port, pki)
+            for name, token in tokens.items():
+                path = state / "kubeconfig" / f"{name}.yaml"
+                write_kubeconfig(path, f"https://127.0.0.1:{port}", pki.authority, name, token)
+            announce_ready()
+            await stop.wait()
+            for task in beside:
+                task.cancel()
     finally:
-        for task in (controllers, compaction):
-            task.cancel()
-        await asyncio.gather(controllers, compaction, return_exceptions=True)
         await runner.cleanup()
         await webhooks.close()
         await kubelets.close()
         if stop.orphaned:  # nobody else is left to remove it
             await asyncio.to_thread(shutil.rmtree, state, ignore_errors=True)
+
+
+async def _listen(runner: web.AppRunner, port: int, pki: Pki) -> int:
+    """Serve on *port*, or on any for 0, and return which it is."""
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=server_context(pki)).start()
+    return int(runner.addresses[0][1])
+
+
+async def _ensure_namespaces(registry: Registry) -> None:
+    """Make the namespaces that come with a cluster, and return when each has its account."""
+    kind = registry.kinds.by_key(("", "namespaces"))
+    for name in _NAMESPACES:
+        body = {"metadata": {"name": name}}
+        await registry.create(kind, "", body, user=_ROOT, options=Options())
+    while len(registry.store.items(("", "serviceaccounts"))) < len(_NAMESPACES):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 def _identities(state: Path) -> dict[str, User]:
@@ -82,12 +95,6 @@ def _identities(state: Path) -> dict[str, User]:
         name: User(entry["user"], tuple(entry["groups"]), tuple(entry.get("rules", ())))
         for name, entry in known.items()
     }
-
-
-async def _accounts_are_there(store: Store) -> None:
-    """Return when the namespaces that come with a cluster have their ServiceAccount."""
-    while len(store.items(("", "serviceaccounts"))) < len(_NAMESPACES):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 async def _compact_now_and_then(store: Store, chance: random.Random) -> None:

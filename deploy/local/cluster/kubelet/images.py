@@ -58,6 +58,10 @@ def _python_paths() -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
 
 
+def _existing(*paths: str) -> tuple[Path, ...]:
+    return tuple(Path(path) for path in paths if os.path.exists(path))
+
+
 def _environment(**more: str) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
     return {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", **more}
@@ -86,7 +90,8 @@ IMAGES: Final[Mapping[str, Image]] = {
     "desktop": Image(
         entrypoint=(sys.executable, "-m", "deploy.local.apps.desktop"),
         environment=_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"),
-        visible=(*_python_paths(), ROOT / "deploy", *map(Path, ("/var/lib/xkb",))),
+        # Where Xvnc is installed, it wants its keyboard maps.
+        visible=(*_python_paths(), ROOT / "deploy", *_existing("/var/lib/xkb")),
     ),
     "python": _PYTHON,
     "busybox": Image(

@@ -1,6 +1,7 @@
 """One Pod on this node, from the moment it is bound to it until it is gone."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -62,6 +63,7 @@ class PodRun:
         self._address = ""
         self._started_at = _now()
         self._changed = asyncio.Event()
+        self._publishing = asyncio.Lock()
         self._going = asyncio.Event()
         self._gone = False
 
@@ -130,7 +132,9 @@ class PodRun:
         if error is not None:
             _LOG.error("%s failed", self.pod["metadata"]["name"], exc_info=error)
         await self._close_sandbox()
-        await self._publish()
+        self._touch()
+        with contextlib.suppress(Refused, OSError, TimeoutError):  # else it is tried again
+            await self._publish()
         if error is None or self._going.is_set():
             return True
         await asyncio.sleep(_RETRY_SECONDS)
@@ -347,6 +351,10 @@ class PodRun:
                 self._touch()
 
     async def _publish(self) -> None:
+        async with self._publishing:  # an older status must not overtake a newer one
+            await self._write_status()
+
+    async def _write_status(self) -> None:
         """Write the status, unless the server has it or the Pod is gone."""
         metadata = self.pod["metadata"]
         if self._gone or self.pod.get("status", {}).get("phase") in _ENDED:
@@ -366,20 +374,24 @@ class PodRun:
                 PODS, metadata["namespace"], metadata["name"], change, "status"
             )
         except Refused as error:
-            if error.code not in (404, 409):
-                raise
-            self.forget() if error.code == 404 else self._touch()
+            if error.code != 404:
+                raise  # a 409 too: if another Pod has the name, the watch will say so
+            self.forget()
 
     async def _confirm_deletion(self) -> None:
-        if self._gone:
-            return
+        """Tell the server that nothing is left of the Pod, until it has heard."""
         metadata = self.pod["metadata"]
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
-        try:
-            await self._node.client.delete(PODS, metadata["namespace"], metadata["name"], options)
-        except Refused as error:
-            if error.code != 409:
-                raise
+        name = (metadata["namespace"], metadata["name"])
+        while not self._gone:
+            try:
+                await self._node.client.delete(PODS, *name, options)
+                return
+            except (Refused, OSError, TimeoutError) as error:
+                if isinstance(error, Refused) and error.code == 409:
+                    return  # the name is another Pod's
+                _LOG.warning("deletion of %s: %s", metadata["name"], error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _close_sandbox(self) -> None:
         if self.sandbox is not None:

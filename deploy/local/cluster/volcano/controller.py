@@ -1,6 +1,7 @@
 """The job controller: one worker per job at a time, each turn from what the caches hold."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import defaultdict, deque
@@ -176,11 +177,14 @@ class JobController:
 
     async def _open_queue(self, name: str) -> None:
         await asyncio.sleep(0 if name in ("default", "root") else self._chance.uniform(0, 0.3))
-        try:
-            await self._client.patch(QUEUES, "", name, {"status": {"state": "Open"}}, "status")
-        except Refused as error:
-            if error.code not in (404, 409):
-                raise
+        while True:
+            try:
+                await self._client.patch(QUEUES, "", name, {"status": {"state": "Open"}}, "status")
+                return
+            except (Refused, OSError, TimeoutError) as error:
+                if isinstance(error, Refused) and error.code == 404:
+                    return
+                await asyncio.sleep(_RETRY_SECONDS)
 
     # --- turns ---
 
@@ -214,7 +218,8 @@ class JobController:
                     else:
                         turns.appendleft(turn)
                         await asyncio.sleep(_RETRY_SECONDS)
-                        await self._refresh(key)
+                        with contextlib.suppress(Refused, OSError, TimeoutError):
+                            await self._refresh(key)
                         continue
                 tries = 0
         finally:

@@ -113,7 +113,10 @@ class Scheduler:
             for cache in (self._nodes, self._pods, self._groups):
                 await cache.synced.wait()
             while True:
-                await self._schedule_all()
+                try:
+                    await self._schedule_all()
+                except (Refused, OSError, TimeoutError) as error:
+                    _LOG.info("scheduling: %s", error)
                 await self._wait()
 
     def _changed(self, change: str, value: Object) -> None:
