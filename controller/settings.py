@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -11,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.jwks import key_source
+from shared.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     count,
@@ -73,10 +73,10 @@ class ControllerSettings:
     token_issuer: str
     token_jwks: str
     public_url: SplitResult
+    kubeconfig: Path | None
     plugins: tuple[str, ...] | None
     jobs: JobDefaults
-    log_level: str
-    log_style: Literal["json", "text"]
+    log: LogSettings
 
     def __repr__(self) -> str:
         # URLs of Redis and the database may hold passwords, and the keys are keys.
@@ -105,12 +105,10 @@ def read_settings(environment: Environment) -> ControllerSettings:
         store_url=_store_url(environment),
         redis_url=read("FUMAROLE_REDIS_URL", _redis_url, "redis://127.0.0.1:6379/0"),
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
+        kubeconfig=environment.optional("KUBECONFIG", Path),
         plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
         jobs=_job_defaults(environment),
-        log_level=read("FUMAROLE_LOG_LEVEL", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
-        log_style=cast(
-            Literal["json", "text"], read("FUMAROLE_LOG_STYLE", _one_of("json", "text"), "json")
-        ),
+        log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
         token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),
         public_url=needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL),
@@ -191,16 +189,6 @@ def _yes_or_no(raw: str) -> bool:
     if raw.lower() not in ("yes", "no", "true", "false", "1", "0"):
         raise ValueError("neither yes nor no")
     return raw.lower() in ("yes", "true", "1")
-
-
-def _one_of(*values: str) -> Callable[[str], str]:
-    def parse(raw: str) -> str:
-        for value in values:
-            if raw.lower() == value.lower():
-                return value
-        raise ValueError(f"not one of {', '.join(values)}")
-
-    return parse
 
 
 def _folder(raw: str) -> Path:

@@ -13,7 +13,6 @@ import uvloop
 from gateway.app import serve
 from gateway.pages.assets import Assets, load_assets
 from gateway.settings import Settings, read_settings
-from shared import log
 from shared.errors import SettingsError
 from shared.settings import EXIT_BAD_SETTINGS
 
@@ -23,7 +22,7 @@ _EXIT_FAILED = 1
 def main() -> None:
     """Run the gateway until SIGTERM or SIGINT; end at once at a second one."""
     settings = read_settings()
-    log.configure(style="text" if sys.stderr.isatty() else "json")
+    settings.log.apply()
     try:
         assets = load_assets()
     except SettingsError as error:

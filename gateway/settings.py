@@ -16,6 +16,7 @@ from gateway.core.site import Site
 from shared.errors import BadKeySet
 from shared.jwks import key_source
 from shared.jws import KeySet, read_key_set
+from shared.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     Network,
@@ -59,6 +60,7 @@ class Settings:
     tls_cert_file: Path | None
     tls_key_file: Path | None
     address_file: Path | None
+    log: LogSettings
 
 
 def read_settings(values: Mapping[str, str] | None = None) -> Settings:
@@ -97,6 +99,7 @@ def settings_from(env: Environment) -> Settings:
         tls_cert_file=certificate,
         tls_key_file=certificate_key,
         address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", Path),
+        log=read_log_settings(env),
     )
 
 

@@ -11,8 +11,11 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, cast
+
+from shared.settings import Environment, one_of
 
 MAX_FIELD_CHARACTERS: Final = 1000
 DEFAULT_LINES_A_SECOND: Final = 200
@@ -74,6 +77,27 @@ class RateLimit(logging.Filter):
             self._dropped += 1
             return False
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a process logs."""
+
+    level: str
+    style: Format
+
+    def apply(self) -> None:
+        """Send all logs of this process to standard error in this way."""
+        configure(level=self.level, style=self.style)
+
+
+def read_log_settings(environment: Environment) -> LogSettings:
+    """Return what ``FUMAROLE_LOG_LEVEL`` and ``FUMAROLE_LOG_FORMAT`` say."""
+    levels, styles = ("DEBUG", "INFO", "WARNING", "ERROR"), ("json", "text")
+    return LogSettings(
+        level=environment.value("FUMAROLE_LOG_LEVEL", one_of(*levels), "INFO"),
+        style=cast(Format, environment.value("FUMAROLE_LOG_FORMAT", one_of(*styles), "json")),
+    )
 
 
 def configure(

@@ -111,6 +111,18 @@ def count(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
+def one_of(*values: str) -> Callable[[str], str]:
+    """Return a parser of one of *values*, in upper or lower case."""
+
+    def parse(raw: str) -> str:
+        for value in values:
+            if raw.lower() == value.lower():
+                return value
+        raise ValueError(f"not one of {', '.join(values)}")
+
+    return parse
+
+
 def listen_address(raw: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
     host, _, port = raw.rpartition(":")

@@ -1,0 +1,55 @@
+"""``python -m controller``: the controller process, from its environment to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import uvloop
+
+from controller.app import serve
+from controller.kube.errors import KubeError
+from controller.settings import ControllerSettings, read_settings
+from shared.errors import FumaroleError
+from shared.settings import EXIT_BAD_SETTINGS, or_exit
+
+EXIT_FAILED = 1
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the controller until SIGTERM or SIGINT; end at once at a second one."""
+    settings = or_exit(read_settings)
+    settings.log.apply()
+    try:
+        uvloop.run(_run(settings))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_SETTINGS) from None
+    except (FumaroleError, KubeError, OSError) as error:
+        log.error("the controller cannot go on", extra={"why": str(error)})
+        raise SystemExit(EXIT_FAILED) from None
+
+
+async def _run(settings: ControllerSettings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stopping.is_set():
+            # Nothing is worth waiting for any more: what was accepted is in the store.
+            logging.shutdown()
+            os._exit(EXIT_FAILED)
+        stopping.set()
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, asked)
+    await serve(settings, stopping=stopping)
+
+
+if __name__ == "__main__":
+    main()
