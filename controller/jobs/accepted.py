@@ -1,0 +1,58 @@
+"""A job as it is kept: what was accepted, and its secrets apart from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from controller.jobs.model import Job
+from controller.jobs.problems import JobRejected, problems_of
+
+_UNKNOWN: Final = "(unknown)"
+
+
+def public_spec(job: Job) -> dict[str, Any]:
+    """Return the job as JSON without the values of its secrets, and without defaults.
+
+    Two jobs that say the same have the same spec, however they said it.
+    """
+    spec = job.model_dump(mode="json", exclude_defaults=True)
+    for name in job.secrets():
+        del spec["parameters"][name]["value"]
+    return spec
+
+
+def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
+    """Return the job that :func:`public_spec` made *spec* of.
+
+    Where a secret is not among *secrets* its value is a word of ours: such a job can be looked
+    at, not submitted (see :func:`lacks_secrets`).
+
+    Raises:
+        JobRejected: If it was changed, or made by a version that took more.
+    """
+    parameters = {
+        name: _with_value(name, given, secrets)
+        for name, given in (spec.get("parameters") or {}).items()
+    }
+    whole = {**spec, "parameters": parameters} if parameters else dict(spec)
+    try:
+        return Job.model_validate(whole)
+    except ValidationError as error:
+        raise JobRejected(problems_of(error)) from None
+
+
+def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
+    """Say whether the job has a secret parameter whose value is not among *secrets*."""
+    return any(
+        given.get("type") == "secret" and name not in secrets
+        for name, given in (spec.get("parameters") or {}).items()
+    )
+
+
+def _with_value(name: str, given: Any, secrets: Mapping[str, str]) -> Any:
+    if isinstance(given, dict) and given.get("type") == "secret":
+        return {**given, "value": secrets.get(name, _UNKNOWN)}
+    return given

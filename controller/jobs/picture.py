@@ -1,0 +1,144 @@
+"""What the cluster shows of this instance's jobs: kept by two watches, looked at by everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from controller.kube.client import Kube
+from controller.kube.kinds import PODS, VCJOBS, Kind
+from controller.kube.watch import Changed, Deleted, Listed, WatchEvent, watch
+from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
+from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
+
+log = logging.getLogger(__name__)
+
+
+class _Object(Protocol):
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Object)
+Key = tuple[str, str]
+
+
+class Shelf(Generic[T]):
+    """The objects of one kind, by namespace and name, and by job."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._objects: dict[Key, T] = {}
+        self._by_job: dict[str, dict[Key, T]] = {}
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._objects.values()))
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """Return the object, if it is there."""
+        return self._objects.get((namespace, name))
+
+    def of_job(self, job_id: str) -> tuple[T, ...]:
+        """Return the objects of the job."""
+        return tuple(self._by_job.get(job_id, {}).values())
+
+    def replace(self, objects: Mapping[Key, T]) -> None:
+        """Take *objects* for all that there are."""
+        for key in self._objects.keys() - objects.keys():
+            self.drop(self._objects[key])
+        for one in objects.values():
+            self.put(one)
+
+    def put(self, one: T) -> None:
+        """Take *one* as it is now."""
+        key = (one.namespace, one.name)
+        before = self._objects.get(key)
+        if before == one:
+            return
+        if before is not None and before.job_id != one.job_id:
+            self.drop(before)
+        self._objects[key] = one
+        self._by_job.setdefault(one.job_id, {})[key] = one
+        self._changed(one.job_id)
+
+    def drop(self, one: T) -> None:
+        """Take *one* for gone, unless another of its name is there by now."""
+        key = (one.namespace, one.name)
+        before = self._objects.get(key)
+        if before is None or before.uid != one.uid:
+            return
+        del self._objects[key]
+        of_job = self._by_job[before.job_id]
+        del of_job[key]
+        if not of_job:
+            del self._by_job[before.job_id]
+        self._changed(before.job_id)
+
+
+class Picture:
+    """VolcanoJobs and pods with the instance's label, as last seen.
+
+    Args:
+        kube: The cluster.
+        instance: Whose objects; those of others are not looked at.
+        changed: Called with the id of a job whose VolcanoJob or pods have changed.
+    """
+
+    def __init__(self, kube: Kube, *, instance: str, changed: Callable[[str], None]) -> None:
+        self._kube = kube
+        self._labels = f"{INSTANCE_LABEL}={instance}"
+        self.jobs: Shelf[ObservedJob] = Shelf(changed)
+        self.pods: Shelf[ObservedPod] = Shelf(changed)
+        self._jobs_seen = asyncio.Event()
+        self._pods_seen = asyncio.Event()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything has been read once."""
+        return self._jobs_seen.is_set() and self._pods_seen.is_set()
+
+    async def complete(self) -> None:
+        """Wait until everything has been read once."""
+        await self._jobs_seen.wait()
+        await self._pods_seen.wait()
+
+    def job(self, namespace: str, job_id: str) -> ObservedJob | None:
+        """Return the VolcanoJob of the job; one of another name that claims to be it is not."""
+        found = self.jobs.get(namespace, volcano_job_name(job_id))
+        return found if found is not None and found.job_id == job_id else None
+
+    async def run(self) -> None:
+        """Keep the picture current; never returns."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(VCJOBS, self.jobs, read_job, self._jobs_seen))
+            tasks.create_task(self._follow(PODS, self.pods, read_pod, self._pods_seen))
+
+    async def _follow(
+        self,
+        kind: Kind,
+        shelf: Shelf[T],
+        read: Callable[[Mapping[str, Any]], T],
+        seen: asyncio.Event,
+    ) -> None:
+        async for event in watch(self._kube, kind, labels=self._labels):
+            _apply(event, shelf, read)
+            seen.set()
+
+
+def _apply(event: WatchEvent, shelf: Shelf[T], read: Callable[[Mapping[str, Any]], T]) -> None:
+    match event:
+        case Listed(objects):
+            found = [read(given) for given in objects]
+            shelf.replace({(one.namespace, one.name): one for one in found})
+        case Changed(given):
+            shelf.put(read(given))
+        case Deleted(given):
+            shelf.drop(read(given))

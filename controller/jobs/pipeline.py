@@ -1,0 +1,218 @@
+"""Runs the plugins' hooks, in their order, and remembers what ran."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Final
+
+from controller.jobs.accepted import public_spec
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.model import BASE_FIELDS, Job
+from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
+from controller.jobs.problems import JobRejected, Problem
+from controller.store.database import Store
+from controller.store.progress import Hook, record_hook, set_due
+from controller.volcano.manifest import VolcanoJob
+from controller.volcano.names import (
+    ATTEMPT_ANNOTATION,
+    CREATED_ANNOTATION,
+    SPEC_ANNOTATION,
+    labels_of,
+    volcano_job_name,
+)
+from controller.volcano.preflight import findings
+from shared.errors import FumaroleError
+
+ENTRY_POINTS: Final = "fumarole.plugins"
+
+log = logging.getLogger(__name__)
+
+
+class PluginFailed(FumaroleError):
+    """A hook raised: what it was to do is not done, and will be tried again."""
+
+    def __init__(self, plugin: str, hook: str) -> None:
+        super().__init__(f"the plugin {plugin} failed in {hook}")
+        self.plugin = plugin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the plugins make of a job."""
+
+    job: Job
+    volcano_job: VolcanoJob
+    companions: tuple[Companion, ...]
+
+
+class Pipeline:
+    """The plugins, in order.
+
+    Args:
+        plugins: The plugins, in the order in which their hooks run.
+        instance: What everything is labelled with.
+        namespace: Where jobs run.
+    """
+
+    def __init__(self, plugins: Sequence[JobPlugin], *, instance: str, namespace: str) -> None:
+        self._plugins = tuple(plugins)
+        self._instance = instance
+        self._namespace = namespace
+        self.names = tuple(plugin.name for plugin in plugins)
+
+    @property
+    def offered_fields(self) -> frozenset[str]:
+        """The fields of a job that are carried out."""
+        return BASE_FIELDS.union(*(plugin.fields for plugin in self._plugins))
+
+    def refuse_unclaimed(self, job: Job) -> None:
+        """Check that a plugin carries out every field that the job sets.
+
+        Raises:
+            JobRejected: If there is none for some field.
+        """
+        unclaimed = sorted(job.model_fields_set - self.offered_fields)
+        if unclaimed:
+            raise JobRejected(Problem(field, "unknown field") for field in unclaimed)
+
+    async def plan(self, job: Job, *, attempt: int = 1, created_at: float = 0.0) -> Plan:
+        """Return what is to be made for *job*; nothing is made yet.
+
+        Raises:
+            JobRejected: With the problems that all plugins and the preflight checks found.
+            PluginFailed: If a plugin raised anything else.
+        """
+        builder = JobBuilder(job, self._empty(job, attempt, created_at))
+        problems: list[Problem] = []
+        for plugin in self._plugins:
+            problems += await _create(plugin, job, builder)
+        problems += builder.problems
+        if not problems:
+            problems += [Problem(path, text) for path, text in findings(builder.volcano_job)]
+        if problems:
+            raise JobRejected(problems)
+        return Plan(job=job, volcano_job=builder.volcano_job, companions=tuple(builder.companions))
+
+    def _empty(self, job: Job, attempt: int, created_at: float) -> VolcanoJob:
+        return VolcanoJob(
+            name=volcano_job_name(job.id),
+            namespace=self._namespace,
+            labels=labels_of(self._instance, job.id),
+            # By these the job can be adopted when the store is lost.
+            annotations={
+                SPEC_ANNOTATION: json.dumps(public_spec(job), separators=(",", ":")),
+                ATTEMPT_ANNOTATION: str(attempt),
+                CREATED_ANNOTATION: repr(created_at),
+            },
+        )
+
+    def is_done(self, done: Iterable[str]) -> bool:
+        """Say whether a hook that these plugins have done is done by all."""
+        return set(self.names) <= set(done)
+
+    async def run(
+        self, hook: Hook, seen: JobFromServer, *, done: frozenset[str], recorder: HookRecorder
+    ) -> None:
+        """Run the hook of every plugin that is not among *done*, and record each.
+
+        Raises:
+            PluginFailed: At the first that raises; those after it have not run.
+        """
+        for plugin in self._plugins:
+            if plugin.name not in done:
+                due = await _run(plugin, hook, seen)
+                await recorder.record(seen, hook=hook, plugin=plugin.name, due=due)
+
+    async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
+        """Have the plugin *name* look at jobs that are due; return when it wants each again.
+
+        Raises:
+            PluginFailed: If it raises.
+            LookupError: If there is no such plugin any more.
+        """
+        for plugin in self._plugins:
+            if plugin.name == name:
+                with _named(plugin, "on_job_monitoring"):
+                    return dict(await plugin.on_job_monitoring(batch))
+        raise LookupError(name)
+
+
+class HookRecorder:
+    """Remembers in the store which hooks have run, as the leader of a term."""
+
+    def __init__(self, store: Store, *, term: int, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._term = term
+        self._clock = clock
+
+    async def record(
+        self, seen: JobFromServer, *, hook: Hook, plugin: str, due: float | None
+    ) -> None:
+        """Remember that the hook of the plugin is done, and when it wants to see the job."""
+        async with self._store.lead(self._term) as transaction:
+            await record_hook(
+                transaction,
+                seen.job.id,
+                seen.attempt,
+                hook=hook,
+                plugin=plugin,
+                now=self._clock(),
+            )
+            if due is not None:
+                await set_due(transaction, seen.job.id, plugin, at=due)
+
+
+def make_plugins(
+    known: Sequence[type[JobPlugin]], context: PluginContext, *, wanted: Sequence[str] | None
+) -> list[JobPlugin]:
+    """Return the plugins that run: those named in *wanted*, in that order, else all *known*.
+
+    Raises:
+        ValueError: If one is named that neither we nor an installed package have.
+    """
+    if wanted is None:
+        return [plugin(context) for plugin in known]
+    by_name = {plugin.name: plugin for plugin in known}
+    by_name |= {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown:
+        raise ValueError(f"there is no plugin {', '.join(unknown)}")
+    return [by_name[name](context) for name in wanted]
+
+
+async def _create(plugin: JobPlugin, job: Job, builder: JobBuilder) -> Sequence[Problem]:
+    try:
+        with _named(plugin, "on_create"):
+            await plugin.on_create(job, builder)
+    except JobRejected as rejected:
+        return rejected.problems
+    return ()
+
+
+async def _run(plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
+    with _named(plugin, f"on_job_{hook}" if hook != "cleanup" else "on_cleanup"):
+        match hook:
+            case "start":
+                return await plugin.on_job_start(seen.job.id, seen)
+            case "complete":
+                await plugin.on_job_complete(seen.job.id, seen)
+            case "cleanup":
+                await plugin.on_cleanup(seen.job.id)
+    return None
+
+
+@contextmanager
+def _named(plugin: JobPlugin, hook: str) -> Iterator[None]:
+    """The border to plugins, which anybody may have written: whatever one raises names it."""
+    try:
+        yield
+    except FumaroleError:
+        raise
+    except Exception as error:
+        log.exception("a plugin failed", extra={"plugin": plugin.name, "hook": hook})
+        raise PluginFailed(plugin.name, hook) from error

@@ -1,0 +1,105 @@
+"""A queue of keys: each at most once, never worked on twice at a time, later after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+class WorkQueue:
+    """Hands out keys to workers.
+
+    A key that is added while it is worked on is handed out once more afterwards, so that no
+    change goes unseen. Whoever took a key must call :meth:`done` or :meth:`failed` with it.
+
+    Args:
+        clock: Monotonic seconds.
+        random: From 0 to 1, so that what failed together is not tried again together.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], random: Callable[[], float]) -> None:
+        self._clock = clock
+        self._random = random
+        self._ready: dict[str, None] = {}
+        self._busy: set[str] = set()
+        self._again: set[str] = set()
+        self._later: list[tuple[float, int, str]] = []
+        self._due: dict[str, float] = {}
+        self._order = itertools.count()
+        self._failures: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: str) -> None:
+        """Have *key* handed out as soon as a worker is free."""
+        self._due.pop(key, None)
+        if key in self._busy:
+            self._again.add(key)
+        else:
+            self._ready[key] = None
+            self._changed.set()
+
+    def add_later(self, key: str, seconds: float) -> None:
+        """Have *key* handed out after *seconds*, unless it is added before."""
+        at = self._clock() + seconds
+        if at >= self._due.get(key, float("inf")):
+            return
+        self._due[key] = at
+        heapq.heappush(self._later, (at, next(self._order), key))
+        self._changed.set()
+
+    async def take(self) -> str:
+        """Return the next key, when there is one."""
+        while True:
+            self._move_due()
+            for key in self._ready:
+                del self._ready[key]
+                self._busy.add(key)
+                return key
+            await self._wait()
+
+    def done(self, key: str) -> None:
+        """Say that *key* has been worked on."""
+        self._failures.pop(key, None)
+        self._release(key)
+
+    def failed(self, key: str, *, at_least: float = 0.0) -> float:
+        """Say that *key* is to be tried again; return after how many seconds it will be."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16))
+        pause = max(at_least, longest * (0.5 + self._random() / 2))
+        # A change meanwhile may be the cure, but must not turn the pauses into a hot loop.
+        self._again.discard(key)
+        self._release(key)
+        self.add_later(key, pause)
+        return pause
+
+    def _release(self, key: str) -> None:
+        self._busy.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _move_due(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            at, _, key = heapq.heappop(self._later)
+            if self._due.get(key) == at:
+                self.add(key)
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        pause = self._later[0][0] - self._clock() if self._later else None
+        try:
+            await asyncio.wait_for(self._changed.wait(), pause)
+        except TimeoutError:
+            return

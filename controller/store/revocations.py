@@ -1,0 +1,60 @@
+"""Queries on revocations. One is here before its call is answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+from controller.store.position import raise_revision
+from shared.events import REVOCATION_KEPT_SECONDS
+
+_table = tables.revocations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRevocation:
+    """A revocation: of one ``jti``, one ``sub`` of a session, everybody on it, or one ``kid``."""
+
+    member: str
+    at: float
+    sid: str | None = None
+    jti: str | None = None
+    sub: str | None = None
+    kid: str | None = None
+
+    @property
+    def score(self) -> float:
+        """When it may be dropped."""
+        return self.at + REVOCATION_KEPT_SECONDS
+
+
+async def add_revocation(transaction: Transaction, revocation: StoredRevocation) -> None:
+    """Add the revocation; of one that is there already, the later time counts."""
+    revision = await raise_revision(transaction)
+    values = {name: getattr(revocation, name) for name in StoredRevocation.__slots__}
+    same = _table.c.member == revocation.member
+    later = sa.update(_table).where(same, _table.c.at < revocation.at)
+    await transaction.execute(later.values(at=revocation.at, revision=revision))
+    if (await transaction.execute(sa.select(_table.c.member).where(same))).first() is None:
+        await transaction.execute(sa.insert(_table).values(revision=revision, **values))
+
+
+async def revocations_that_matter(
+    transaction: Transaction, *, now: float, after: int = 0
+) -> list[StoredRevocation]:
+    """Return the revocations that a grant could still outlive, added after revision *after*."""
+    names = [_table.c[name] for name in StoredRevocation.__slots__]
+    query = sa.select(*names).where(
+        _table.c.at > now - REVOCATION_KEPT_SECONDS, _table.c.revision > after
+    )
+    rows = await transaction.execute(query.order_by(_table.c.revision))
+    return [StoredRevocation(**row._mapping) for row in rows]
+
+
+async def forget_revocations(transaction: Transaction, *, now: float) -> None:
+    """Drop those that no grant can outlive."""
+    old = _table.c.at < now - REVOCATION_KEPT_SECONDS
+    await transaction.execute(sa.delete(_table).where(old))
