@@ -20,7 +20,7 @@ import msgspec
 from controller.jobs.accepted import read_spec
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
-from controller.sessions.routes import may_have_shell, pod_at, route_of
+from controller.sessions.routes import choose_hub, may_have_shell, pod_at, route_of
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreError, StoreUnavailable
 from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
@@ -264,22 +264,13 @@ class RoutePublisher:
             return session, hub
         if not hubs:
             return session, None
-        hub = hub or self._least_busy(hubs)
+        hub = hub or choose_hub(session.sid, hubs)
         async with self._store.lead(self._bus.term) as transaction:
             await assign_shell(
                 transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
             )
         held = {"hub_id": hub.id, "pod": pod.name, "pod_uid": pod.uid}
         return _replaced(session, **held), hub
-
-    def _least_busy(self, hubs: Mapping[str, Hub]) -> Hub:
-        held = dict.fromkeys(hubs, 0)
-        for one in self._published.values():
-            target = one.route.target
-            hub = target.id.partition("/")[0] if target and one.route.kind == "terminal" else ""
-            if hub in held:
-                held[hub] += 1
-        return hubs[min(held, key=lambda hub: (held[hub], hub))]
 
     def _secret(self, record: JobRecord, name: str) -> str | None:
         if record.sealed is None:

@@ -6,7 +6,8 @@ its way out: an address is never remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Final
 
 from controller.jobs.model import Job
@@ -19,7 +20,6 @@ from controller.volcano.observed import ObservedPod
 from shared.routes import Route, Scheme, Target
 
 _SCHEMES: Final[dict[str, Scheme]] = {"web": "http", "vnc": "tcp"}
-_STARTING: Final = "the app is starting"
 
 
 def pod_at(
@@ -35,7 +35,13 @@ def pod_at(
 
 def may_have_shell(pod: ObservedPod | None) -> bool:
     """Say whether a shell can be opened in *pod*: its program runs, whatever its ports say."""
-    return pod is not None and pod.phase == "Running" and pod.started_at is not None
+    return pod is not None and pod.phase == "Running" and pod.running
+
+
+def choose_hub(sid: str, hubs: Mapping[str, Hub]) -> Hub:
+    """Return the same hub for the same sid as long as it lives; sids are spread evenly."""
+    # Rendezvous hashing: when a hub goes, only its own terminals move.
+    return max(hubs.values(), key=lambda hub: sha256(f"{hub.id}/{sid}".encode()).digest())
 
 
 def route_of(
@@ -64,7 +70,7 @@ def route_of(
         hosts=(host_of(session.sid, base_domain),),
         target=target,
         state="starting" if target is None else "ready",
-        message=_why_not_yet(record) if target is None else None,
+        message=_why_not_yet(session, record, pod) if target is None else None,
     )
 
 
@@ -94,5 +100,9 @@ def _shell(session: Session, pod: ObservedPod | None, hub: Hub | None) -> Target
     )
 
 
-def _why_not_yet(record: JobRecord) -> str:
-    return (record.message or _STARTING) if record.state == "IN_QUEUE" else _STARTING
+def _why_not_yet(session: Session, record: JobRecord, pod: ObservedPod | None) -> str:
+    if pod is None or record.state != "RUNNING":
+        return record.message or "waiting in the queue"
+    if not pod.running:
+        return "preparing the container"
+    return "no terminal hub is running" if session.kind == "terminal" else "the app is starting"

@@ -83,6 +83,7 @@ class ObservedPod:
     deleting: bool
     waiting: str
     """Why the job's container does not run yet: the kubelet's reason, or empty."""
+    running: bool
     started_at: float | None
     ended: Ended | None
 
@@ -131,6 +132,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         ready=_is_ready(status),
         deleting="deletionTimestamp" in metadata,
         waiting=waiting.get("reason") or "",
+        running="running" in state,
         started_at=read_time(running.get("startedAt")),
         ended=_ended(state.get("terminated")),
     )

@@ -1,0 +1,180 @@
+"""What is done in the cluster for a job: its VolcanoJob and companions, made and removed.
+
+Everything here can be done twice: an object that is there already is ours if its labels say so,
+and then it is brought to what it should be; one of somebody else is never touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from controller.jobs.builder import Companion
+from controller.jobs.pipeline import Plan
+from controller.kube.client import Kube, Object
+from controller.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, SECRETS, SERVICES, VCJOBS, Kind
+from controller.store.progress import CompanionRecord
+from controller.volcano.manifest import API_VERSION
+from controller.volcano.names import (
+    FIRST_START_ANNOTATION,
+    INSTANCE_LABEL,
+    JOB_LABEL,
+    labels_of,
+)
+from controller.volcano.observed import ObservedJob, read_job
+from shared.errors import FumaroleError
+
+COMPANION_KINDS: Final[dict[str, Kind]] = {
+    kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
+}
+_NEVER_CHANGES: Final = frozenset({"type"})
+
+
+class NameTaken(FumaroleError):
+    """An object of the name that a job needs is there, and is somebody else's."""
+
+
+class JobsInCluster:
+    """Makes, finds and removes what belongs to a job of *instance*."""
+
+    def __init__(self, kube: Kube, *, instance: str) -> None:
+        self._kube = kube
+        self._instance = instance
+
+    async def ensure_volcano_job(self, plan: Plan) -> ObservedJob:
+        """Return the job's VolcanoJob: made now, or by an earlier try.
+
+        Raises:
+            NameTaken: If there is one that is not this job's.
+            KubeError: If it cannot be made.
+        """
+        wanted = plan.volcano_job
+        try:
+            made = await self._kube.create(VCJOBS, wanted.manifest(), wanted.namespace)
+        except AlreadyExists:
+            made = await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
+            if not self._is_ours(made, plan.job.id):
+                raise NameTaken(f"a VolcanoJob {wanted.name} of somebody else is there") from None
+        return read_job(made)
+
+    async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
+        """Return the job's VolcanoJob as the cluster has it now, not as a watch last told.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        try:
+            found = await self._kube.get(VCJOBS, name, namespace)
+        except NotFound:
+            return None
+        return read_job(found) if self._is_ours(found, job_id) else None
+
+    async def note_first_start(self, job: ObservedJob, at: float) -> None:
+        """Write down on the VolcanoJob when the job first ran, unless that is there."""
+        if FIRST_START_ANNOTATION in job.annotations:
+            return
+        patch = {"metadata": {"uid": job.uid, "annotations": {FIRST_START_ANNOTATION: repr(at)}}}
+        try:
+            await self._kube.merge(VCJOBS, job.name, patch, job.namespace)
+        except (NotFound, Conflict, Invalid):
+            return  # it is gone, or is another one: the next look will tell
+
+    async def remove_volcano_job(self, job: ObservedJob, uid: str) -> None:
+        """Remove the VolcanoJob with *uid* and everything that it owns; gone already is fine.
+
+        Raises:
+            KubeError: If it cannot be removed.
+        """
+        try:
+            await self._kube.delete(VCJOBS, job.name, job.namespace, uid=uid)
+        except Conflict:
+            return  # the name is another object's by now
+
+    async def ensure_companion(
+        self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None
+    ) -> CompanionRecord:
+        """Make the companion, or bring the one that is there to what it should be.
+
+        Raises:
+            NameTaken: If there is one of its name that is not this job's.
+            KubeError: If it cannot be made.
+        """
+        kind = COMPANION_KINDS[companion.kind]
+        metadata: Object = {"name": companion.name, "labels": labels_of(self._instance, job_id)}
+        if owner is not None:
+            metadata["ownerReferences"] = [_owned_by(owner)]
+        try:
+            body = {**companion.manifest, "metadata": metadata}
+            made = await self._kube.create(kind, body, namespace)
+        except AlreadyExists:
+            patch = _bring_to(companion.manifest, owner)
+            made = await self._patch_ours(kind, companion.name, namespace, job_id, patch)
+        return CompanionRecord(
+            kind=companion.kind,
+            namespace=namespace,
+            name=companion.name,
+            uid=str(made["metadata"]["uid"]),
+            owner_uid=owner.uid if owner is not None else None,
+        )
+
+    async def remove_companion(self, job_id: str, companion: CompanionRecord) -> None:
+        """Remove the companion if it is this job's; gone already is fine.
+
+        Raises:
+            KubeError: If it cannot be removed.
+        """
+        kind = COMPANION_KINDS[companion.kind]
+        uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
+        if uid is None:
+            return
+        try:
+            await self._kube.delete(kind, companion.name, companion.namespace, uid=uid)
+        except Conflict:
+            return  # the name is another object's by now
+
+    async def _uid_of_ours(self, kind: Kind, companion: CompanionRecord, job_id: str) -> str | None:
+        # Intended, and perhaps made. A Secret cannot be read; a patch of nothing tells its uid.
+        try:
+            found = await self._patch_ours(kind, companion.name, companion.namespace, job_id, [])
+        except (NotFound, NameTaken):
+            return None
+        return str(found["metadata"]["uid"])
+
+    async def _patch_ours(
+        self, kind: Kind, name: str, namespace: str, job_id: str, patch: list[Object]
+    ) -> Object:
+        """Patch an object if its labels say that it is this job's, in one step."""
+        tests = [
+            {"op": "test", "path": f"/metadata/labels/{_escaped(label)}", "value": value}
+            for label, value in labels_of(self._instance, job_id).items()
+        ]
+        try:
+            return await self._kube.json_patch(kind, name, [*tests, *patch], namespace)
+        except Invalid as error:
+            raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
+
+    def _is_ours(self, given: Object, job_id: str) -> bool:
+        labels = given["metadata"].get("labels") or {}
+        return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
+
+
+def _bring_to(manifest: dict[str, Any], owner: ObservedJob | None) -> list[Object]:
+    patch: list[Object] = [
+        {"op": "add", "path": f"/{_escaped(name)}", "value": value}
+        for name, value in manifest.items()
+        if name not in _NEVER_CHANGES
+    ]
+    if owner is not None:
+        value = [_owned_by(owner)]
+        patch.append({"op": "add", "path": "/metadata/ownerReferences", "value": value})
+    return patch
+
+
+def _owned_by(job: ObservedJob) -> Object:
+    # No controller reference: Volcano's own controller must not take it for one of its objects.
+    return {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
+
+
+def _escaped(name: str) -> str:
+    """Return *name* as a part of a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")

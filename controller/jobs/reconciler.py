@@ -1,0 +1,191 @@
+"""Brings each job from what is to what should be, one step after another.
+
+A key is a job's id. Whatever changed, the same is done: look at the store and at the picture of
+the cluster, decide (see ``lifecycle``), do the one step, look again. Nothing is done before both
+have been read whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from controller.jobs.actions import Actions, Later
+from controller.jobs.adoption import Adoption
+from controller.jobs.lifecycle import Rest, Seen, decide
+from controller.jobs.picture import Picture
+from controller.jobs.pipeline import Pipeline, PluginFailed
+from controller.jobs.workqueue import WorkQueue
+from controller.kube.errors import KubeError
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.jobs import (
+    changed_jobs,
+    find_job,
+    unfinished_jobs,
+)
+from controller.store.position import read_position
+from controller.store.progress import companions_of, hooks_done
+
+WORKERS: Final = 8
+MOST_STEPS: Final = 20
+"""In one go; a job that wants more is put back, so that it cannot keep others waiting."""
+
+RESYNC_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.5
+"""How soon is noticed what another process wrote into the store."""
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Works on jobs until it is cancelled, as the leader.
+
+    Args:
+        store: What was asked for.
+        picture: What is.
+        pipeline: The plugins.
+        actions: Does a step.
+        adoption: Deals with VolcanoJobs of ours that the store does not know.
+        queue: Which jobs are to be looked at.
+        told: Called with a job's id after something about it has changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        picture: Picture,
+        pipeline: Pipeline,
+        actions: Actions,
+        adoption: Adoption,
+        queue: WorkQueue,
+        told: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._picture = picture
+        self._pipeline = pipeline
+        self._actions = actions
+        self._adoption = adoption
+        self._queue = queue
+        self._told = told
+
+    async def run(self) -> None:
+        """Work; returns only by an error that ends this process' leadership."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._picture.run())
+            await self._picture.complete()
+            await self._adoption.settle()
+            await self._add_all()
+            tasks.create_task(self._resync())
+            tasks.create_task(self._poll())
+            for _ in range(WORKERS):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                again = await self.reconcile(key)
+            except LeadershipLost:
+                raise
+            except (KubeError, StoreUnavailable, PluginFailed) as error:
+                self._try_again(key, error)
+            except Exception:
+                # One job that cannot be dealt with must not be the end of all others.
+                log.exception("reconciling failed", extra={"job": key})
+                self._queue.failed(key, at_least=5.0)
+            else:
+                self._queue.done(key)
+                if again is not None:
+                    self._queue.add_later(key, again)
+
+    def _try_again(self, key: str, error: Exception) -> None:
+        asked = getattr(error, "retry_after_seconds", None) or 0.0
+        pause = self._queue.failed(key, at_least=asked)
+        log.warning(
+            "a step failed and is tried again",
+            extra={"job": key, "why": str(error), "in_seconds": round(pause, 1)},
+        )
+
+    async def reconcile(self, job_id: str) -> float | None:
+        """Do everything that can be done for the job now; return when to look again, if not None.
+
+        Raises:
+            LeadershipLost: Nothing may be done any more.
+            KubeError, StoreUnavailable, PluginFailed: The same is to be tried again.
+        """
+        for _ in range(MOST_STEPS):
+            seen = await self.see(job_id)
+            if seen is None:
+                await self._adoption.look_at(job_id)
+                return None
+            step = decide(seen)
+            if isinstance(step, Rest):
+                return None
+            try:
+                await self._actions.do(step, seen)
+            except Later as later:
+                return later.seconds
+            finally:
+                self._told(job_id)
+        return 0.0
+
+    async def see(self, job_id: str) -> Seen | None:
+        """Return the job as it is; None where the store does not know it.
+
+        Raises:
+            StoreUnavailable: If the store cannot be read.
+        """
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, job_id)
+            if record is None:
+                return None
+            done = await hooks_done(transaction, job_id, record.attempt)
+            companions = await companions_of(transaction, job_id)
+        nothing: frozenset[str] = frozenset()
+        return Seen(
+            record=record,
+            job=self._picture.job(record.namespace, job_id),
+            pods=self._picture.pods.of_job(job_id),
+            exposed=all(one.owner_uid == record.uid for one in companions),
+            started=self._pipeline.is_done(done.get("start", nothing)),
+            completed=self._pipeline.is_done(done.get("complete", nothing)),
+            cleaned=self._pipeline.is_done(done.get("cleanup", nothing)),
+        )
+
+    async def _add_all(self) -> None:
+        async with self._store.read() as transaction:
+            for job_id in await unfinished_jobs(transaction):
+                self._queue.add(job_id)
+        for job in self._picture.jobs:
+            self._queue.add(job.job_id)
+
+    async def _resync(self) -> None:
+        """Look at everything now and then: whatever was missed ends here."""
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS)
+            try:
+                await self._add_all()
+            except StoreUnavailable as error:
+                log.warning("the store cannot be read", extra={"why": str(error)})
+
+    async def _poll(self) -> None:
+        """Notice jobs that an API in another process was asked for, or to end."""
+        seen = await self._revision()
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                async with self._store.read() as transaction:
+                    changed, seen = await changed_jobs(transaction, after=seen)
+            except StoreUnavailable as error:
+                log.warning("the store cannot be read", extra={"why": str(error)})
+                continue
+            for job_id in changed:
+                self._queue.add(job_id)
+
+    async def _revision(self) -> int:
+        async with self._store.read() as transaction:
+            return (await read_position(transaction)).revision
