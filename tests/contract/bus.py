@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +47,7 @@ class Bus:
         self.term = 1
         self.routes: dict[Any, Any] = {}
         self.revoked: dict[str, float] = {}
+        self.sign: Callable[[dict[str, Any]], str] | None = None
         self._turn = asyncio.Lock()
 
     def key(self, name: str) -> str:
@@ -70,6 +72,8 @@ class Bus:
 
     async def upsert(self, sid: str, route: dict[str, Any] | str | Raw) -> dict[str, Any]:
         """Publish *route*: an object, a string when it is signed, or whatever text."""
+        if self.sign is not None and isinstance(route, dict):
+            route = self.sign(route)
         async with self._turn:
             event = await self.change("RouteUpserted", sid=sid, route=route)
             return await self.announce(event)

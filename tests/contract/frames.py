@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from dataclasses import dataclass
@@ -76,6 +77,20 @@ async def read_frame(stream: Stream, seconds: float = DEADLINE_SECONDS) -> Frame
     raw += mask + payload
     plain = _masked(payload, mask) if mask else payload
     return Frame(raw[0] & 0x0F, plain, bool(raw[0] & 0x80), masked, raw)
+
+
+async def last_frame(stream: Stream, seconds: float = 3.0) -> Frame:
+    """Return the Close, past what comes before it."""
+    async with asyncio.timeout(seconds):
+        while (frame := await read_frame(stream, seconds)).opcode != CLOSE:
+            pass
+    return frame
+
+
+async def alive(stream: Stream) -> None:
+    """Assert that an echo still answers."""
+    stream.send(encode(PING, b"alive?", mask=MASK))
+    assert (await read_frame(stream)).payload == b"alive?"
 
 
 def _masked(payload: bytes, mask: bytes) -> bytes:

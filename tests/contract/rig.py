@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from tests.contract import frames
 from tests.contract.bus import Bus, Raw
@@ -245,7 +246,7 @@ class Rig:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             if self.beating:
-                with suppress(OSError, Exception):
+                with suppress(RedisError, OSError):
                     await self.bus.beat()
 
 

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Serve
-from tests.contract.frames import BINARY, CLOSE, MASK, PING, TEXT, Frame, encode, read_frame
+from tests.contract.frames import (
+    BINARY,
+    CLOSE,
+    MASK,
+    PING,
+    TEXT,
+    alive,
+    encode,
+    last_frame,
+    read_frame,
+)
 from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig
 from tests.contract.streams import Ended, Stream
@@ -26,20 +36,6 @@ async def chatter(stream: Stream) -> None:
     while not stream.ended:
         stream.send(encode(TEXT, b"tick"))
         await asyncio.sleep(0.004)
-
-
-async def last_frame(stream: Stream, seconds: float = 3.0) -> Frame:
-    """Return the Close, past what comes before it."""
-    async with asyncio.timeout(seconds):
-        while (frame := await read_frame(stream)).opcode != CLOSE:
-            pass
-    return frame
-
-
-async def alive(stream: Stream) -> None:
-    """Assert that an echo still answers."""
-    stream.send(encode(PING, b"alive?", mask=MASK))
-    assert (await read_frame(stream)).payload == b"alive?"
 
 
 # Revocation

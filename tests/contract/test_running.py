@@ -1,0 +1,219 @@
+"""A gateway's own life: starting without Redis, being killed, being told to end, and its graces."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.contract.conftest import Serve
+from tests.contract.frames import alive, last_frame
+from tests.contract.messages import answer, request
+from tests.contract.rig import running_rig
+from tests.contract.streams import Stream
+from tests.contract.tokens import Ed25519Key, compact
+from tests.contract.upstream import App, websocket
+
+
+def write_grant_keys(path: str, *keys: bytes) -> None:
+    Path(path).write_bytes(b"".join(base64.b64encode(key) + b"\n" for key in keys))
+
+
+# Starting
+
+
+async def test_a_gateway_without_redis_waits_for_it(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, start=False) as rig:
+        rig.beating = False
+        rig.server.kill()
+        await rig.process.start(ready=False)
+        session = rig.make_session(await serve())
+        assert (await rig.process.ops_answer("/readyz")).status == 503
+        assert (await rig.process.ops_answer("/healthz")).status == 200
+        assert (await rig.post_open(session, rig.token(session))).status in (404, 503)
+        rig.bus.routes[session.sid] = json.dumps(session.route)
+        rig.server.start()
+        await rig.bus.rebuild()
+        await rig.process.until_ready()
+        assert (await rig.post_open(session, rig.token(session))).status == 303
+
+
+async def test_an_empty_redis_is_not_enough_to_be_ready(tmp_path: Path) -> None:
+    async with running_rig(tmp_path, start=False) as rig:
+        rig.beating = False
+        await rig.bus.redis.flushall()
+        await rig.process.start(ready=False)
+        await asyncio.sleep(0.5)
+        assert (await rig.process.ops_answer("/readyz")).status == 503
+        await rig.bus.rebuild()
+        await rig.process.until_ready()
+
+
+# Killed
+
+
+async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path) as rig:
+        session, other = await rig.session(await serve()), await rig.session(await serve())
+        cookie, revoked = await rig.opened(session), await rig.opened(other)
+        used = rig.token(session)
+        assert (await rig.post_open(session, used)).status == 303
+        await rig.process.kill()
+        await rig.bus.revoke(sid=other.sid)
+        await rig.process.start()
+        fields = [("Cookie", cookie)]
+        assert (await rig.get(session, fields=fields)).status == 200
+        # What happened while it was away counts, and what was before as well.
+        assert (await rig.get(other, fields=[("Cookie", revoked)])).status == 401
+        assert (await rig.post_open(session, used)).status == 401
+        # A new key signs, the old one still verifies; without it, it does not.
+        path = rig.process.settings["FUMAROLE_GATEWAY_GRANT_KEY_FILE"]
+        old = base64.b64decode(Path(path).read_bytes())
+        new = secrets.token_bytes(32)
+        await rig.process.kill()
+        write_grant_keys(path, new, old)
+        await rig.process.start()
+        assert (await rig.get(session, fields=fields)).status == 200
+        fresh = [("Cookie", await rig.opened(session))]
+        await rig.process.kill()
+        write_grant_keys(path, new)
+        await rig.process.start()
+        assert (await rig.get(session, fields=fields)).status == 401
+        assert (await rig.get(session, fields=fresh)).status == 200
+
+
+# Told to end
+
+
+async def test_a_gateway_that_is_told_to_end_lets_requests_finish(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async def script(app: App, stream: Stream) -> None:
+        await app.request(stream)
+        stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
+        await asyncio.sleep(0.8)
+        stream.send(b"world")
+
+    async with running_rig(tmp_path, {"DRAIN_SECONDS": "3"}) as rig:
+        session = await rig.session(await serve(websocket()))
+        cookie = await rig.opened(session)
+        tunnels = [await rig.tunnel(session, cookie) for _ in range(8)]
+        slow = await rig.session(await serve(script))
+        stream = await rig.connect()
+        fields = [("Cookie", await rig.opened(slow))]
+        stream.send(request("GET", "/", host=slow.host, fields=fields))
+        await stream.read_until(b"hello")
+        start = time.monotonic()
+        rig.process.signal(signal.SIGTERM)
+        closes = await asyncio.gather(*(last_frame(tunnel) for tunnel in tunnels))
+        assert {frame.code for frame in closes} == {1001}
+        assert time.monotonic() - start < 1.5 + 1.0
+        await stream.read_until(b"world")
+        await rig.process.wait(5.0)
+        assert time.monotonic() - start < 3.0 + 1.5
+
+
+async def test_a_second_signal_ends_at_once(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"DRAIN_SECONDS": "60"}) as rig:
+        session = await rig.session(await serve(websocket()))
+        await rig.tunnel(session, await rig.opened(session))
+        rig.process.signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        start = time.monotonic()
+        rig.process.signal(signal.SIGTERM)
+        await rig.process.wait(5.0)
+        assert time.monotonic() - start < 2.0
+
+
+# Graces
+
+
+async def test_when_the_bus_grace_is_over_sessions_end(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"BUS_GRACE_SECONDS": "1"}) as rig:
+        session = await rig.session(await serve(websocket()))
+        cookie = await rig.opened(session)
+        stream = await rig.tunnel(session, cookie)
+        rig.beating = False
+        rig.server.kill()
+        start = time.monotonic()
+        await alive(stream)
+        frame = await last_frame(stream, 12.0)
+        assert (frame.code, frame.payload[2:]) == (1012, b"bus lost")
+        assert 4.0 < time.monotonic() - start < 10.0
+        lost = await rig.get(session, fields=[("Cookie", cookie)])
+        assert lost.status == 503
+        assert lost.get("Retry-After") is not None
+        rig.server.start()
+        await rig.bus.rebuild()
+        deadline = time.monotonic() + 5.0
+        while (await rig.get(session, fields=[("Cookie", cookie)])).status != 200:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+
+
+async def test_when_the_controller_is_silent_nothing_new_is_dialled(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async with running_rig(tmp_path, {"CONTROLLER_GRACE_SECONDS": "2"}) as rig:
+        app = await serve(websocket())
+        session = await rig.session(app)
+        cookie = await rig.opened(session)
+        stream = await rig.tunnel(session, cookie)
+        rig.beating = False
+        # Redis is alive: openings go on, and so does what is open.
+        await asyncio.sleep(5.0)
+        await alive(stream)
+        before = len(app.connections)
+        fields = [("Cookie", await rig.opened(session, sub=session.sub))]
+        assert (await rig.get(session, fields=fields)).status == 503
+        own = rig.own(session, cookie)
+        assert (await rig.upgrade(session, "/", own))[1].status == 503
+        assert len(app.connections) == before
+        await alive(stream)
+        await rig.bus.beat()
+        await asyncio.sleep(0.2)
+        assert (await rig.get(session, fields=fields)).status == 200
+
+
+# Signed routes
+
+
+def signed_by(key: Ed25519Key, epoch: str) -> Any:
+    """Return what makes a compact JWS of a route."""
+    return lambda route: compact(key, route | {"epoch": epoch}, typ=...)
+
+
+async def test_with_route_keys_only_signed_routes_are_served(tmp_path: Path, serve: Serve) -> None:
+    key, foreign = Ed25519Key("routes-1"), Ed25519Key("routes-1")
+    path = tmp_path / "route-keys.json"
+    path.write_text(json.dumps({"keys": [key.jwk()]}))
+    async with running_rig(tmp_path, {"ROUTE_KEYS": str(path)}) as rig:
+        app = await serve()
+        rig.bus.sign = signed_by(key, rig.bus.epoch)
+        session = await rig.session(app)
+        cookie = [("Cookie", await rig.opened(session))]
+        assert (await rig.get(session, fields=cookie)).status == 200
+        other = rig.make_session(app)
+        bad = {
+            "plain": None,
+            "foreign": signed_by(foreign, rig.bus.epoch),
+            "another epoch": signed_by(key, "another"),
+            "another session": lambda route: signed_by(key, rig.bus.epoch)(other.route),
+            "unsigned": lambda route: signed_by(key, rig.bus.epoch)(route).rpartition(".")[0] + ".",
+            "spoiled": lambda route: signed_by(key, rig.bus.epoch)(route)[:-6] + "AAAAAA",
+        }
+        before = len(app.requests)
+        for name, sign in bad.items():
+            rig.bus.sign = sign
+            await rig.announce_change(session)
+            rig.bus.sign = signed_by(key, rig.bus.epoch)
+            await rig.settled()
+            assert (await rig.get(session, fields=cookie)).status == 503, name
+            await rig.change(session)
+            assert (await rig.get(session, fields=cookie)).status == 200, name
+        assert len(app.requests) == before + len(bad)
