@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
+from gateway.core.names import TOKEN
+
 MAX_SIZE_DIGITS: Final = 16
 MAX_EXTENSION_BYTES: Final = 256
 MAX_TRAILER_BYTES: Final = 8192
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t -~\x80-\xff]*)?")
-_TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*")
+_TRAILER = re.compile(TOKEN + rb":[\t -~\x80-\xff]*")
 _LONGEST_LINE: Final = MAX_SIZE_DIGITS + MAX_EXTENSION_BYTES
 
 

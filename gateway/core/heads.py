@@ -12,6 +12,8 @@ from typing import Final
 
 import httptools
 
+from gateway.core.names import TOKEN
+
 MAX_HEAD_BYTES: Final = 65536
 MAX_TARGET_BYTES: Final = 16384
 MAX_FIELDS: Final = 256
@@ -28,7 +30,7 @@ IANA_METHODS: Final = frozenset(
 _REFUSED_METHODS: Final = frozenset({b"CONNECT", b"TRACE"})
 
 _TARGET = rb"[!\"$-\[\]-~]+"
-_START = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) (" + _TARGET + rb") HTTP/1\.([01])")
+_START = re.compile(rb"(" + TOKEN + rb") (" + _TARGET + rb") HTTP/1\.([01])")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 
 _CR: Final = 0x0D

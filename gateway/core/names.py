@@ -11,6 +11,9 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
+TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+"""What names and methods are made of (RFC 9110, section 5.6.2)."""
+
 _REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 64
 

@@ -23,13 +23,13 @@ def release(transport: asyncio.Transport | None) -> None:
 
 
 def shut(transport: asyncio.Transport) -> None:
-    """Shut our side down after what was written, where the transport can (TLS cannot)."""
-    if transport.is_closing():
-        return
-    if transport.can_write_eof():
+    """Shut our side down after what was written, where the transport can.
+
+    TLS cannot: there what was written says that it was the last, and who reads on waits for the
+    other side to close.
+    """
+    if not transport.is_closing() and transport.can_write_eof():
         transport.write_eof()
-    else:
-        transport.close()
 
 
 def reset(transport: asyncio.Transport | None) -> None:

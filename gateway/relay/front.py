@@ -14,7 +14,9 @@ from gateway.core.heads import (
     find_end,
     read_start_line,
 )
+from gateway.core.oversize import Oversized, read_oversized
 from gateway.core.upgrade import is_proper_upgrade
+from gateway.relay.deadlines import act_on_deadline
 from gateway.relay.exchange import Exchange
 from gateway.relay.flow import hold, release, reset, shut
 from gateway.relay.states import Event, State, step
@@ -127,41 +129,7 @@ class Front(asyncio.Protocol):
 
     def due(self, now: float) -> float:
         """Act on a deadline that has passed; called by the wheel."""
-        if not self.deadline or now < self.deadline:
-            return self.deadline
-        self.deadline = 0.0
-        exchange = self.exchange
-        match self.state:
-            case State.HEAD if self.partial:
-                self.refuse("head_timeout", bare=True)
-            case State.HEAD | State.LINGERING:
-                return self._close_idle(now)
-            case State.RELAYING if exchange is not None and not exchange.request.done:
-                return self._stalled_upload(exchange, now)
-            case State.RELAYING if exchange is not None and not exchange.answered:
-                self.path.meters.upstream_failures["app_timeout"] += 1
-                self.refuse("app_timeout")
-            case _:
-                pass
-        return self.deadline
-
-    def _close_idle(self, now: float) -> float:
-        if self.transport is None:
-            return 0.0
-        if self.state is State.LINGERING and self.transport.get_write_buffer_size():
-            # A slow reader is still at our last answer.
-            self.deadline = now + self.path.parts.limits.linger_seconds
-            return self.deadline
-        self.transport.close()
-        return 0.0
-
-    def _stalled_upload(self, exchange: Exchange, now: float) -> float:
-        if exchange.upstream is None or not exchange.upstream.writable:
-            # It is the app that does not read; the browser is not to blame.
-            self.deadline = now + self.path.parts.limits.idle_seconds
-            return self.deadline
-        self.fail("head_timeout")
-        return self.deadline
+        return act_on_deadline(self, now)
 
     # Reading heads
 
@@ -178,7 +146,8 @@ class Front(asyncio.Protocol):
             line_end = data.find(b"\r\n")
             self._parse(data[:line_end], data[line_end + 2 : end])
         except HeadRefused as refused:
-            self.refuse(refused.code, bare=True)
+            oversized = read_oversized(data) if refused.code == "head_too_large" else None
+            self.refuse(refused.code, bare=True, oversized=oversized)
             return
         self.state = step(self.state, Event.HEAD_READ)
         self.deadline = 0.0
@@ -288,13 +257,18 @@ class Front(asyncio.Protocol):
         if self.transport is None:
             return
         if self.close_after or self.path.draining:
-            if whole and not self.early and not self.transport.get_write_buffer_size():
-                self.transport.close()
-            else:
-                self._linger()
+            self._finish(self.transport, whole=whole)
             return
         self.state = step(self.state, Event.ANSWERED)
         self._next()
+
+    def _finish(self, transport: asyncio.Transport, *, whole: bool) -> None:
+        """Close after the last answer, in a way that lets the browser read it."""
+        flushed = not transport.get_write_buffer_size() or not transport.can_write_eof()
+        if whole and not self.early and flushed:
+            transport.close()
+        else:
+            self._linger()
 
     def fail(self, code: str) -> None:
         """The exchange cannot be completed: refuse, or reset what has begun to be answered."""
@@ -306,33 +280,46 @@ class Front(asyncio.Protocol):
 
     # Ending requests and connections
 
-    def refuse(self, why: str | Refusal, *, bare: bool = False) -> None:
+    def refuse(
+        self, why: str | Refusal, *, bare: bool = False, oversized: Oversized | None = None
+    ) -> None:
         """Answer with a refusal; the connection lives on when the request was whole.
 
         Args:
             why: The refusal or its code.
             bare: There is no request that could be trusted.
+            oversized: What a head that is too large says.
         """
         self._let_go()
         if self.transport is None or self.state is State.LINGERING:
             return
         refusal = REFUSALS[why] if isinstance(why, str) else why
         self.path.meters.refusals[refusal.code] += 1
-        fields, start = (None, None) if bare else (self.fields, self.start)
         keeps = (
             not bare
             and refusal.status != 400
             and self._is_bodiless()
             and not self.closes_after(self.half_closed and not self.early)
         )
-        page = self.path.parts.errors.render(refusal, fields.accept if fields else b"")
-        head_only = start is not None and start.method == b"HEAD"
-        self.write(write_answer(refusal, page, close=not keeps, head_only=head_only))
+        self.write(self._refusal(refusal, bare=bare, oversized=oversized, close=not keeps))
         if not keeps:
             self._linger()
             return
         self.state = step(self.state, Event.ANSWERED)
         self._next()
+
+    def _refusal(
+        self, refusal: Refusal, *, bare: bool, oversized: Oversized | None, close: bool
+    ) -> bytes:
+        errors = self.path.parts.errors
+        if bare or self.fields is None or self.start is None:
+            page = errors.render(refusal, oversized.accept if oversized else b"")
+            if oversized is not None:
+                secure = self.path.parts.site.scheme == "https"
+                page = page._replace(fields=page.fields + oversized.expiring(secure=secure))
+            return write_answer(refusal, page, close=close)
+        page = errors.render(refusal, self.fields.accept)
+        return write_answer(refusal, page, close=close, head_only=self.start.method == b"HEAD")
 
     def _is_bodiless(self) -> bool:
         return self.fields is not None and not self.fields.chunked and self.fields.length <= 0

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from gateway.core.answers import CLOSE_DRAINING
 from gateway.core.framing import Body, FramingError
 from gateway.relay.flow import hold, release, reset, shut
 from gateway.relay.handed import EXTRA_INFO, Handed
@@ -75,6 +76,8 @@ class Handover(asyncio.Protocol):
 
     def end(self, ending: Ending) -> None:
         """Reset the connection: an answer that was under way must not look complete."""
+        if ending.close_code == CLOSE_DRAINING:
+            return
         reset(self._browser)
 
     def data_received(self, data: bytes) -> None:

@@ -97,7 +97,7 @@ class Tunnel(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Shut our side towards the app; what it still sends goes on."""
-        if self.phase:
+        if self.phase or not self.app.can_write_eof():
             return False
         self._half_close(self.app)
         return True
@@ -127,7 +127,7 @@ class Tunnel(asyncio.Protocol):
 
     def app_ended(self) -> bool:
         """Shut our side towards the browser; what it still sends goes on."""
-        if self.phase:
+        if self.phase or not self.browser.can_write_eof():
             return False
         self._half_close(self.browser)
         return True
