@@ -91,6 +91,19 @@ NEXT: Final[Mapping[tuple[int, int], State]] = MappingProxyType(
 )
 
 
+def draw(first: State) -> str:
+    """Return the machine that *first* begins as a Mermaid diagram, for the docs."""
+    downstream = first < State.IDLE
+    lines = ["stateDiagram-v2", f"    [*] --> {first.name}"]
+    lines += [
+        f"    {State(state).name} --> {after.name}: {Event(event).name}"
+        for (state, event), after in NEXT.items()
+        if (after < State.IDLE) is downstream
+    ]
+    last = State.GONE if downstream else State.CLOSED
+    return "\n".join([*lines, f"    {last.name} --> [*]"])
+
+
 def step(state: State, event: Event) -> State:
     """Return the state after *event*.
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from gateway.relay.states import NEXT, Event, State, step
+from gateway.relay.states import NEXT, Event, State, draw, step
 
 DOWNSTREAM = {s for s in State if s < State.IDLE}
 
@@ -28,3 +30,9 @@ def test_what_cannot_happen_raises() -> None:
         step(State.HEAD, Event.ANSWERED)
     with pytest.raises(KeyError):
         step(State.LINGERING, Event.ANSWERED)
+
+
+def test_the_docs_show_this_table() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "connections.md").read_text("utf-8")
+    for first in (State.HEAD, State.BUSY):
+        assert f"```mermaid\n{draw(first)}\n```" in text

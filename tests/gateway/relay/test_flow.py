@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.last_words import read_left
+from tests.gateway.relay.harness import App, Peer
+
+
+async def connected(app: App) -> tuple[asyncio.Transport, Peer]:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", app.port)
+    return transport, await app.connection()
+
+
+async def test_a_reset_is_one_also_when_nothing_is_left_unread() -> None:
+    app = App()
+    async with app.running():
+        transport, peer = await connected(app)
+        transport.write(b"begun")
+        assert await peer.exactly(5) == b"begun"
+        reset(transport)
+        with pytest.raises(ConnectionResetError):
+            await peer.rest()
+
+
+async def test_shutting_says_the_end_and_reading_goes_on() -> None:
+    app = App()
+    async with app.running():
+        transport, peer = await connected(app)
+        transport.write(b"last")
+        shut(transport)
+        assert await peer.rest() == b"last"
+        assert not transport.is_closing()
+        transport.close()
+
+
+async def test_a_transport_that_is_closing_minds_nothing() -> None:
+    app = App()
+    async with app.running():
+        transport, _ = await connected(app)
+        transport.close()
+        for act in (hold, release, shut, reset):
+            act(transport)
+        hold(None)
+        release(None)
+        reset(None)
+
+
+async def test_what_is_left_is_read_without_waiting() -> None:
+    app = App()
+    async with app.running():
+        transport, peer = await connected(app)
+        transport.pause_reading()
+        peer.send(b"x" * 100000)
+        await asyncio.sleep(0.05)
+        descriptor = transport.get_extra_info("socket").fileno()
+        first = b"".join(read_left(descriptor, 70000))
+        assert len(first) == 70000
+        rest = b"".join(read_left(descriptor, 1 << 20))
+        assert len(first) + len(rest) <= 100000
+        assert list(read_left(descriptor, 100)) == []
+        assert list(read_left(-1, 100)) == []
+        transport.close()
