@@ -184,14 +184,15 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
     gateway = Gateway(settings, assets)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.redis.aclose)
+        # The addresses first: who cannot take them has nothing to follow the bus for.
+        path, server = await stack.enter_async_context(_listening(gateway))
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(gateway.follower.run()),
                 tasks.create_task(gateway.keys.keep_fresh()),
             ]
-            async with _listening(gateway) as (path, server):
-                await stop.wait()
-                await _drain(gateway, path, server)
+            await stop.wait()
+            await _drain(gateway, path, server)
             for task in background:
                 task.cancel()
 

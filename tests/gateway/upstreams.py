@@ -35,11 +35,30 @@ class App:
 @asynccontextmanager
 async def listening_on(handle: Handle) -> AsyncIterator[int]:
     """Serve *handle* on a free port of the loopback address; give the port."""
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    handling: set[asyncio.Task[None]] = set()
+
+    async def handle_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handling.add(task)
+        try:
+            await handle(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the test is over
+        finally:
+            handling.discard(task)
+            # The gateway keeps connections for later; they must not outlive the test's loop.
+            writer.transport.abort()
+
+    server = await asyncio.start_server(handle_one, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for task in handling:
+            task.cancel()
+        await asyncio.gather(*handling)
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
