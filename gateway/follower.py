@@ -22,7 +22,8 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from gateway.core.bus_state import Bus, BusClock
-from shared.bus import BusReader, Snapshot
+from gateway.loading import load_table
+from shared.bus import BusReader
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import (
     Event,
@@ -53,8 +54,6 @@ DEAF_SECONDS: Final = 10.0
 connection may be dead without having said so."""
 PRUNE_SECONDS: Final = 600.0
 _FIRST_RETRY_SECONDS: Final = 0.1
-_PIECE: Final = 250
-"""Routes loaded before the loop turns: a few milliseconds."""
 
 Noted = Literal[
     "applied", "gap", "malformed", "unknown", "snapshot", "snapshot_refused", "rollback", "silent"
@@ -344,7 +343,7 @@ class Follower:
                 read_at = self._monotonic()
                 snapshot = await self._reader.snapshot()
                 if snapshot is not None:
-                    self._adopt(await self._loaded(snapshot), read_at=read_at)
+                    self._adopt(await load_table(snapshot, self._routes), read_at=read_at)
         except (BusUnavailable, TimeoutError) as error:
             log.warning("no snapshot could be had: %s", error or "it took too long")
         except SnapshotRefused as error:
@@ -352,19 +351,6 @@ class Follower:
             log.warning("a snapshot was refused: %s", error)
         finally:
             self._arrived = None
-
-    async def _loaded(self, snapshot: Snapshot) -> RouteTable:
-        table = RouteTable(snapshot.head, self._routes)
-        for number, (sid, raw) in enumerate(snapshot.routes.items(), 1):
-            table.load_route(sid, raw)
-            if number % _PIECE == 0:
-                await asyncio.sleep(0)
-        for number, (member, score) in enumerate(snapshot.revoked.items(), 1):
-            table.load_revocation(member, score)
-            if number % (_PIECE * 10) == 0:
-                await asyncio.sleep(0)
-        table.complete()
-        return table
 
     def _adopt(self, table: RouteTable, *, read_at: float) -> None:
         """Take *table*, brought up by what arrived meanwhile, unless the one in use is newer."""

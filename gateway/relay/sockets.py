@@ -1,8 +1,7 @@
-"""WebSockets whose frames are ours, on both sides of a bridge.
+"""The browser's side of desktops and terminals: a WebSocket whose frames are ours.
 
-:class:`SocketBridge` faces the browser, :class:`UpstreamSocket` a server that speaks WebSocket;
-:class:`UpstreamStream` is a plain connection. The sans-I/O protocols of ``websockets`` parse and
-make frames; what is here moves their bytes, with flow control in both directions.
+The sans-I/O protocol of ``websockets`` parses and makes frames; what is here moves their bytes.
+What is behind stands in :mod:`gateway.relay.far_side`.
 
 States of a bridge::
 
@@ -15,19 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request, Response
-from websockets.protocol import Protocol
+from websockets.http11 import Request
 from websockets.protocol import State as SocketState
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
 from gateway.core.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.relay.bridge import Bridge, UpgradeRequest
@@ -39,27 +34,22 @@ if TYPE_CHECKING:
     from gateway.core.answers import Errors
     from gateway.core.passage import Ending
     from gateway.relay.dial import Dialler
+    from gateway.relay.far_side import Upstream
     from gateway.relay.world import World
-    from shared.routes import Target
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
-MAX_UPSTREAM_BYTES: Final = 16 << 20
-"""A desktop that speaks WebSocket may send a whole screen in one frame."""
 PING_SECONDS: Final = 20.0
 """Shorter than the idle timeouts of what may stand between (60 s is usual). Who has not sent
 anything from one ping until the one after the next is gone."""
-OPEN_SECONDS: Final = 10.0
-"""For a server's answer to an upgrade."""
-NO_STATUS: Final = 1005
 CLOSE_NORMAL: Final = 1000
 CLOSE_UNSUPPORTED: Final = 1003
 CLOSE_REFUSED: Final = 1008
 CLOSE_FAILED: Final = 1011
 
 # The library logs heads, which hold credentials, when its logger lets it.
-_quiet = logging.getLogger("gateway.sockets")
-_quiet.setLevel(logging.WARNING)
+quiet = logging.getLogger("gateway.sockets")
+quiet.setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +87,7 @@ class SocketBridge(Bridge):
         self._socket = ServerProtocol(
             subprotocols=[Subprotocol(self.subprotocol)],
             max_size=MAX_MESSAGE_BYTES,
-            logger=_quiet,
+            logger=quiet,
         )
         self._early = b""
         self._farewell: tuple[int, str] | None = None
@@ -148,6 +138,7 @@ class SocketBridge(Bridge):
         """Take what the browser sent."""
         self._heard = True
         if self.state is State.CLOSING:
+            self._take_last(data)
             return
         if self.state is State.DIALLING:
             self._keep(data)
@@ -302,6 +293,25 @@ class SocketBridge(Bridge):
             self._timer.cancel()
         self._timer = loop.call_later(self.parts.limits.end_seconds, self._check_written)
 
+        if self._said_goodbye:
+            transport.close()
+
+    @property
+    def _said_goodbye(self) -> bool:
+        return self._socket.close_rcvd is not None
+
+    def _take_last(self, data: bytes) -> None:
+        """Throw away what comes after the end, but see the Close that answers ours.
+
+        Where our side cannot be shut (TLS), the browser waits for us to close the connection.
+        """
+        if self._socket.close_sent is None or self._said_goodbye:
+            return
+        self._socket.receive_data(data)
+        self._socket.events_received()
+        if self._said_goodbye and self.transport is not None:
+            self.transport.close()
+
     def _check_written(self) -> None:
         transport = self.transport
         if transport is None:
@@ -348,221 +358,3 @@ def _binary_header(length: int) -> bytes:
     if length < 65536:
         return b"\x82\x7e" + length.to_bytes(2, "big")
     return b"\x82\x7f" + length.to_bytes(8, "big")
-
-
-class Upstream(asyncio.Protocol):
-    """The job's side of a bridge: its transport, and flow control toward the browser."""
-
-    def __init__(self, bridge: SocketBridge) -> None:
-        self.bridge = bridge
-        self.transport: asyncio.Transport | None = None
-        self.dropped = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport, unless nobody waits for it any more."""
-        self.transport = cast(asyncio.Transport, transport)
-        if self.dropped:
-            self.transport.abort()
-        self.transport.set_write_buffer_limits(high=self.bridge.parts.limits.write_high_bytes)
-
-    def pause_writing(self) -> None:
-        """Hold the browser back."""
-        hold(self.bridge.transport)
-
-    def resume_writing(self) -> None:
-        """Let the browser go on."""
-        release(self.bridge.transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the bridge, unless it was the bridge that ended it."""
-        self.transport = None
-        if not self.dropped:
-            self.dropped = True
-            self.gone()
-
-    def gone(self) -> None:
-        """The connection was lost."""
-        self.bridge.lost()
-
-    def send(self, data: bytes) -> None:
-        """Send *data*."""
-        raise NotImplementedError
-
-    def ping(self) -> None:
-        """Find out whether somebody is still there."""
-
-    def drop(self) -> None:
-        """End it; nothing passes any more."""
-        self.dropped = True
-        if self.transport is not None:
-            self.transport.abort()
-
-
-class UpstreamStream(Upstream):
-    """A plain connection: bytes as they come."""
-
-    def __init__(self, bridge: SocketBridge, received: Callable[[bytes], None]) -> None:
-        super().__init__(bridge)
-        self._received = received
-
-    def data_received(self, data: bytes) -> None:
-        """Pass it on."""
-        if not self.dropped:
-            self._received(data)
-
-    def send(self, data: bytes) -> None:
-        """Send *data*."""
-        if self.transport is not None and data:
-            self.transport.write(data)
-
-
-class UpstreamSocket(Upstream):
-    """A connection to a server that speaks WebSocket.
-
-    Args:
-        bridge: Whose other side it is.
-        target: Where to; its ``base_path`` is asked for, and nothing else.
-        subprotocol: The only one that is offered, and that must be accepted.
-        authorization: Sent as ``Authorization``, if there is one.
-        received: Takes data frames.
-        closed: Takes the code and reason of the server's Close.
-    """
-
-    def __init__(
-        self,
-        bridge: SocketBridge,
-        *,
-        target: Target,
-        subprotocol: str,
-        authorization: str | None,
-        received: Callable[[Frame], None],
-        closed: Callable[[int, str], None],
-    ) -> None:
-        super().__init__(bridge)
-        self._subprotocol = subprotocol
-        self._authorization = authorization
-        self._received = received
-        self._closed = closed
-        self._socket = ClientProtocol(
-            parse_uri(_url(target)),
-            subprotocols=[Subprotocol(subprotocol)],
-            max_size=MAX_UPSTREAM_BYTES,
-            logger=_quiet,
-        )
-        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the upgrade."""
-        super().connection_made(transport)
-        if self.dropped:
-            return
-        request = self._socket.connect()
-        if self._authorization is not None:
-            request.headers["Authorization"] = self._authorization
-            self._authorization = None
-        self._socket.send_request(request)
-        self._flush()
-
-    def data_received(self, data: bytes) -> None:
-        """Take what the server sent."""
-        if self.dropped:
-            return
-        self._socket.receive_data(data)
-        self._flush()
-        for event in self._socket.events_received():
-            if isinstance(event, Response):
-                self._answer(event)
-            elif not self.dropped:
-                self._take(event)
-        if self._socket.handshake_exc is not None:
-            self._fail("app_bad_answer")
-        if not self.dropped and self._socket.state is SocketState.CLOSING:
-            self._end()
-
-    def _answer(self, response: Response) -> None:
-        if self._socket.handshake_exc is None and self._socket.subprotocol == self._subprotocol:
-            if not self.answered.done():
-                self.answered.set_result(None)
-            return
-        self._fail("target_changed" if response.status_code == 503 else "app_bad_answer")
-
-    def _take(self, event: object) -> None:
-        if isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-            self._received(event)
-
-    def _end(self) -> None:
-        """Pass the server's Close on; where there was none, it broke the protocol."""
-        close = self._socket.close_rcvd
-        self.drop()
-        if close is None:
-            self.bridge.close(CLOSE_FAILED, "the job's side broke the protocol")
-        else:
-            self._closed(CLOSE_NORMAL if close.code == NO_STATUS else close.code, close.reason)
-
-    def _fail(self, code: str) -> None:
-        self.drop()
-        if not self.answered.done():
-            self.answered.set_exception(DialFailed(code))
-
-    def gone(self) -> None:
-        """The connection was lost, before the answer to the upgrade or after."""
-        if self.answered.done():
-            super().gone()
-        else:
-            self.answered.set_exception(DialFailed("app_unreachable"))
-
-    def send(self, data: bytes) -> None:
-        """Send *data* as a binary message."""
-        self.send_frame(Frame(Opcode.BINARY, data))
-
-    def send_frame(self, frame: Frame) -> None:
-        """Send a data frame; in a server's direction it is masked."""
-        if self.transport is not None and not self.dropped:
-            self.transport.write(frame.serialize(mask=True))
-
-    def ping(self) -> None:
-        """Have the connection used, so that a dead one is noticed by the kernel."""
-        if self._socket.state is SocketState.OPEN and not self.dropped:
-            self._socket.send_ping(b"")
-            self._flush()
-
-    def drop(self) -> None:
-        """End it; a server that can still hear it is told."""
-        transport = self.transport
-        if not self.dropped and transport is not None and self._socket.state is SocketState.OPEN:
-            self._socket.send_close(CLOSE_NORMAL)
-            self._flush()
-            self.dropped = True
-            # What waits to be sent must not wait for long.
-            transport.close() if not transport.get_write_buffer_size() else transport.abort()
-        else:
-            super().drop()
-
-    def _flush(self) -> None:
-        _write_all(self._socket, self.transport)
-
-
-def _write_all(socket: Protocol, transport: asyncio.Transport | None) -> None:
-    for data in socket.data_to_send():
-        if data and transport is not None:
-            transport.write(data)
-
-
-def _url(target: Target) -> str:
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    return f"{target.scheme}://{host}:{target.port}{target.base_path}"
-
-
-async def open_socket(bridge: SocketBridge, socket: UpstreamSocket, target: Target) -> None:
-    """Return once *socket* is connected to *target* and was accepted there.
-
-    Raises:
-        DialFailed: With the code of the answer that the browser gets.
-    """
-    await bridge.parts.dialler.dial(target, lambda: socket)
-    try:
-        async with asyncio.timeout(OPEN_SECONDS):
-            await socket.answered
-    except TimeoutError as error:
-        socket.drop()
-        raise DialFailed("app_timeout") from error

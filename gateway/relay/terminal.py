@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from websockets.frames import Frame, Opcode
 
 from gateway.relay.dial import DialFailed
-from gateway.relay.sockets import (
-    CLOSE_REFUSED,
-    BridgeParts,
-    SocketBridge,
-    UpstreamSocket,
-    open_socket,
-)
+from gateway.relay.far_side import UpstreamSocket, open_socket
+from gateway.relay.sockets import CLOSE_REFUSED, BridgeParts, SocketBridge
 
 if TYPE_CHECKING:
     from gateway.relay.bridge import UpgradeRequest

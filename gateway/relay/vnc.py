@@ -8,16 +8,13 @@ from websockets.frames import Opcode
 
 from gateway.core.rfb import Handshake, RfbError, Side, ViewFilter
 from gateway.relay.dial import DialFailed
+from gateway.relay.far_side import Upstream, UpstreamSocket, UpstreamStream, open_socket
 from gateway.relay.sockets import (
     CLOSE_FAILED,
     CLOSE_REFUSED,
     CLOSE_UNSUPPORTED,
     BridgeParts,
     SocketBridge,
-    Upstream,
-    UpstreamSocket,
-    UpstreamStream,
-    open_socket,
 )
 from shared.errors import SealRefused
 

@@ -1,0 +1,255 @@
+"""The pages in a real Chromium: what people see and do, under the policy that is really sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    async_playwright,
+    expect,
+)
+from websockets.asyncio.server import ServerConnection
+
+from tests.conftest import chromium
+from tests.gateway.conftest import World
+from tests.gateway.relay.test_terminal import PATH, Hub, hub_of
+from tests.gateway.upstreams import web_app
+
+pytestmark = pytest.mark.needs("chromium")
+
+FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
+
+
+class Person:
+    """One browser profile, that notes every complaint of the browser's."""
+
+    def __init__(self, world: World, context: BrowserContext, page: Page) -> None:
+        self.world = world
+        self.context = context
+        self.page = page
+        self.complaints: list[str] = []
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                "Content Security Policy" in message.text and self.complaints.append(message.text)
+            ),
+        )
+
+    def url(self, sid: str, path: str = "/") -> str:
+        """Return an address of *sid*."""
+        return self.world.gateway.origin(sid) + path
+
+    async def follow_link(self, sid: str, *, then: str = "", **claims: Any) -> None:
+        """Follow a link as the orchestrator gives it."""
+        token = self.world.gateway.signer.token(sid, **claims)
+        await self.page.goto(self.url(sid, f"/.fumarole/open#token={token}{then}"))
+
+
+@pytest.fixture
+async def browser(world: World) -> AsyncIterator[Browser]:
+    host, port = world.gateway.public
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(
+            executable_path=chromium(),
+            args=[*FLAGS, f"--host-resolver-rules=MAP *.localhost {host}:{port}"],
+        )
+        yield running
+        await running.close()
+
+
+@pytest.fixture
+async def person(world: World, browser: Browser) -> AsyncIterator[Person]:
+    context = await browser.new_context()
+    person = Person(world, context, await context.new_page())
+    yield person
+    await context.close()
+    assert person.complaints == []
+
+
+async def test_a_link_opens_the_app_and_leaves_no_token_behind(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        await person.follow_link(sid, then="&next=/lab")
+        await person.page.wait_for_url(person.url(sid, "/lab"))
+        await expect(person.page.get_by_text("hello")).to_be_visible()
+        cookies = await person.context.cookies()
+        (ours,) = [cookie for cookie in cookies if cookie["name"] == "fumarole"]
+        assert (ours["httpOnly"], ours["sameSite"], ours["path"]) == (True, "Lax", "/")
+        await person.page.go_back()
+        await expect(person.page.locator("body")).not_to_contain_text("token")
+        assert "token" not in person.page.url
+
+
+async def test_a_link_that_lost_its_secret_part_says_so(world: World, person: Person) -> None:
+    sid = await world.publish()
+    await person.page.goto(person.url(sid, "/.fumarole/open"))
+    await expect(person.page.get_by_role("heading")).to_have_text("This link is incomplete")
+    # And the whole link, put into the same tab, works.
+    async with web_app() as app:
+        await world.change(sid, port=app.port)
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid))
+
+
+async def test_somebody_else_is_asked_about_and_can_go_on(world: World, person: Person) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        await person.follow_link(sid, sub="ada")
+        await person.page.wait_for_url(person.url(sid))
+        await person.follow_link(sid, sub="grace", name="Grace Hopper")
+        await expect(person.page.get_by_role("heading")).to_have_text(
+            "Someone else is signed in here"
+        )
+        await person.page.get_by_role("button", name="Go on as Grace Hopper").click()
+        await person.page.wait_for_url(person.url(sid))
+        assert b"X-Forwarded-User: grace\r\n" in app.heads[-1]
+
+
+async def test_a_starting_session_is_followed_and_entered_without_a_click(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port, state="starting", message="In the queue")
+        await person.follow_link(sid, then="&next=/deep%3Fx=1")
+        status = person.page.get_by_role("status")
+        await expect(status).to_have_text("In the queue")
+        await world.change(sid, port=app.port, state="starting", message="Pulling the image")
+        await expect(status).to_have_text("Pulling the image")
+        await world.change(sid, port=app.port)
+        await expect(person.page.get_by_text("hello")).to_be_visible()
+        assert person.page.url == person.url(sid, "/deep?x=1")
+
+
+async def test_a_session_that_ends_says_so_with_its_looks(world: World, person: Person) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid))
+        await world.remove(sid)
+        await person.page.reload()
+        await expect(person.page.get_by_role("heading")).to_have_text("This session has ended")
+        card = person.page.locator(".card")
+        radius = await card.evaluate("element => getComputedStyle(element).borderRadius")
+        assert radius == "12px"
+
+
+async def test_a_terminal_types_resizes_and_says_when_it_has_ended(
+    world: World, person: Person
+) -> None:
+    async with hub_of(world) as hub:
+        sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
+        await person.follow_link(sid, kind="terminal")
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        assert "j1" in await person.page.title()
+        await person.page.keyboard.type("h\u00e9llo")
+        rows = person.page.locator(".xterm-rows")
+        await expect(rows).to_contain_text("$ h\u00e9llo")
+        before = _sizes(hub)[-1]
+        await person.page.set_viewport_size({"width": 600, "height": 400})
+        async with asyncio.timeout(5):
+            while _sizes(hub)[-1] == before:
+                await asyncio.sleep(0.02)
+        await world.remove(sid)
+        await expect(person.page.get_by_text("The session has ended")).to_be_visible()
+        await expect(person.page.get_by_role("button", name="Try now")).to_be_hidden()
+
+
+def _sizes(hub: Hub) -> list[str]:
+    return [message for message in hub.received if isinstance(message, str)]
+
+
+async def test_a_terminal_comes_back_after_its_hub_did(world: World, person: Person) -> None:
+    async with hub_of(world) as first:
+        sid = await world.publish(kind="terminal", port=first.port, target={"base_path": PATH})
+        await person.follow_link(sid, kind="terminal")
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    await expect(person.page.get_by_text("The connection was lost")).to_be_visible()
+    async with hub_of(world) as second:
+        target = {"base_path": PATH, "id": "shell-2"}
+        await world.change(sid, kind="terminal", port=second.port, target=target)
+        await person.page.get_by_role("button", name="Try now").click()
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        await expect(person.page.locator(".notice")).to_be_hidden()
+
+
+async def test_a_terminal_that_is_revoked_says_signed_out_and_stays_away(
+    world: World, person: Person
+) -> None:
+    async with hub_of(world) as hub:
+        sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
+        await person.follow_link(sid, kind="terminal")
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        await world.revoke(sid=sid, sub="ada")
+        await expect(person.page.get_by_text("Your access has ended")).to_be_visible()
+        attached = len(hub.headers)
+        await asyncio.sleep(1.5)
+        assert len(hub.headers) == attached
+
+
+async def test_a_shell_that_exits_says_how(world: World, person: Person) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        await socket.send('{"type":"attached","mode":"control","resumed":false}')
+        await socket.recv()
+        await socket.send('{"type":"exit","code":3,"message":""}')
+        await socket.close(4410, "exited")
+
+    async with hub_of(world, talk) as hub:
+        sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
+        await person.follow_link(sid, kind="terminal")
+        await expect(person.page.get_by_text("The shell has ended")).to_be_visible()
+        await expect(person.page.get_by_text("code 3")).to_be_visible()
+
+
+async def test_who_looks_on_is_told_and_cannot_type(world: World, person: Person) -> None:
+    async with hub_of(world) as hub:
+        sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
+        await person.follow_link(sid, kind="terminal", mode="view")
+        await expect(person.page.get_by_text("view only")).to_be_visible()
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        await expect(person.page.get_by_role("button", name="Paste")).to_be_hidden()
+        await person.page.keyboard.type("rm -rf /")
+        await asyncio.sleep(0.3)
+        assert hub.received == []
+
+
+async def test_a_page_of_another_session_can_neither_read_nor_frame_nor_connect(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        victim = await world.publish(port=app.port)
+        await person.follow_link(victim)
+        await person.page.wait_for_url(person.url(victim))
+        attacker = await world.publish(port=app.port)
+        await person.follow_link(attacker)
+        await person.page.wait_for_url(person.url(attacker))
+        before = len(app.heads)
+        outcome = await person.page.evaluate(
+            """async (target) => {
+              const read = await fetch(target, {credentials: "include"}).then(
+                (answer) => answer.status, () => "blocked");
+              const sent = await fetch(target, {
+                method: "POST", mode: "no-cors", credentials: "include", body: "x"
+              }).then(() => "sent", () => "blocked");
+              const socket = await new Promise((done) => {
+                const one = new WebSocket(target.replace("http", "ws"));
+                one.onopen = () => done("open");
+                one.onerror = () => done("refused");
+              });
+              return [read, sent, socket];
+            }""",
+            person.url(victim),
+        )
+        assert outcome[0] == "blocked"
+        assert outcome[2] == "refused"
+        # What the browser sent regardless never reached the app.
+        assert len(app.heads) == before
