@@ -293,10 +293,9 @@ class SocketBridge(Bridge):
             self._timer.cancel()
         self._timer = loop.call_later(self.parts.limits.end_seconds, self._check_written)
 
-        if self._said_goodbye:
+        if self._said_goodbye():
             transport.close()
 
-    @property
     def _said_goodbye(self) -> bool:
         return self._socket.close_rcvd is not None
 
@@ -305,11 +304,11 @@ class SocketBridge(Bridge):
 
         Where our side cannot be shut (TLS), the browser waits for us to close the connection.
         """
-        if self._socket.close_sent is None or self._said_goodbye:
+        if self._socket.close_sent is None or self._said_goodbye():
             return
         self._socket.receive_data(data)
         self._socket.events_received()
-        if self._said_goodbye and self.transport is not None:
+        if self._said_goodbye() and self.transport is not None:
             self.transport.close()
 
     def _check_written(self) -> None:

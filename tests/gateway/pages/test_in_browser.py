@@ -36,12 +36,11 @@ class Person:
         self.page = page
         self.complaints: list[str] = []
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda message: (
-                "Content Security Policy" in message.text and self.complaints.append(message.text)
-            ),
-        )
+        page.on("console", self._hear)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            self.complaints.append(message.text)
 
     def url(self, sid: str, path: str = "/") -> str:
         """Return an address of *sid*."""
