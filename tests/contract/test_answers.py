@@ -1,0 +1,243 @@
+"""The gateway's own answers: a page for a browser, JSON for everybody else, and nothing to lose."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Serve
+from tests.contract.messages import Answer, request
+from tests.contract.rig import Rig, Session
+from tests.contract.tokens import ISSUER
+from tests.contract.upstream import App, raw_answer
+
+Fields = list[tuple[str, str]]
+Case = Callable[[Rig, App], Awaitable[tuple[Session, str, Fields]]]
+
+
+async def ready(rig: Rig, app: App, **route: Any) -> tuple[Session, Fields]:
+    session = await rig.session(app, **route)
+    return session, [("Cookie", await rig.opened(session))]
+
+
+async def no_credential(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    return await rig.session(app), "GET", []
+
+
+async def bad_cookie(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    return await rig.session(app), "GET", [("Cookie", "fumarole=nonsense")]
+
+
+async def bad_bearer(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    return await rig.session(app), "GET", [("Fumarole-Token", "nonsense")]
+
+
+async def revoked(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    await rig.bus.revoke(sid=session.sid)
+    await rig.settled()
+    return session, "GET", fields
+
+
+async def elsewhere(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    _, fields = await ready(rig, app)
+    return await rig.session(app), "GET", fields
+
+
+async def foreign(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    return session, "POST", [*fields, ("Origin", "https://evil.example")]
+
+
+async def unknown(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    return rig.make_session(app), "GET", []
+
+
+async def ended(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    await rig.bus.remove(session.sid)
+    await rig.settled()
+    return session, "GET", fields
+
+
+async def closing(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    await rig.change(session, state="closing")
+    return session, "GET", fields
+
+
+async def expired(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    await rig.change(session, expires_at=time.time() - 1)
+    return session, "GET", fields
+
+
+async def starting(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    await rig.change(session, state="starting")
+    return session, "GET", fields
+
+
+async def out_of_bounds(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app, target={"host": "::1"})
+    return session, "GET", fields
+
+
+async def unreachable(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app, target={"port": 1})
+    return session, "GET", fields
+
+
+async def nonsense(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    app.script = raw_answer(b"nonsense\r\n\r\n")
+    session, fields = await ready(rig, app)
+    return session, "GET", fields
+
+
+async def traced(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    return session, "TRACE", fields
+
+
+async def unheard_of(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    return session, "FOO", fields
+
+
+async def two_cookies(rig: Rig, app: App) -> tuple[Session, str, Fields]:
+    session, fields = await ready(rig, app)
+    return session, "GET", fields * 2
+
+
+ROWS: dict[Case, int] = {
+    no_credential: 401,
+    bad_cookie: 401,
+    bad_bearer: 401,
+    revoked: 401,
+    elsewhere: 403,
+    foreign: 403,
+    unknown: 404,
+    ended: 410,
+    closing: 410,
+    expired: 410,
+    starting: 503,
+    out_of_bounds: 503,
+    unreachable: 502,
+    nonsense: 502,
+    traced: 405,
+    unheard_of: 501,
+    two_cookies: 400,
+}
+FOR_BROWSERS = ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html")
+FOR_OTHERS = (None, "*/*", "application/json", "text/plain", "text/event-stream", "image/png")
+
+
+def assert_harmless(page: Answer) -> None:
+    """Assert that nothing of a page is inline, from elsewhere, or kept."""
+    policy = page.get("Content-Security-Policy") or ""
+    assert "default-src 'none'" in policy or "default-src 'self'" in policy
+    assert "unsafe-inline" not in policy
+    assert "unsafe-eval" not in policy
+    text = page.body.decode()
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
+    assert not re.search(r"<[^>]+\son[a-z]+\s*=", text)
+    links = re.findall(r"""<(\w+)[^<>]*\s(?:src|href|action)=["']?((?:https?:)?//[^"'> ]*)""", text)
+    assert all(tag == "a" and link.startswith(ISSUER) for tag, link in links), links
+    assert "no-store" in (page.get("Cache-Control") or "")
+
+
+@pytest.mark.parametrize(("case", "status"), ROWS.items(), ids=lambda v: getattr(v, "__name__", v))
+async def test_each_answer_is_a_page_or_json(
+    rig: Rig, serve: Serve, case: Case, status: int
+) -> None:
+    session, method, fields = await case(rig, await serve())
+
+    async def ask(accept: str | None) -> Answer:
+        more = [] if accept is None else [("Accept", accept)]
+        answer = await rig.get(session, "/", [*more, *fields], method=method)
+        assert answer.status == status, (accept, answer.status)
+        assert answer.get("Set-Cookie") is None
+        assert answer.get("Server") is None
+        if status == 503:
+            assert int(answer.get("Retry-After") or "0") >= 1
+        return answer
+
+    for accept in FOR_OTHERS:
+        answer = await ask(accept)
+        words = answer.json()
+        assert words.keys() == {"code", "message"}
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", words["code"])
+        assert words["message"]
+    # No browser sends a method that is none.
+    for accept in FOR_BROWSERS if method in ("GET", "POST") else ():
+        page = await ask(accept)
+        assert (page.get("Content-Type") or "").startswith("text/html")
+        assert_harmless(page)
+
+
+async def test_a_page_says_nothing_that_a_client_has_said(rig: Rig, serve: Serve) -> None:
+    """No part of a request comes back in an answer of ours, be it text or script."""
+    session, fields = await ready(rig, await serve(), target={"port": 1})
+    evil = "<script>alert(1)</script>"
+    target = f"/{evil}?q={evil}"
+    for accept in ("text/html", "*/*"):
+        more = [("Accept", accept), ("User-Agent", evil), ("Referer", evil), ("X-A", evil)]
+        for sent in (fields, [("Cookie", f"fumarole={evil}")], [("Fumarole-Token", evil)]):
+            answer = await rig.get(session, target, [*more, *sent])
+            assert answer.status in (400, 401, 502)
+            assert b"alert(1)" not in answer.body
+
+
+async def test_a_routes_message_is_text_and_nothing_else(rig: Rig, serve: Serve) -> None:
+    session, fields = await ready(rig, await serve())
+    await rig.change(session, state="starting", message="<script>alert(1)</script>&\"'")
+    page = await rig.get(session, "/", [*fields, ("Accept", "text/html")])
+    assert page.status == 503
+    assert b"<script>alert(1)" not in page.body
+    answer = await rig.get(session, "/", fields)
+    assert answer.json().keys() == {"code", "message"}
+
+
+async def test_an_answer_to_head_has_no_body(rig: Rig) -> None:
+    for accept in ("text/html", "*/*"):
+        stream = await rig.connect()
+        session = rig.make_session()
+        fields = [("Accept", accept), ("Connection", "close")]
+        stream.send(request("HEAD", "/", host=session.host, fields=fields))
+        text = await stream.read_to_end()
+        assert text.startswith(b"HTTP/1.1 404 ")
+        assert text.endswith(b"\r\n\r\n")
+        assert text.count(b"\r\n\r\n") == 1
+
+
+async def test_the_state_of_a_route_is_told_to_its_user_alone(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session, fields = await ready(rig, app)
+    secret = session.route["target"]
+    for sent in ([], fields, [("Cookie", "fumarole=x")]):
+        answer = await rig.get(session, "/.fumarole/state", sent)
+        # Where it is, and what is behind it, nobody is told.
+        assert f":{secret['port']}".encode() not in answer.body
+        assert secret["id"].encode() not in answer.body
+    assert app.connections == []
+
+
+async def test_the_ops_listener_is_not_the_public_one(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session, fields = await ready(rig, app)
+    paths = ["/healthz", "/readyz", "/metrics", "/debug/routes"]
+    for path in paths:
+        assert (await rig.get(session, path)).status == 401
+        assert (await rig.get(session, path, fields)).status == 200
+    assert [one.target for one in app.requests] == [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/debug/routes",
+    ]
+    assert (await rig.process.ops_answer("/metrics")).status == 200
+    assert (await rig.process.ops_answer("/.fumarole/open")).status == 404

@@ -1,0 +1,116 @@
+"""Canaries in every place where a secret may stand are found in no log, metric, page or error."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from tests.contract.conftest import Serve
+from tests.contract.messages import Answer, answer, request
+from tests.contract.rig import Rig
+from tests.contract.upstream import raw_answer, websocket
+
+CANARY = "canary-6f1d"
+
+
+def canary(place: str) -> str:
+    """Return a secret that is recognised wherever it turns up."""
+    return f"{CANARY}-{place}"
+
+
+async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
+    """Use every secret, in good requests and in bad ones; return answers and secrets."""
+    app = await serve(websocket())
+    session, other = await rig.session(app), await rig.session(app)
+    token, bearer, spare = (rig.token(session) for _ in range(3))
+    opening = await rig.post_open(
+        session, token, next=f"/{canary('next')}?x={canary('next-query')}"
+    )
+    cookie = rig.cookie_of(opening)
+    own = rig.own(session, cookie)
+    target = f"/x?token={canary('query')}"
+    answers = [await rig.post_open(session, token), await rig.post_open(other, spare)]
+    for accept in ("text/html", "*/*"):
+        page = ("Accept", accept)
+        for fields in (
+            own,
+            [("Fumarole-Token", bearer)],
+            [("Authorization", f"Bearer {bearer}")],
+            [*own, ("Authorization", f"Basic {canary('basic')}")],
+            [("Cookie", f"{cookie}; session={canary('app-cookie')}")],
+            [("Cookie", f"{cookie}; {cookie}")],
+            [("Cookie", f"fumarole={canary('bad-cookie')}")],
+            [("Fumarole-Token", canary("bad-token"))],
+            [("Fumarole-Token", spare[:-4] + "AAAA")],
+            [("Origin", f"https://{canary('origin')}.example"), ("Cookie", cookie)],
+            [("Referer", f"https://x.example/{canary('referer')}"), *own],
+        ):
+            answers.append(await rig.get(session, target, [page, *fields]))
+            answers.append(await rig.get(other, target, [page, *fields]))
+    broken = await rig.session(target={"port": 1})
+    answers.append(await rig.get(broken, target, rig.own(broken, await rig.opened(broken))))
+    bad = await serve(raw_answer(answer("999 Bad", f"X-Secret: {canary('answer')}", body=b"x")))
+    wrong, fields = await rig.entered(bad)
+    answers.append(await rig.get(wrong, target, fields))
+    stream, _ = await rig.upgrade(session, target, own)
+    stream.reset()
+    malformed = (
+        f"GET {target} HTTP/1.1\r\nHost: {session.host}\r\nBad Field: {cookie}\r\n\r\n".encode(),
+        f"GET {target} HTTP/9.9\r\nHost: {session.host}\r\nCookie: {cookie}\r\n\r\n".encode(),
+        request("POST", target, host=session.host, fields=[*own, ("Transfer-Encoding", "x")]),
+        f"{canary('start-line')}\r\n\r\n".encode(),
+    )
+    answers += [await rig.ask(raw) for raw in malformed]
+    await rig.bus.revoke(sid=session.sid)
+    await rig.settled()
+    answers.append(await rig.get(session, target, own))
+    secrets = [token, bearer, spare, cookie.partition("=")[2], CANARY]
+    # What a signature covers names the user, and stands in logs as such; the signature does not.
+    secrets += [text.rpartition(".")[2] for text in (token, bearer, spare)]
+    return answers, secrets
+
+
+async def test_no_secret_is_told_to_anybody(rig: Rig, serve: Serve) -> None:
+    answers, secrets = await walk(rig, serve)
+    files = ("FUMAROLE_LINK_KEY_FILE", "FUMAROLE_GATEWAY_GRANT_KEY_FILE")
+    for name in files:
+        text = Path(rig.process.settings[name]).read_text().strip()
+        secrets += [text, base64.b64decode(text).hex()]
+    metrics = await rig.process.ops_answer("/metrics")
+    debug = await rig.process.ops_answer("/debug/routes")
+    told = {
+        "log": rig.process.log.read_text(errors="replace"),
+        "metrics": metrics.body.decode(),
+        "debug": debug.body.decode(),
+        "error": "\n".join(one.body.decode() for one in answers if one.status >= 400),
+        "head": "\n".join(one.raw.decode("latin-1") for one in answers if one.status >= 400),
+    }
+    leaks = [
+        (place, secret[:24]) for place, text in told.items() for secret in secrets if secret in text
+    ]
+    assert leaks == []
+
+
+async def test_nothing_that_looks_like_a_token_was_ever_logged(rig: Rig) -> None:
+    """All tests so far have put tokens everywhere; each of them begins like this."""
+    log = rig.process.log.read_text(errors="replace")
+    lines = [line for line in log.splitlines() if "eyJ" in line or "fumarole=" in line]
+    assert lines == []
+
+
+async def test_metrics_have_no_label_that_grows_with_use(rig: Rig, serve: Serve) -> None:
+    session, own = await rig.entered(await serve())
+    for number in range(5):
+        await rig.get(session, f"/path-{number}", own)
+    metrics = (await rig.process.ops_answer("/metrics")).body.decode()
+    for value in (session.sid, session.sub, session.route["job"], "/path-1", "127."):
+        assert value not in metrics, value
+
+
+async def test_a_log_cannot_be_flooded(rig: Rig) -> None:
+    before = len(rig.process.log.read_bytes())
+    session = rig.make_session()
+    fields = [("User-Agent", "x" * 30000), ("Fumarole-Token", "y" * 20000)]
+    for _ in range(20):
+        await rig.get(session, "/" + "z" * 8000, fields)
+    assert len(rig.process.log.read_bytes()) - before < 20 * 4096
