@@ -75,6 +75,24 @@ def find_answer_end(buffer: bytes, seen: int = 0) -> int:
     return end
 
 
+class AnswerHead:
+    """An answer's head, read once; often the next answer's too.
+
+    ``status_line`` is canonical, with its CRLF.
+    """
+
+    __slots__ = ("fields", "minor", "raw", "status", "status_line")
+
+    def __init__(
+        self, raw: bytes, *, minor: int, status: int, reason: bytes, fields: AnswerFields
+    ) -> None:
+        self.raw = raw
+        self.minor = minor
+        self.status = status
+        self.status_line = b"HTTP/1.1 %d %b\r\n" % (status, reason)
+        self.fields = fields
+
+
 def read_status_line(line: bytes) -> tuple[int, int, bytes]:
     """Return minor version, status and reason of *line* (without its CRLF).
 
@@ -99,6 +117,17 @@ class AnswerReader:
     def __init__(self, frame_ancestors: str) -> None:
         self._names = answer_names()
         self._added = (b"Content-Security-Policy", frame_ancestors.encode("ascii"))
+
+    def read_head(self, raw: bytes) -> AnswerHead:
+        """Return what the head *raw*, its empty line included, says.
+
+        Raises:
+            HeadRefused: ``app_bad_answer``.
+        """
+        line_end = raw.find(b"\r\n")
+        minor, status, reason = read_status_line(raw[:line_end])
+        fields = self.read(raw[line_end + 2 :])
+        return AnswerHead(raw, minor=minor, status=status, reason=reason, fields=fields)
 
     def read(self, section: bytes) -> AnswerFields:
         """Return what *section* (the lines after the status line, with the empty one) says.
@@ -179,9 +208,7 @@ def _without_nominated(
     return [pair for pair in crossing if pair[0].lower() not in nominated]
 
 
-def answer_body(
-    fields: AnswerFields, *, method: bytes, status: int, minor: int, client_minor: int
-) -> tuple[Body, bytes]:
+def answer_body(head: AnswerHead, method: bytes, client_minor: int) -> tuple[Body, bytes]:
     """Return how the answer's body is read, and the field that frames it for the browser.
 
     A HEAD answer, 204 and 304 have no body, whatever their fields say. An empty field says that
@@ -190,23 +217,24 @@ def answer_body(
     Raises:
         HeadRefused: ``app_bad_answer``: a coding in HTTP/1.0.
     """
-    if fields.chunked and minor == 0:
+    fields = head.fields
+    if fields.chunked and head.minor == 0:
         raise HeadRefused(BAD)
-    length = b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
-    if method == b"HEAD" or status in _WITHOUT_BODY:
-        return NoBody(), b"" if status == 204 else length
+    length = fields.length
+    framing = b"Content-Length: %d\r\n" % length if length >= 0 else b""
+    if method == b"HEAD" or head.status in _WITHOUT_BODY:
+        return NoBody(), b"" if head.status == 204 else framing
     if fields.chunked:
         framed = client_minor == 1
         return ChunkedBody(framed=framed), b"Transfer-Encoding: chunked\r\n" if framed else b""
-    if fields.length >= 0:
-        return LengthBody(fields.length), length
-    return OpenBody(), b""
+    return (LengthBody(length) if length >= 0 else OpenBody()), framing
 
 
-def is_proper_switch(answer: AnswerFields, *, minor: int, asked: Fields) -> bool:
+def is_proper_switch(head: AnswerHead, asked: Fields) -> bool:
     """Say whether a 101 is the answer to the upgrade that was *asked* for (RFC 6455, 4.1)."""
+    answer = head.fields
     return (
-        minor == 1
+        head.minor == 1
         and answer.websocket
         and not answer.chunked
         and answer.length <= 0

@@ -71,7 +71,8 @@ def find_end(buffer: bytes, seen: int = 0) -> int:
         HeadRefused: ``bad_request``, ``target_too_long`` or ``head_too_large``.
     """
     end = search_end(buffer, seen)
-    _check_sizes(buffer, end or len(buffer), complete=end > 0)
+    if len(buffer) > MAX_TARGET_BYTES:
+        _check_sizes(buffer, end or len(buffer), complete=end > 0)
     return end
 
 

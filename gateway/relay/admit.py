@@ -55,6 +55,7 @@ class Permit:
         "kept",
         "method",
         "passage",
+        "prefix",
         "seq",
         "table",
         "tail",
@@ -78,6 +79,8 @@ class Permit:
         self.seq = table.seq
         self.ends_at = passage.ends_at
         self.user = user
+        base = target.base_path
+        self.prefix = b"" if base == "/" else base.rstrip("/").encode("ascii")
         self.forwarded = forwarded
         self.kept = kept
         self.fields: Fields | None = None

@@ -15,7 +15,6 @@ from gateway.core.app_heads import (
     answer_body,
     find_answer_end,
     is_proper_switch,
-    read_status_line,
     switch_fields,
 )
 from gateway.core.framing import Body, ChunkedBody, FramingError, LengthBody, NoBody, OpenBody
@@ -26,12 +25,11 @@ from gateway.relay.tunnel import Tunnel
 from gateway.relay.upstream import Upstream
 
 if TYPE_CHECKING:
-    from gateway.core.app_heads import AnswerFields
+    from gateway.core.app_heads import AnswerHead
     from gateway.core.fields import Fields
     from gateway.core.heads import StartLine
-    from gateway.core.passage import Passage
+    from gateway.relay.admit import Permit
     from gateway.relay.front import Front
-    from shared.routes import Target
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
@@ -49,17 +47,14 @@ class Exchange:
         "heard",
         "interims",
         "partial",
-        "passage",
+        "permit",
         "request",
         "reused",
         "start",
-        "tail",
-        "target",
         "task",
         "unsent",
         "upgrade",
         "upstream",
-        "user",
     )
 
     def __init__(
@@ -68,19 +63,13 @@ class Exchange:
         *,
         start: StartLine,
         fields: Fields,
-        passage: Passage,
-        target: Target,
-        user: str,
-        tail: bytes,
+        permit: Permit,
         upgrade: bool,
     ) -> None:
         self.front = front
         self.start = start
         self.fields = fields
-        self.passage = passage
-        self.target = target
-        self.user = user
-        self.tail = tail
+        self.permit = permit
         self.upgrade = upgrade
         self.request: Body = request_body(fields)
         self.upstream: Upstream | None = None
@@ -104,9 +93,9 @@ class Exchange:
         pooled = None
         if not self.upgrade:
             pooled = path.pool.take(
-                sid=self.passage.route.sid,
-                user=self.user,
-                target=self.target,
+                sid=self.permit.passage.route.sid,
+                user=self.permit.user,
+                target=self.permit.target,
                 safe=self._is_repeatable(),
             )
         if pooled is not None:
@@ -130,10 +119,11 @@ class Exchange:
         self.task = path.parts.errands.run(self._dialled())
 
     async def _dialled(self) -> None:
-        path, sid = self.front.path, self.passage.route.sid
-        upstream = Upstream(path.pool, sid=sid, user=self.user, target=self.target)
+        path, permit = self.front.path, self.permit
+        sid, target = permit.passage.route.sid, permit.target
+        upstream = Upstream(path.pool, sid=sid, user=permit.user, target=target)
         try:
-            await path.parts.dialler.dial(self.target, lambda: upstream)
+            await path.parts.dialler.dial(target, lambda: upstream)
         except asyncio.CancelledError:
             upstream.close()  # it may have connected at this very moment
             raise
@@ -152,17 +142,9 @@ class Exchange:
             return
         self.upstream = upstream
         upstream.exchange = self
-        base = self.target.base_path
-        start = self.start
+        start, permit = self.start, self.permit
         upstream.transport.write(
-            b"%b %b%b%b%b"
-            % (
-                start.method,
-                b"" if base == "/" else base.rstrip("/").encode("ascii"),
-                start.target,
-                self.tail,
-                first,
-            )
+            b"".join((start.method, b" ", permit.prefix, start.target, permit.tail, first))
         )
         self.front.sent()
         if not self.request.done:
@@ -220,84 +202,62 @@ class Exchange:
                 self.partial = data
                 return
             self.partial, seen = b"", 0
-            line_end = data.find(b"\r\n")
-            minor, status, reason = read_status_line(data[:line_end])
-            fields = self._fields(data[line_end + 2 : end])
+            head = self._read(data[:end])
             data = data[end:]
-            if status == 101:
-                self._switch(fields, minor, data)
+            if head.status >= 200:
+                self._final(head, data)
                 return
-            if status >= 200:
-                self._final(fields, minor, status, reason, data)
+            if head.status == 101:
+                self._switch(head, data)
                 return
-            self._interim(fields, status, reason)
+            self._interim(head)
 
-    def _fields(self, section: bytes) -> AnswerFields:
+    def _read(self, raw: bytes) -> AnswerHead:
         upstream = self.upstream
         if upstream is None:
             raise HeadRefused(BAD)
-        if upstream.fields is None or section != upstream.section:
-            upstream.fields = self.front.path.answers.read(section)
-            upstream.section = section
-        return upstream.fields
+        head = upstream.head
+        if head is None or head.raw != raw:
+            head = upstream.head = self.front.path.answers.read_head(raw)
+        return head
 
-    def _interim(self, fields: AnswerFields, status: int, reason: bytes) -> None:
+    def _interim(self, head: AnswerHead) -> None:
         self.interims += 1
-        if (
-            fields.chunked
-            or fields.length > 0
-            or self.interims > self.front.path.parts.limits.interim_answers
-        ):
+        fields = head.fields
+        most = self.front.path.parts.limits.interim_answers
+        if fields.chunked or fields.length > 0 or self.interims > most:
             raise HeadRefused(BAD)
         if self.start.minor == 0:
             return
-        crossing = b"" if status in _BARE_INTERIM else fields.crossing
-        self.front.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, crossing))
+        crossing = b"" if head.status in _BARE_INTERIM else fields.crossing
+        self.front.write(b"".join((head.status_line, crossing, b"\r\n")))
 
-    def _final(
-        self, fields: AnswerFields, minor: int, status: int, reason: bytes, beyond: bytes
-    ) -> None:
-        body, framing = answer_body(
-            fields,
-            method=self.start.method,
-            status=status,
-            minor=minor,
-            client_minor=self.start.minor,
-        )
+    def _final(self, head: AnswerHead, beyond: bytes) -> None:
+        body, framing = answer_body(head, self.start.method, self.start.minor)
         piece = body.feed(beyond) if beyond else b""
         if body.rest:
             raise HeadRefused(BAD)
-        if fields.close or minor == 0:
+        fields, front = head.fields, self.front
+        if fields.close or head.minor == 0:
             self.close_after = True
         self.answer = body
         self.answered = True
-        close = self.front.closes_after(
-            not self.request.done or (not framing and not isinstance(body, NoBody))
-        )
-        front = self.front
-        front.path.meters.answers[status // 100] += 1
+        ends = not self.request.done or (not framing and not isinstance(body, NoBody))
+        close = front.closes_after(ends)
+        front.path.meters.answers[head.status // 100] += 1
         front.answer_begins()
-        front.write(
-            b"HTTP/1.1 %d %b\r\n%b%b%b%b"
-            % (
-                status,
-                reason,
-                fields.crossing,
-                framing,
-                b"Connection: close\r\n\r\n" if close else b"\r\n",
-                piece,
-            )
-        )
+        end = b"Connection: close\r\n\r\n" if close else b"\r\n"
+        front.write(b"".join((head.status_line, fields.crossing, framing, end, piece)))
         if body.done:
             self._complete()
 
-    def _switch(self, fields: AnswerFields, minor: int, beyond: bytes) -> None:
-        upstream, front = self.upstream, self.front
+    def _switch(self, head: AnswerHead, beyond: bytes) -> None:
+        upstream, front, fields = self.upstream, self.front, head.fields
         if (
             not self.upgrade
             or upstream is None
             or upstream.transport is None
-            or not is_proper_switch(fields, minor=minor, asked=self.fields)
+            or not is_proper_switch(head, self.fields)
         ):
             raise HeadRefused(BAD)
         front.path.meters.answers[1] += 1
@@ -315,7 +275,7 @@ class Exchange:
         upstream.spliced()
         Tunnel.splice(
             path=front.path,
-            passage=self.passage,
+            passage=self.permit.passage,
             browser=browser,
             app=app,
             from_browser=early,

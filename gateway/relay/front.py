@@ -179,14 +179,7 @@ class Front(asyncio.Protocol):
         if start is None or fields is None:
             return
         exchange = self.exchange = Exchange(
-            self,
-            start=start,
-            fields=fields,
-            passage=permit.passage,
-            target=permit.target,
-            user=permit.user,
-            tail=permit.tail,
-            upgrade=upgrade,
+            self, start=start, fields=fields, permit=permit, upgrade=upgrade
         )
         first = b""
         if beyond:

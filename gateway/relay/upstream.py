@@ -9,7 +9,7 @@ from gateway.relay.last_words import read_left
 from gateway.relay.states import Event, State, step
 
 if TYPE_CHECKING:
-    from gateway.core.app_heads import AnswerFields
+    from gateway.core.app_heads import AnswerHead
     from gateway.relay.exchange import Exchange
     from gateway.relay.pool import Pool
     from shared.routes import Target
@@ -25,10 +25,9 @@ class Upstream(asyncio.Protocol):
     __slots__ = (
         "deadline",
         "exchange",
-        "fields",
+        "head",
         "idle_since",
         "pool",
-        "section",
         "sid",
         "state",
         "target",
@@ -50,9 +49,8 @@ class Upstream(asyncio.Protocol):
         self.tick = 0
         self.deadline = 0.0
         self.idle_since = 0.0
-        # The last answer's field section and what it says: often the next one's too.
-        self.section = b""
-        self.fields: AnswerFields | None = None
+        self.head: AnswerHead | None = None
+        """The last answer's: often the next one's too."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""

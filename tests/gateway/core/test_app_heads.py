@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.app_heads import (
     AnswerFields,
+    AnswerHead,
     AnswerReader,
     answer_body,
     find_answer_end,
@@ -19,6 +20,11 @@ READER = AnswerReader("frame-ancestors 'self' https://embed.example")
 ADDED = b"Content-Security-Policy: frame-ancestors 'self' https://embed.example\r\n"
 PRIVATE = b"Cache-Control: private\r\n"
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def head(*lines: str, minor: int = 1, status: int = 200) -> AnswerHead:
+    first = f"HTTP/1.{minor} {status} Said"
+    return READER.read_head("\r\n".join((first, *lines, "", "")).encode("latin-1"))
 
 
 def read(*lines: str) -> AnswerFields:
@@ -89,14 +95,13 @@ CASES = [
 def test_what_body_an_answer_has(
     lines: tuple[str, ...], method: bytes, status: int, kind: type, framing: bytes
 ) -> None:
-    body, said = answer_body(read(*lines), method=method, status=status, minor=1, client_minor=1)
+    body, said = answer_body(head(*lines, status=status), method, 1)
     assert isinstance(body, kind)
     assert said == framing
 
 
 def test_an_old_client_gets_no_chunks() -> None:
-    fields = read("Transfer-Encoding: chunked")
-    body, said = answer_body(fields, method=b"GET", status=200, minor=1, client_minor=0)
+    body, said = answer_body(head("Transfer-Encoding: chunked"), b"GET", 0)
     assert said == b""
     assert body.feed(b"2\r\nok\r\n0\r\n\r\n") == b"ok"
 
@@ -136,14 +141,17 @@ def asked(*lines: str) -> bytes:
 def test_a_switch_is_proper_when_it_answers_what_was_asked(
     offered: tuple[str, ...], chosen: tuple[str, ...], good: bool
 ) -> None:
-    answer = read(
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        f"Sec-WebSocket-Accept: {ACCEPT}",
-        *chosen,
-    )
+    lines = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Accept: {ACCEPT}")
+    answer = head(*lines, *chosen, status=101)
     fields = FieldReader(b"fumarole").read(asked(*offered))
-    assert is_proper_switch(answer, minor=1, asked=fields) == good
-    assert not is_proper_switch(answer, minor=0, asked=fields)
+    assert is_proper_switch(answer, fields) == good
+    assert not is_proper_switch(head(*lines, *chosen, minor=0, status=101), fields)
     if good:
-        assert switch_fields(answer).startswith(b"Connection: Upgrade\r\nUpgrade: websocket\r\n")
+        assert switch_fields(answer.fields).startswith(
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        )
+
+
+def test_the_status_line_is_written_in_one_way() -> None:
+    assert head(minor=0, status=404).status_line == b"HTTP/1.1 404 Said\r\n"
+    assert READER.read_head(b"HTTP/1.1 204\r\n\r\n").status_line == b"HTTP/1.1 204 \r\n"

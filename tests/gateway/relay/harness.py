@@ -161,16 +161,17 @@ class App:
         self._peers: list[Peer] = []
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[App]:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 22)
+    async def running(self, host: str = "127.0.0.1") -> AsyncIterator[App]:
+        server = await asyncio.start_server(self._accept, host, 0, limit=1 << 22)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
         finally:
             server.close()
+            await asyncio.sleep(0.01)  # for those that are being accepted
             for peer in self._peers:
                 peer.reset()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.count += 1

@@ -23,13 +23,9 @@ async def dialled(host: str, port: int = 1, **changes: Any) -> asyncio.Transport
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3"])
 async def test_targets_within_bounds_are_reached(host: str) -> None:
-    app = App()
-    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "0.0.0.0", 0)
-    async with app.running():
-        port = server.sockets[0].getsockname()[1]
-        transport = await dialled(host, port)
+    async with App().running("0.0.0.0") as app:
+        transport = await dialled(host, app.port)
         transport.close()
-    server.close()
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "fe80::1%lo"])
