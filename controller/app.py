@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from redis.asyncio import Redis
 
 from controller.api.app import make_api_app
 from controller.hub.server import serving_hub
@@ -83,8 +84,16 @@ class Tasks:
     def raise_failure(self) -> None:
         """Raise what a task failed with, if one did."""
         for task in self._tasks:
-            if not task.cancelled():
-                task.result()
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                raise _first(error)
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first error of a task group's, which is why the others ended."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 @dataclass(slots=True)
@@ -141,16 +150,20 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
     """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_open_store(settings.store_url))
+        kube = None
+        if settings.roles & {"reconciler", "hub"}:
+            kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
+        redis = connect(settings.redis_url)
+        stack.push_async_callback(redis.aclose)
+        # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, make_registry(), tasks)
         core = _make_core(process)
         publisher = None
-        if settings.roles & {"reconciler", "hub"}:
-            kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
-            if "reconciler" in settings.roles:
-                publisher = await _start_reconciler(process, core, kube, stack)
-            if "hub" in settings.roles:
-                await _start_hub(process, kube, stack)
+        if kube is not None and "reconciler" in settings.roles:
+            publisher = await _start_reconciler(process, core, kube, redis)
+        if kube is not None and "hub" in settings.roles:
+            await _start_hub(process, kube, stack)
         if "api" in settings.roles:
             await _start_api(process, core, publisher, stack)
         ops = make_ops_app(process.registry, process.readiness)
@@ -237,7 +250,7 @@ async def _start_api(
 
 
 async def _start_reconciler(
-    process: Process, core: Core, kube: Kube, stack: AsyncExitStack
+    process: Process, core: Core, kube: Kube, redis: Redis
 ) -> RoutePublisher:
     settings, store = process.settings, process.store
     async with store.write() as transaction:
@@ -273,8 +286,6 @@ async def _start_reconciler(
         queue=queue,
         told=core.routes.wake,
     )
-    redis = connect(settings.redis_url)
-    stack.push_async_callback(redis.aclose)
     publisher = RoutePublisher(
         store=store,
         bus=Publisher(redis, Keys(settings.instance), term=term),

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from controller.jobs.accepted import public_spec, read_spec
 from controller.jobs.cluster import JobsInCluster
+from controller.jobs.ground import ensure_namespace
 from controller.jobs.lifecycle import State
 from controller.jobs.model import Job
 from controller.jobs.picture import Picture
@@ -200,6 +201,7 @@ class StoreIdentity:
     async def _create(self, identity: str) -> None:
         metadata = {"name": self._name, "labels": {INSTANCE_LABEL: self._instance}}
         body = {"metadata": metadata, "data": {_KEY: identity}}
+        await ensure_namespace(self._kube, self._namespace, instance=self._instance)
         await self._kube.create(CONFIG_MAPS, body, self._namespace)
 
     async def _exchange(self, identity: str, before: str) -> None:

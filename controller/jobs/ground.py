@@ -7,6 +7,7 @@ ServiceAccount is not there yet, or a queue that is not open yet, would end the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from controller.kube.client import Kube
@@ -55,21 +56,11 @@ class Ground:
         try:
             await self._kube.get(SERVICE_ACCOUNTS, "default", name)
         except NotFound:
-            await self._ensure_namespace(name)
+            await ensure_namespace(self._kube, name, instance=self._instance)
             return f"the namespace {name} is being prepared"
         found = await self._kube.get(NAMESPACES, name)
         phase = (found.get("status") or {}).get("phase")
         return f"the namespace {name} is being removed" if phase == "Terminating" else None
-
-    async def _ensure_namespace(self, name: str) -> None:
-        try:
-            await self._kube.get(NAMESPACES, name)
-        except NotFound:
-            metadata = {"name": name, "labels": {INSTANCE_LABEL: self._instance}}
-            try:
-                await self._kube.create(NAMESPACES, {"metadata": metadata})
-            except AlreadyExists:
-                return
 
     async def _queue(self, name: str) -> str | None:
         try:
@@ -78,3 +69,17 @@ class Ground:
             return f"there is no queue {name}"
         state = (found.get("status") or {}).get("state")
         return None if state == "Open" else f"the queue {name} is not open"
+
+
+async def ensure_namespace(kube: Kube, name: str, *, instance: str) -> None:
+    """Make the namespace where there is none; it is never removed.
+
+    Raises:
+        KubeError: If it cannot be made.
+    """
+    try:
+        await kube.get(NAMESPACES, name)
+    except NotFound:
+        metadata = {"name": name, "labels": {INSTANCE_LABEL: instance}}
+        with suppress(AlreadyExists):
+            await kube.create(NAMESPACES, {"metadata": metadata})

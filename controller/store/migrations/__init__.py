@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,8 @@ _FOLDER: Final = Path(__file__).parent
 
 def migrate(connection: sa.Connection) -> None:
     """Apply what is missing, within the transaction of *connection*."""
+    # It tells at every start that there was nothing to do.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     command.upgrade(make_config(connection), "head")
 
 

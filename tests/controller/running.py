@@ -1,0 +1,248 @@
+"""A controller as a process, and an orchestrator that calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from redis.asyncio import Redis
+
+from shared.bus import BusReader, Keys
+from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+SIGNER = SIGNERS["EdDSA"]
+BASE_DOMAIN = "apps.example.com"
+
+T = TypeVar("T")
+
+
+async def eventually(
+    look: Callable[[], Awaitable[T | None]], *, seconds: float = 20.0, what: str = ""
+) -> T:
+    """Return what *look* returns once it is neither None nor False."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = await look()
+        if found is not None and found is not False:
+            return found
+        assert time.monotonic() < deadline, what or "it did not happen"
+        await asyncio.sleep(0.05)
+
+
+class Controller:
+    """``python -m controller``, whose store outlives it; what it logs goes to a file."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        kubeconfig: Path,
+        redis_url: str,
+        instance: str = "test",
+        roles: str = "api,reconciler",
+        **settings: str,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        keys = folder / "jwks.json"
+        keys.write_bytes(key_set_of(SIGNER))
+        link_key = folder / "link.key"
+        if not link_key.exists():
+            link_key.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
+        self.folder = folder
+        self.instance = instance
+        self.log = folder / "controller.log"
+        self.settings = {
+            "KUBECONFIG": str(kubeconfig),
+            "FUMAROLE_INSTANCE": instance,
+            "FUMAROLE_REDIS_URL": redis_url,
+            "FUMAROLE_LINK_KEY_FILE": str(link_key),
+            "FUMAROLE_CONTROLLER_ROLES": roles,
+            "FUMAROLE_CONTROLLER_LISTEN": "127.0.0.1:0",
+            "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:0",
+            "FUMAROLE_CONTROLLER_STATE_FOLDER": str(folder / "state"),
+            "FUMAROLE_CONTROLLER_TOKEN_ISSUER": ISSUER,
+            "FUMAROLE_CONTROLLER_TOKEN_JWKS": str(keys),
+            "FUMAROLE_CONTROLLER_PUBLIC_URL": f"https://{BASE_DOMAIN}",
+            "FUMAROLE_CONTROLLER_NAMESPACE": "jobs",
+            "FUMAROLE_LOG_LEVEL": "INFO",
+            **settings,
+        }
+        self._popen: subprocess.Popen[bytes] | None = None
+        self.addresses: dict[str, str] = {}
+
+    async def start(self, *, ready: bool = True) -> None:
+        """Start it, and wait until it has its addresses and is ready."""
+        addresses = self.folder / "addresses.json"
+        addresses.unlink(missing_ok=True)
+        environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        environment |= self.settings | {"FUMAROLE_CONTROLLER_ADDRESS_FILE": str(addresses)}
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "controller"],
+                cwd=ROOT, env=environment, stderr=log, stdout=log,
+            )  # fmt: skip
+
+        async def told() -> bool:
+            assert self._popen is not None
+            assert self._popen.poll() is None, f"the controller ended\n{self.tail()}"
+            return addresses.exists()
+
+        await eventually(told, seconds=START_SECONDS, what="it has no addresses")
+        self.addresses = json.loads(addresses.read_text())
+        if ready:
+            await eventually(self.is_ready, seconds=START_SECONDS, what="it is not ready")
+
+    async def is_ready(self) -> bool:
+        """Say whether it is ready."""
+        return (await self._ops("/readyz"))[0] == 200
+
+    async def why_not_ready(self) -> list[str]:
+        """Return what it says."""
+        reasons: list[str] = (await self._ops("/readyz"))[1]["reasons"]
+        return reasons
+
+    async def _ops(self, path: str) -> tuple[int, Any]:
+        url = f"http://{self.addresses['ops']}{path}"
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return answer.status, await answer.json()
+
+    def tail(self) -> str:
+        """Return the end of the log."""
+        return self.log.read_text(errors="replace")[-6000:]
+
+    async def stop(self) -> int:
+        """End it by SIGTERM; return its exit code."""
+        if self._popen is None:
+            return 0
+        self._popen.send_signal(signal.SIGTERM)
+        try:
+            return await asyncio.to_thread(self._popen.wait, STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            await self.kill()
+            raise AssertionError(f"it did not end\n{self.tail()}") from None
+        finally:
+            self._popen = None
+
+    async def kill(self) -> None:
+        """End it at once."""
+        if self._popen is not None:
+            self._popen.kill()
+            await asyncio.to_thread(self._popen.wait, STOP_SECONDS)
+            self._popen = None
+
+    async def exit_code(self, seconds: float = 20.0) -> int:
+        """Wait until it ends by itself."""
+        assert self._popen is not None
+        return await asyncio.to_thread(self._popen.wait, seconds)
+
+    # As the orchestrator
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, expect: int = 200
+    ) -> dict[str, Any]:
+        """Return the answer, which must have the status *expect*."""
+        token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
+        async with (
+            aiohttp.ClientSession() as http,
+            http.request(
+                method,
+                f"http://{self.addresses['api']}{path}",
+                json=body,
+                headers={"Authorization": f"Bearer {token}"},
+            ) as answer,
+        ):
+            content: dict[str, Any] = await answer.json()
+            assert answer.status == expect, (answer.status, content)
+            return content
+
+    async def submit(self, job_id: str, **fields: Any) -> None:
+        """Submit a job that sleeps, unless *fields* say otherwise."""
+        job = {
+            "id": job_id,
+            "owner": {"user": "ada"},
+            "image": "busybox",
+            "resources": {"cpu": 0.05, "memory": "64Mi"},
+            "invocation": {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]},
+        }
+        answer = await self.call("POST", "/v1/jobs", {"items": [job | fields]})
+        assert answer["items"][0]["result"] == "created", answer
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        """Return the job."""
+        return await self.call("GET", f"/v1/jobs/{job_id}")
+
+    async def until(self, job_id: str, *states: str, seconds: float = 30.0) -> dict[str, Any]:
+        """Return the job once it is in one of the states."""
+
+        async def look() -> dict[str, Any] | None:
+            job = await self.job(job_id)
+            return job if job["state"] in states else None
+
+        what = f"{job_id} is not {states}: {{}}"
+        try:
+            return await eventually(look, seconds=seconds)
+        except AssertionError:
+            raise AssertionError(what.format(await self.job(job_id)) + self.tail()) from None
+
+    async def open(self, job_id: str, **wanted: Any) -> str:
+        """Open a session; return its sid."""
+        items = [{"job": job_id, "rank": 0} | wanted]
+        answer = await self.call("POST", "/v1/sessions", {"items": items}, expect=201)
+        sid: str = answer["items"][0]["sid"]
+        return sid
+
+
+class Routes:
+    """What a gateway would read."""
+
+    def __init__(self, redis: Redis, instance: str) -> None:
+        self.reader = BusReader(redis, Keys(instance))
+
+    async def of(self, sid: str) -> dict[str, Any] | None:
+        """Return the route of *sid*."""
+        snapshot = await self.reader.snapshot()
+        raw = snapshot.routes.get(sid) if snapshot is not None else None
+        return None if raw is None else json.loads(raw)
+
+    async def until(self, sid: str, state: str) -> dict[str, Any]:
+        """Return the route once it is in that state."""
+
+        async def look() -> dict[str, Any] | None:
+            route = await self.of(sid)
+            return route if route is not None and route["state"] == state else None
+
+        return await eventually(look, what=f"the route is not {state}")
+
+    async def until_gone(self, sid: str) -> None:
+        """Return once there is none."""
+
+        async def look() -> bool:
+            return await self.of(sid) is None
+
+        await eventually(look, what="the route is still there")
+
+
+@asynccontextmanager
+async def running(controller: Controller) -> AsyncIterator[Controller]:
+    """Run it for as long as the block lasts."""
+    try:
+        await controller.start()
+        yield controller
+    finally:
+        with suppress(ProcessLookupError):
+            await controller.kill()

@@ -1,0 +1,303 @@
+"""The controller as a process, on the embedded cluster and a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from controller.kube.client import Kube, Objects
+from controller.kube.kinds import (
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VCJOBS,
+    Kind,
+)
+from deploy.local.cluster import EmbeddedCluster
+from shared.bus import connect
+from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
+from tests.programs import RedisServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+
+# The first process of a container does not end by a signal that it has no handler for.
+SERVER = ["sh", "-c", "trap 'exit 0' TERM; python3 -m http.server 8000 & wait"]
+WEB: dict[str, Any] = {
+    "image": "python",
+    "invocation": {"command": SERVER},
+    "interactive": {"site": {"kind": "web", "port": 8000}},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as one:
+        yield one
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    client = connect(redis_server.url)
+    yield client
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def controller(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> AsyncIterator[Controller]:
+    one = Controller(
+        tmp_path / "controller",
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        # Each test is an installation of its own in the one cluster.
+        instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
+    )
+    async with running(one):
+        yield one
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        yield kube
+
+
+@pytest.fixture
+def routes(redis: Redis, controller: Controller) -> Routes:
+    return Routes(redis, controller.instance)
+
+
+async def of_job(admin: Kube, kind: Kind, controller: Controller, job: str) -> Objects:
+    labels = f"fumarole.dev/instance={controller.instance},fumarole.dev/job={job}"
+    return await admin.list(kind, labels=labels)
+
+
+async def test_a_job_runs_and_its_session_reaches_redis(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    await controller.submit("web1", **WEB)
+    sid = await controller.open("web1", endpoint="site")
+    waiting = await routes.until(sid, "starting")
+    assert waiting["target"] is None
+    assert waiting["hosts"] == [f"{sid}.{BASE_DOMAIN}"]
+    assert waiting["message"]
+    route = await routes.until(sid, "ready")
+    (pod,) = await of_job(admin, PODS, controller, "web1")
+    assert pod["metadata"]["name"] == "j-web1-job-0"
+    assert route["target"] == {
+        "scheme": "http", "host": pod["status"]["podIP"], "port": 8000, "base_path": "/",
+        "id": pod["metadata"]["uid"],
+    }  # fmt: skip
+    assert (route["job"], route["rank"], route["kind"], route["owner"]) == ("web1", 0, "web", "ada")
+    job = await controller.until("web1", "RUNNING")
+    assert job["started_at"] is not None
+    assert (await controller.call("GET", f"/v1/sessions/{sid}"))["state"] == "ready"
+
+
+async def test_a_job_that_is_deleted_leaves_nothing(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    secret = {"token": {"type": "secret", "value": "s3cret-canary"}}
+    await controller.submit("del1", **WEB, parameters=secret)
+    sid = await controller.open("del1", endpoint="site")
+    await routes.until(sid, "ready")
+    assert await of_job(admin, SECRETS, controller, "del1")
+    await controller.call("DELETE", "/v1/jobs/del1", expect=202)
+    await routes.until_gone(sid)
+    job = await controller.until("del1", "SUCCESS")
+    assert job["reason"] == "asked"
+    assert (await controller.call("GET", f"/v1/sessions/{sid}"))["state"] == "ended"
+
+    async def nothing() -> bool:
+        kinds = (VCJOBS, PODS, SECRETS, NETWORK_POLICIES, SERVICES, CONFIG_MAPS)
+        return not any([await of_job(admin, kind, controller, "del1") for kind in kinds])
+
+    await eventually(nothing, what="something is left")
+    await controller.call("DELETE", "/v1/jobs/del1", expect=200)
+    assert "s3cret-canary" not in controller.log.read_text()
+
+
+async def test_a_secret_reaches_the_program_and_nothing_else(
+    controller: Controller, admin: Kube
+) -> None:
+    value = "pa$$(HOME) $(TOKEN) 'x' \"y\" `id`"
+    await controller.submit(
+        "sec1",
+        image="python",
+        parameters={"token": {"type": "secret", "value": value}},
+        invocation={
+            "command": [
+                "python3",
+                "-c",
+                "import os,sys; sys.exit(0 if (os.environ['T'], sys.argv[1:], os.environ['L']) =="
+                f" ({value!r}, ['--t=' + {value!r}, {value!r}], {value!r}) else 3)",
+                {"parameter": "token", "prefix": "--t="},
+                value,
+            ],
+            "environment": {"T": {"parameter": "token"}, "L": value},
+        },
+    )
+    job = await controller.until("sec1", "SUCCESS", "FAILURE")
+    assert job["state"] == "SUCCESS", job
+    assert "value" not in job["parameters"]["token"]
+    (made,) = await of_job(admin, VCJOBS, controller, "sec1")
+    annotation = json.loads(made["metadata"]["annotations"]["fumarole.dev/spec"])
+    assert annotation["parameters"] == {"token": {"type": "secret"}}
+
+
+async def test_a_program_that_fails_is_a_failure_with_its_exit_code(
+    controller: Controller,
+) -> None:
+    await controller.submit("bad1", invocation={"command": ["sh", "-c", "exit 7"]})
+    job = await controller.until("bad1", "FAILURE", "SUCCESS")
+    assert (job["state"], job["reason"]) == ("FAILURE", "exit_code")
+    assert "7" in job["message"]
+
+
+async def test_a_job_that_somebody_deletes_in_the_cluster_is_over(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    await controller.submit("lost1", **WEB)
+    sid = await controller.open("lost1", endpoint="site")
+    await routes.until(sid, "ready")
+    await admin.delete(VCJOBS, "j-lost1", "jobs")
+    job = await controller.until("lost1", "FAILURE")
+    assert job["reason"] in ("lost", "deleted")
+    await routes.until_gone(sid)
+
+
+async def test_killed_and_started_again_it_goes_on_where_it_was(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    await controller.submit("keep1", **WEB)
+    sid = await controller.open("keep1", endpoint="site")
+    before = await routes.until(sid, "ready")
+    (made,) = await of_job(admin, VCJOBS, controller, "keep1")
+    await controller.kill()
+    assert await routes.of(sid) == before
+    await controller.start()
+    after = await routes.until(sid, "ready")
+    assert after["target"] == before["target"]
+    assert [one["metadata"]["uid"] for one in await of_job(admin, VCJOBS, controller, "keep1")] == [
+        made["metadata"]["uid"]
+    ]
+    head = await routes.reader.head()
+    assert head is not None
+    assert head.since is None, "nothing was lost, so no token needs to be refused"
+    assert (await controller.job("keep1"))["state"] == "RUNNING"
+
+
+async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
+    controller: Controller,
+) -> None:
+    secret = {"t": {"type": "secret", "value": "survives"}}
+    command = ["sh", "-c", 'test "$T" = survives']
+    for number in range(3):
+        await controller.submit(
+            f"crash{number}",
+            parameters=secret,
+            invocation={"command": command, "environment": {"T": {"parameter": "t"}}},
+        )
+    await controller.kill()
+    await controller.start()
+    for number in range(3):
+        job = await controller.until(f"crash{number}", "SUCCESS", "FAILURE")
+        assert job["state"] == "SUCCESS", job
+
+
+async def test_a_lost_store_loses_no_job(
+    controller: Controller, admin: Kube, tmp_path: Path
+) -> None:
+    await controller.submit("orphan1", labels={"team": "x"})
+    await controller.until("orphan1", "RUNNING")
+    (made,) = await of_job(admin, VCJOBS, controller, "orphan1")
+    await controller.kill()
+    controller.settings["FUMAROLE_CONTROLLER_STATE_FOLDER"] = str(tmp_path / "new")
+    await controller.start()
+    job = await controller.until("orphan1", "RUNNING")
+    assert job["labels"] == {"team": "x"}
+    assert job["started_at"] is not None
+    (kept,) = await of_job(admin, VCJOBS, controller, "orphan1")
+    assert kept["metadata"]["uid"] == made["metadata"]["uid"]
+    await controller.call("DELETE", "/v1/jobs/orphan1", expect=202)
+    await controller.until("orphan1", "SUCCESS")
+
+
+async def test_nothing_is_done_to_what_another_instance_owns(
+    controller: Controller, admin: Kube
+) -> None:
+    labels = {"fumarole.dev/instance": "other", "fumarole.dev/job": "foreign"}
+    container = {"name": "job", "image": "busybox", "command": ["sleep", "60"]}
+    spec = {
+        "minAvailable": 1, "schedulerName": "volcano", "queue": "default",
+        "tasks": [
+            {"name": "job", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+        ],
+    }  # fmt: skip
+    await controller.submit("mine")
+    await controller.until("mine", "RUNNING")
+    metadata = {"name": "j-foreign", "labels": labels}
+    made = await admin.create(VCJOBS, {"metadata": metadata, "spec": spec}, "jobs")
+    await controller.submit("foreign")
+    job = await controller.until("foreign", "FAILURE")
+    assert job["reason"] == "refused"
+    assert "somebody else" in job["message"]
+    kept = await admin.get(VCJOBS, "j-foreign", "jobs")
+    assert kept["metadata"]["uid"] == made["metadata"]["uid"]
+    await admin.delete(VCJOBS, "j-foreign", "jobs")
+
+
+async def test_of_two_controllers_the_later_one_leads(
+    controller: Controller, cluster: EmbeddedCluster, redis_server: RedisServer
+) -> None:
+    other = Controller(
+        controller.folder,
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        instance=controller.instance,
+    )
+    async with running(other):
+        assert await controller.exit_code() == 1
+        assert "the controller cannot go on" in controller.tail()
+        assert "Traceback" not in controller.log.read_text(), controller.tail()
+        await other.submit("led1")
+        await other.until("led1", "RUNNING")
+
+
+async def test_revocations_and_routes_survive_the_loss_of_redis(
+    controller: Controller, redis: Redis, routes: Routes
+) -> None:
+    await controller.submit("flush1", **WEB)
+    sid = await controller.open("flush1", endpoint="site")
+    before = await routes.until(sid, "ready")
+    await controller.call("POST", f"/v1/sessions/{sid}/revoke", {"sub": "eve"})
+
+    async def revoked() -> bool:
+        snapshot = await routes.reader.snapshot()
+        return snapshot is not None and f"sub:{sid}:eve" in snapshot.revoked
+
+    await eventually(revoked)
+    await redis.flushall()
+    await eventually(revoked, what="the revocation is lost")
+    after = await routes.until(sid, "ready")
+    assert after["target"] == before["target"]
+    head = await routes.reader.head()
+    assert head is not None
+    assert head.since is not None, "which tokens were used is lost, and gateways must know"
+
+
+async def test_sigterm_ends_it_in_order(controller: Controller) -> None:
+    await controller.submit("term1")
+    assert await controller.stop() == 0
+    await asyncio.sleep(0)
+    assert "Traceback" not in controller.log.read_text(), controller.tail()
