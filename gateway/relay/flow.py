@@ -8,6 +8,12 @@ import socket
 import struct
 
 _NO_LINGER = struct.pack("ii", 1, 0)
+_KEEP_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+)
 
 
 def hold(transport: asyncio.Transport | None) -> None:
@@ -47,3 +53,15 @@ def reset(transport: asyncio.Transport | None) -> None:
         with socket.socket(fileno=os.dup(descriptor)) as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()
+
+
+def notice_dead_peers(server: asyncio.Server) -> None:
+    """Have the kernel probe the connections that *server* will accept.
+
+    A browser whose network goes away says nothing; without this an idle tunnel would stay for
+    good. Connections inherit the options of the socket that accepts them (Linux).
+    """
+    for listening in server.sockets:
+        with socket.socket(fileno=os.dup(listening.fileno())) as own:
+            for option in _KEEP_ALIVE:
+                own.setsockopt(*option)

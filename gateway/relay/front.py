@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal, write_answer
+from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal
 from gateway.core.fields import Fields, check_together
 from gateway.core.framing import FramingError
 from gateway.core.heads import (
@@ -19,6 +19,7 @@ from gateway.core.upgrade import is_proper_upgrade
 from gateway.relay.deadlines import act_on_deadline
 from gateway.relay.exchange import Exchange
 from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.refusing import oversized_bytes, refusal_bytes
 from gateway.relay.states import Event, State, step
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ class Front(asyncio.Protocol):
             except FramingError:
                 self.refuse("bad_request", bare=True)
                 return
+            release(self.transport)  # held, perhaps, while it was being decided
             self._keep(exchange.request.rest)
             exchange.request.rest = b""
         exchange.begin(first)
@@ -294,25 +296,17 @@ class Front(asyncio.Protocol):
             and self._is_bodiless()
             and not self.closes_after(self.half_closed and not self.early)
         )
-        self.write(self._refusal(refusal, bare=bare, oversized=oversized, close=not keeps))
+        if oversized is not None:
+            self.write(oversized_bytes(self.path.parts, refusal, oversized))
+        else:
+            start, fields = self.start, self.fields
+            asked = None if bare or start is None or fields is None else (start, fields)
+            self.write(refusal_bytes(self.path.parts, refusal, asked, close=not keeps))
         if not keeps:
             self._linger()
             return
         self.state = step(self.state, Event.ANSWERED)
         self._next()
-
-    def _refusal(
-        self, refusal: Refusal, *, bare: bool, oversized: Oversized | None, close: bool
-    ) -> bytes:
-        errors = self.path.parts.errors
-        if bare or self.fields is None or self.start is None:
-            page = errors.render(refusal, oversized.accept if oversized else b"")
-            if oversized is not None:
-                secure = self.path.parts.site.scheme == "https"
-                page = page._replace(fields=page.fields + oversized.expiring(secure=secure))
-            return write_answer(refusal, page, close=close)
-        page = errors.render(refusal, self.fields.accept)
-        return write_answer(refusal, page, close=close, head_only=self.start.method == b"HEAD")
 
     def _is_bodiless(self) -> bool:
         return self.fields is not None and not self.fields.chunked and self.fields.length <= 0

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 
 import pytest
 
-from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.flow import hold, notice_dead_peers, release, reset, shut
 from gateway.relay.last_words import read_left
 from tests.gateway.relay.harness import App, Peer
 
@@ -64,3 +66,26 @@ async def test_what_is_left_is_read_without_waiting() -> None:
         assert list(read_left(descriptor, 100)) == []
         assert list(read_left(-1, 100)) == []
         transport.close()
+
+
+async def test_accepted_connections_are_probed() -> None:
+    accepted: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.put_nowait(transport)
+
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Accepting, "127.0.0.1", 0)
+    notice_dead_peers(server)
+    port = server.sockets[0].getsockname()[1]
+    client, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+    transport = await accepted.get()
+    descriptor = transport.get_extra_info("socket").fileno()
+    with socket.socket(fileno=os.dup(descriptor)) as own:
+        assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+    transport.close()
+    client.close()
+    server.close()
+    await asyncio.sleep(0.01)

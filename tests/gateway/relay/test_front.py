@@ -582,3 +582,31 @@ async def test_nothing_is_left_behind() -> None:
         assert len(r.live) == 0
         assert len(r.path.pool) == 0
         assert not r.path.parts.errands
+
+
+@pytest.mark.parametrize("size", [66_000, 200_000])
+async def test_a_large_body_that_came_while_its_token_was_proven_holds_nothing_up(
+    size: int,
+) -> None:
+    body = b"x" * size
+    async with rig() as r:
+        r.gate.tokens["good"] = claims()
+        proven = asyncio.Event()
+        verify = r.gate.verify
+
+        async def slow(token: str) -> SessionClaims:
+            await proven.wait()
+            return await verify(token)
+
+        r.gate.verify = slow  # type: ignore[method-assign]  # only slower
+        browser = await r.browser()
+        browser.send(request(method="POST", body=body, credential="Fumarole-Token: good"))
+        await asyncio.sleep(0.05)
+        proven.set()
+        app = await r.app.connection()
+        await app.head()
+        assert await app.exactly(len(body)) == body
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/next"))
+        assert (await app.head()).startswith(b"GET /next")
