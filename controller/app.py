@@ -13,7 +13,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,6 +234,7 @@ async def _start_api(
         clock=time.time,
         random=os.urandom,
         state_of=publisher.state_of if publisher else lambda _sid: "starting",
+        until_published=publisher.until_published if publisher else _at_once,
         wake=core.routes.wake,
     )
     app = make_api_app(
@@ -305,6 +306,11 @@ async def _start_reconciler(
     process.tasks.start(reconciler.run())
     process.tasks.start(_publish(publisher, adoption))
     return publisher
+
+
+async def _at_once(_sids: Collection[str]) -> None:
+    # Another process publishes, and does not say when.
+    return
 
 
 async def _publish(publisher: RoutePublisher, adoption: Adoption) -> None:

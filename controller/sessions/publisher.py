@@ -50,6 +50,7 @@ LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store."""
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 2.0
 _EPOCH_BYTES: Final = 16
 _ASK_AGAIN: Final = frozenset({"epoch", "seq", "missing", "counts"})
 
@@ -117,6 +118,7 @@ class RoutePublisher:
         self._sids_of: dict[str, set[str]] = {}
         self._dirty: set[str] = set()
         self._woken = asyncio.Event()
+        self._news = asyncio.Event()
         self._hubs: Mapping[str, Hub] = {}
         self._revision = self._rev = 0
         self._beat_at = self._resync_at = 0.0
@@ -132,6 +134,16 @@ class RoutePublisher:
         """Return how the session's route was last published."""
         desired = self._published.get(sid)
         return "ready" if desired is not None and desired.route.state == "ready" else "starting"
+
+    async def until_published(self, sids: Collection[str]) -> None:
+        """Return when gateways have been told of these sessions, after two seconds at the latest.
+
+        So that whoever is sent to a session right after it was opened finds it there.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not all(sid in self._published for sid in sids):
+                    await self._news.wait()
 
     async def run(self) -> None:
         """Publish until cancelled; the picture of the cluster must be complete.
@@ -288,6 +300,8 @@ class RoutePublisher:
         await self._bus.upsert(sid, self._encode(desired), now=self._clock())
         self._published[sid] = desired
         self._sids_of.setdefault(desired.route.job, set()).add(sid)
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def _remove(self, sid: str) -> None:
         await self._bus.remove(sid, "ended", now=self._clock())

@@ -7,7 +7,7 @@ no secret; who may use it is for the orchestrator's tokens to say.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -72,6 +72,7 @@ class SessionService:
         clock: Unix seconds.
         random: Random bytes.
         state_of: How a live session's route stands.
+        until_published: Waits, for a while, until gateways have been told of sessions.
         wake: Is told the id of a job whose sessions changed.
     """
 
@@ -83,6 +84,7 @@ class SessionService:
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         state_of: StateOf,
+        until_published: Callable[[Collection[str]], Awaitable[None]],
         wake: Callable[[str], None],
     ) -> None:
         self._store = store
@@ -90,6 +92,7 @@ class SessionService:
         self._clock = clock
         self._random = random
         self._state_of = state_of
+        self._until_published = until_published
         self._wake = wake
 
     async def open(self, wanted: Sequence[Wanted]) -> list[SessionView]:
@@ -106,6 +109,7 @@ class SessionService:
                 await insert_session(transaction, session)
         for job_id in {session.job_id for session in sessions}:
             self._wake(job_id)
+        await self._until_published([session.sid for session in sessions])
         return [self._view(session) for session in sessions]
 
     async def get(self, sid: str) -> SessionView | None:

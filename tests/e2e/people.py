@@ -55,6 +55,9 @@ class Person:
 async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
     """Make a notebook in an open JupyterLab, run a cell, and see its output."""
     await lab.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
+    # What is typed before the kernel is there is lost to the dialogs of a starting notebook.
+    idle = lab.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')
+    await expect(idle).to_be_visible(timeout=60_000)
     editor = lab.locator(".jp-Notebook .jp-Cell .cm-content").first
     await editor.click()
     await lab.keyboard.type(source)

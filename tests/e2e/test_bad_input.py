@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import AsyncIterator
@@ -89,7 +90,7 @@ async def test_what_is_wrong_is_named_and_nothing_is_created(
 
 async def test_ten_megabytes_are_too_much(system: LocalSystem, api: aiohttp.ClientSession) -> None:
     before = await vcjobs(system)
-    data = body(labels={"x": "y" * 10_000_000})
+    data = io.BytesIO(body(labels={"x": "y" * 10_000_000}))
     async with api.post(
         "/v1/jobs", data=data, headers={"Content-Type": "application/json"}
     ) as answer:

@@ -54,6 +54,10 @@ def service_token(**claims: Any) -> str:
     return SIGNER.sign(make_claims(time.time(), aud="fumarole-controller", **claims))
 
 
+async def _at_once(_sids: object) -> None:
+    """Nothing is published here."""
+
+
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
     jobs = read_settings(Environment({})).jobs
@@ -80,6 +84,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         clock=time.time,
         random=os.urandom,
         state_of=lambda _sid: "starting",
+        until_published=_at_once,
         wake=woken.append,
     )
     (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
