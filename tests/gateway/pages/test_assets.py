@@ -1,0 +1,68 @@
+"""Built files: found, served for good, and missed with a word that helps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.pages.assets import load_assets
+from shared.errors import SettingsError
+from tests.gateway.conftest import World
+
+
+def test_a_missing_build_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_assets(tmp_path)
+    assert "make install" in refused.value.problems[0]
+
+
+def test_half_a_build_is_none(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"open.js": "open.ABC.js"}))
+    with pytest.raises(SettingsError):
+        load_assets(tmp_path)
+
+
+def test_files_are_found_by_their_hashed_names_only(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"open.js": "open.ABC.js"}))
+    (tmp_path / "open.ABC.js").write_text("1")
+    assets = load_assets(tmp_path)
+    assert assets.url("open.js") == "/.fumarole/static/open.ABC.js"
+    found = assets.find("open.ABC.js")
+    assert found is not None
+    assert (found.body, found.content_type) == (b"1", "text/javascript; charset=utf-8")
+    for other in ("open.js", "manifest.json", "../manifest.json", ""):
+        assert assets.find(other) is None
+
+
+async def test_files_are_served_for_good_on_every_sessions_host(world: World) -> None:
+    name = load_assets().url("pages.css")
+    ended = await world.publish()
+    await world.remove(ended)
+    for sid in (await world.publish(), ended):
+        answer = await world.gateway.ask(sid, "GET", name)
+        assert answer.status == 200
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert answer.headers["content-type"] == "text/css; charset=utf-8"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "set-cookie" not in answer.headers
+        head = await world.gateway.ask(sid, "HEAD", name)
+        assert (head.status, head.headers["content-length"]) == (200, str(len(answer.body)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["x.js", "manifest.json", ".stamp", "", "../state", "%2e%2e/%2e%2e/settings.py", "a/b.js"],
+)
+async def test_no_other_file_is_served(world: World, path: str) -> None:
+    sid = await world.publish()
+    answer = await world.gateway.ask(sid, "GET", f"/.fumarole/static/{path}")
+    assert answer.status in (401, 404)
+
+
+async def test_the_licences_of_what_is_bundled_are_served_too(world: World) -> None:
+    sid = await world.publish()
+    answer = await world.gateway.ask(sid, "GET", load_assets().url("licences.txt"))
+    assert "Mozilla Public License" in answer.text
+    assert "xterm" in answer.text

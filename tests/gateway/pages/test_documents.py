@@ -1,0 +1,107 @@
+"""The HTML of every page: nothing inline, nothing from elsewhere, nothing unescaped."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from gateway.pages.assets import load_assets
+from gateway.pages.documents import Card, Documents, form_action, link_action, page_headers
+
+NASTY = "<script>alert(\"1\")</script> & 'x'"
+VOID = {"meta", "link", "img", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """Collects tags, and minds that what is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style"):
+            self.inside.append(data)
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    return Documents(load_assets())
+
+
+def pages(documents: Documents) -> list[str]:
+    card = Card(
+        title=NASTY,
+        status=NASTY,
+        advice=NASTY,
+        detail=NASTY,
+        data={"x": NASTY},
+        script="retry.js",
+        busy=True,
+        actions=link_action("https://example.com/?a=1&b=2", NASTY)
+        + form_action("/.fumarole/open", [("token", NASTY)], NASTY),
+    )
+    return [
+        documents.card(card),
+        documents.terminal(NASTY, mode="control"),
+        documents.desktop(NASTY, mode="view"),
+    ]
+
+
+def test_pages_are_well_formed_and_hold_nothing_inline(documents: Documents) -> None:
+    for page in pages(documents):
+        reader = Reader()
+        reader.feed(page)
+        assert reader.open == []
+        assert reader.inside == []
+        for _, attributes in reader.tags:
+            assert "style" not in attributes
+            assert not any(name.startswith("on") for name in attributes)
+            for name in ("src", "action"):
+                assert (attributes.get(name) or "/").startswith("/")
+
+
+def test_what_comes_from_elsewhere_is_escaped(documents: Documents) -> None:
+    for page in pages(documents):
+        assert "<script>alert" not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_every_page_has_a_language_a_title_and_one_heading(documents: Documents) -> None:
+    for page in pages(documents):
+        assert '<html lang="en">' in page
+        assert len(re.findall(r"<h1[ >]", page)) == 1
+        assert 'aria-live="polite"' in page
+
+
+def test_who_looks_on_is_told(documents: Documents) -> None:
+    assert "view only" in documents.terminal("t", mode="view")
+    assert "view only" not in documents.terminal("t", mode="control")
+
+
+def test_the_policy_allows_nothing_but_our_own_origin() -> None:
+    headers = page_headers("frame-ancestors 'self'")
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert policy.endswith("frame-ancestors 'self'")
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cache-Control"] == "no-store"
+
+
+def test_the_page_that_posts_tokens_tells_its_own_server_where_it_is_from() -> None:
+    headers = page_headers("", sameorigin_referrer=True)
+    assert headers["Referrer-Policy"] == "same-origin"

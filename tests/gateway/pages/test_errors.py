@@ -1,0 +1,83 @@
+"""Refusals as pages: what happened, what to do next, and nothing that a client sent."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+
+import pytest
+
+from gateway.core.answers import REFUSALS, Refusal
+from gateway.pages.assets import load_assets
+from gateway.pages.documents import Documents
+from gateway.pages.errors import WORDS, PageErrors, wants_page
+
+HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+HOME = "https://orchestrator.example.org"
+
+
+@pytest.fixture(scope="module")
+def errors() -> PageErrors:
+    return PageErrors(Documents(load_assets()), frame_ancestors="frame-ancestors 'self'", home=HOME)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=lambda refusal: refusal.code)
+def test_every_refusal_has_a_page_and_json(errors: PageErrors, refusal: Refusal) -> None:
+    page = errors.render(refusal, HTML)
+    assert page.content_type == "text/html; charset=utf-8"
+    text = page.body.decode()
+    assert f"{refusal.status} · {refusal.code}" in text
+    assert dict(page.fields)["Content-Security-Policy"].startswith("default-src 'none'")
+    told = errors.render(refusal, b"application/json")
+    assert json.loads(told.body) == {"code": refusal.code, "message": refusal.message}
+
+
+def test_what_people_meet_has_words_of_its_own() -> None:
+    met = {refusal.code for refusal in REFUSALS.values() if refusal.status not in (400, 405, 501)}
+    assert met - WORDS.keys() <= {"head_timeout", "idle_timeout", "too_slow"}
+
+
+def test_a_page_says_how_to_go_on(errors: PageErrors) -> None:
+    for code, words in WORDS.items():
+        refusal = REFUSALS.get(code)
+        if refusal is None:
+            continue
+        text = errors.render(refusal, HTML).body.decode()
+        assert escape(words.title) in text
+        assert escape(words.advice) in text
+
+
+def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:
+    text = errors.render(REFUSALS["bus_lost"], HTML).body.decode()
+    assert "/retry." in text
+    assert f'data-retry-seconds="{REFUSALS["bus_lost"].retry_after_seconds}"' in text
+    # The token of that request is gone: the same again cannot help.
+    assert "/retry." not in errors.render(REFUSALS["token_unsure"], HTML).body.decode()
+
+
+def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: PageErrors) -> None:
+    refusal = REFUSALS["session_starting"].saying("Pulling <image>")
+    text = errors.render(refusal, HTML).body.decode()
+    assert "/starting." in text
+    assert "Pulling &lt;image&gt;" in text
+
+
+def test_a_new_link_is_had_where_the_issuer_is_a_site(errors: PageErrors) -> None:
+    assert HOME in errors.render(REFUSALS["token_spent"], HTML).body.decode()
+    assert HOME not in errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
+    alone = PageErrors(Documents(load_assets()), frame_ancestors="", home=None)
+    assert 'href="http' not in alone.render(REFUSALS["token_spent"], HTML).body.decode()
+
+
+def test_messages_without_end_are_not_remembered_without_end(errors: PageErrors) -> None:
+    for number in range(1000):
+        errors.render(REFUSALS["session_starting"].saying(f"step {number}"), HTML)
+    assert len(errors._pages) <= 256
+
+
+@pytest.mark.parametrize(
+    ("accept", "page"),
+    [(HTML, True), (b"TEXT/HTML", True), (b"", False), (b"*/*", False), (b"text/plain", False)],
+)
+def test_only_browsers_get_pages(accept: bytes, page: bool) -> None:
+    assert wants_page(accept) is page

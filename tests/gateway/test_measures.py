@@ -1,0 +1,71 @@
+"""What operators see of the follower, before and after there is a table."""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import CollectorRegistry, generate_latest
+from redis.asyncio import Redis
+
+from gateway.measures import FollowerMeters, describe
+from tests.gateway.following import BASE, encode, following, make_route, published, sid_of
+
+ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
+
+
+async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis: Redis) -> None:
+    async with following(redis) as seen:
+        told = describe(seen.follower, "x.example")
+        assert told["bus"] == "starting"
+        assert "epoch" not in told
+        registry = CollectorRegistry()
+        registry.register(FollowerMeters(seen.follower))
+        text = generate_latest(registry).decode()
+        assert 'fumarole_gateway_bus{state="starting"} 1.0' in text
+        assert "fumarole_gateway_routes " not in text
+
+
+async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
+    redis: Redis,
+) -> None:
+    shared = "link.example"
+    routes = [make_route(ONE, hosts=[f"{ONE}.{BASE}", shared], sealed="secret", public=True)]
+    routes.append(make_route(TWO, hosts=[f"{TWO}.{BASE}", shared], public=True))
+    publisher = await published(redis, *routes)
+    await publisher.upsert(THREE, b"{}", now=time.time())
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        table = seen.follower.table
+        assert table is not None
+        told = describe(seen.follower, f"{ONE}.{BASE}".upper())
+        assert told["hash"] == f"{table.hash:016x}"
+        assert (told["routes"], told["unreadable"], told["ambiguous"]) == (3, 1, 1)
+        assert told["host"]["standing"] == "served"
+        assert "secret" not in str(told)
+        assert describe(seen.follower, shared)["host"]["standing"] == "ambiguous"
+        assert describe(seen.follower, f"{THREE}.{BASE}")["host"]["standing"] == "unreadable"
+        assert describe(seen.follower, "no.example")["host"] == {
+            "host": "no.example",
+            "standing": "absent",
+        }
+        registry = CollectorRegistry()
+        registry.register(FollowerMeters(seen.follower))
+        text = generate_latest(registry).decode()
+        assert "fumarole_gateway_routes 3.0" in text
+        assert "fumarole_gateway_routes_unreadable 1.0" in text
+        assert f'hash="{table.hash:016x}"' in text
+
+
+async def test_two_followers_agree_by_their_hash_whatever_the_order(redis: Redis) -> None:
+    publisher = await published(redis)
+    async with following(redis) as first:
+        await first.until_equal(publisher)
+        for sid in (TWO, ONE, THREE):
+            await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
+        await publisher.remove(THREE, "ended", now=time.time())
+        await first.until_equal(publisher)
+        async with following(redis) as second:
+            await second.until_equal(publisher)
+            one, other = describe(first.follower, None), describe(second.follower, None)
+            assert one["hash"] == other["hash"]
+            assert int(one["hash"], 16) != 0

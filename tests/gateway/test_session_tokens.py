@@ -1,0 +1,181 @@
+"""Tokens at a running gateway: verified once, used up once, whatever Redis does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.bearer import Bearers
+from gateway.core.opening import OpeningRefused
+from gateway.relay.world import BearerRefused
+from gateway.session_tokens import SessionTokens
+from shared.bus import BusReader, Publisher
+from shared.jwks import KeySource
+from shared.tokens import SessionClaims
+from tests.gateway.following import KEYS, Following, following, make_route, published, sid_of
+from tests.gateway.signing import ISSUER, Signer
+
+SID = sid_of(1)
+
+
+class Desk:
+    """Everything around tokens."""
+
+    def __init__(self, redis: Redis, seen: Following, publisher: Publisher, folder: Path) -> None:
+        self.redis = redis
+        self.seen = seen
+        self.publisher = publisher
+        self.signer = Signer()
+        self.path = folder / "jwks.json"
+        self.signer.publish(self.path)
+        self.keys = KeySource(str(self.path), clock=time.monotonic)
+        self.ahead = 0.0
+        self.tokens = SessionTokens(
+            keys=self.keys,
+            issuer=ISSUER,
+            reader=BusReader(redis, KEYS),
+            follower=seen.follower,
+            wall=self.wall,
+        )
+        self.bearers = Bearers(self.tokens, wall=self.wall)
+
+    def wall(self) -> float:
+        return time.time() + self.ahead
+
+    async def claims(self, **changes: object) -> SessionClaims:
+        return await self.tokens.verify(self.signer.token(SID, **changes))
+
+
+@pytest.fixture
+async def desk(redis: Redis, tmp_path: Path) -> AsyncIterator[Desk]:
+    publisher = await published(redis, make_route(SID))
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        yield Desk(redis, seen, publisher, tmp_path)
+
+
+async def refusal(desk: Desk, claims: SessionClaims, use: str) -> str:
+    with pytest.raises(OpeningRefused) as refused:
+        await desk.tokens.mark(claims, use)  # type: ignore[arg-type]  # one of the two words
+    return refused.value.code
+
+
+async def test_a_token_opens_once_also_when_many_try_at_once(desk: Desk) -> None:
+    claims = await desk.claims()
+    outcomes = await asyncio.gather(
+        *(desk.tokens.mark(claims, "open") for _ in range(20)), return_exceptions=True
+    )
+    assert outcomes.count(None) == 1
+    codes = {one.code for one in outcomes if isinstance(one, OpeningRefused)}
+    assert codes == {"token_spent"}
+
+
+async def test_the_first_use_decides(desk: Desk) -> None:
+    opened, borne = await desk.claims(), await desk.claims()
+    await desk.tokens.mark(opened, "open")
+    assert await refusal(desk, opened, "bearer") == "token_spent"
+    await desk.tokens.mark(borne, "bearer")
+    await desk.tokens.mark(borne, "bearer")
+    assert await refusal(desk, borne, "open") == "token_spent"
+
+
+async def test_a_mark_is_kept_a_minute_longer_than_the_token(desk: Desk) -> None:
+    claims = await desk.claims()
+    await desk.tokens.mark(claims, "open")
+    kept = await desk.redis.ttl(KEYS.used(claims.jti))
+    assert claims.exp + 60 - time.time() <= kept <= claims.exp + 62 - time.time()
+
+
+async def test_a_redis_without_a_head_is_not_believed(desk: Desk) -> None:
+    claims = await desk.claims()
+    await desk.redis.delete(KEYS.head)
+    assert await refusal(desk, claims, "open") == "bus_lost"
+
+
+async def test_a_new_epoch_is_waited_for_and_costs_nobody_their_link(desk: Desk) -> None:
+    claims = await desk.claims()
+    follower = desk.seen.follower
+    old = follower.table
+    await desk.publisher.rebuild({}, {}, epoch="e2", now=time.time())
+    assert follower.table is old
+    await desk.tokens.mark(claims, "open")
+    assert follower.table is not None
+    assert follower.table.epoch == "e2"
+
+
+async def test_what_redis_may_have_forgotten_is_not_asked_for(desk: Desk) -> None:
+    claims = await desk.claims()
+    await desk.publisher.rebuild({}, {}, epoch="e2", now=time.time(), since=time.time())
+    await desk.seen.until_equal(desk.publisher)
+    assert await refusal(desk, claims, "open") == "token_unsure"
+    assert await desk.redis.exists(KEYS.used(claims.jti)) == 0
+
+
+async def test_a_lost_bus_marks_nothing(desk: Desk) -> None:
+    claims = await desk.claims()
+    desk.seen.clock.ahead += 6
+    assert await refusal(desk, claims, "open") == "bus_lost"
+    assert await desk.redis.exists(KEYS.used(claims.jti)) == 0
+
+
+async def test_another_sessions_token_is_refused_before_its_signature_is_looked_at(
+    desk: Desk,
+) -> None:
+    with pytest.raises(OpeningRefused) as refused:
+        desk.tokens.peek(Signer().token(sid_of(2)), sid=SID)
+    assert refused.value.code == "other_session"
+
+
+async def test_a_bearer_is_verified_and_marked_once(desk: Desk) -> None:
+    token = desk.signer.token(SID)
+    assert desk.bearers.remembered(token) is None
+    claims = await desk.bearers.verify(token)
+    assert desk.bearers.remembered(token) is None
+    await desk.bearers.mark(claims)
+    assert desk.bearers.remembered(token) == claims
+    # Served while Redis is silent.
+    desk.seen.clock.ahead += 6
+    await desk.bearers.mark(claims)
+    assert desk.bearers.remembered(token) == claims
+
+
+async def test_a_bearer_is_forgotten_ten_seconds_after_it_expired(desk: Desk) -> None:
+    token = desk.signer.token(SID)
+    claims = await desk.bearers.verify(token)
+    await desk.bearers.mark(claims)
+    desk.ahead = claims.exp + 9 - time.time()
+    assert desk.bearers.remembered(token) == claims
+    desk.ahead = claims.exp + 10 - time.time()
+    assert desk.bearers.remembered(token) is None
+    with pytest.raises(BearerRefused):
+        await desk.bearers.verify(token)
+
+
+async def test_a_key_that_is_gone_ends_what_was_remembered_of_its_tokens(desk: Desk) -> None:
+    token = desk.signer.token(SID)
+    await desk.bearers.mark(await desk.bearers.verify(token))
+    desk.keys.keys = type(desk.keys.keys)()
+    assert desk.bearers.remembered(token) is None
+
+
+async def test_memory_of_bearers_has_an_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.bearer._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("gateway.session_tokens._REMEMBERED", 10)
+    for _ in range(30):
+        await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID)))
+    assert len(desk.bearers._marked) <= 10
+    assert len(desk.tokens._verified) <= 10
+
+
+async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
+    token = desk.signer.token(SID)
+    claims = await desk.bearers.verify(token)
+    await desk.tokens.mark(claims, "open")
+    with pytest.raises(BearerRefused) as refused:
+        await desk.bearers.mark(claims)
+    assert refused.value.code == "token_spent"

@@ -1,0 +1,92 @@
+"""The pages' build: done once, again when something changed, and never without a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.web import build
+
+WEB = Path(build.__file__).parent
+FILES = ("build.py", "build.mjs", "package.json", "package-lock.json")
+
+
+def test_the_lock_names_no_place_that_packages_come_from() -> None:
+    lock = (WEB / "package-lock.json").read_text()
+    assert "resolved" not in lock
+    packages = json.loads(lock)["packages"]
+    assert all("integrity" in package for name, package in packages.items() if name)
+
+
+def test_the_fingerprint_changes_with_every_source(tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    before = build.fingerprint(folder)
+    assert build.fingerprint(folder) == before
+    (folder / "src" / "open.js").write_text("1")
+    changed = build.fingerprint(folder)
+    assert changed != before
+    (folder / "src" / "open.js").rename(folder / "src" / "other.js")
+    assert build.fingerprint(folder) != changed
+
+
+def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    (folder / "build").mkdir()
+    (folder / "build" / ".stamp").write_text(build.fingerprint(folder))
+    # No node, and nothing else either, is on this PATH.
+    done = run(folder, path=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_a_node_it_says_what_is_needed(tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    done = run(folder, path=str(tmp_path))
+    assert done.returncode == 1
+    assert "node 20 or newer is needed" in done.stderr
+
+
+def test_an_old_node_does_not_count(tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    for name in ("node", "npm"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho v18.20.4\n")
+        program.chmod(0o755)
+    done = run(folder, path=str(tmp_path))
+    assert "node 20 or newer is needed" in done.stderr
+
+
+@pytest.mark.needs("node")
+def test_every_page_finds_what_it_names_in_the_build() -> None:
+    manifest = json.loads((WEB / "build" / "manifest.json").read_text())
+    names = {path.name for path in (WEB / "src").iterdir()} - {
+        "link.js",
+        "state.js",
+        "adopted-styles.js",
+    }
+    assert manifest.keys() == names | {"licences.txt"}
+    assert all((WEB / "build" / hashed).stat().st_size for hashed in manifest.values())
+
+
+def copy(tmp_path: Path) -> Path:
+    folder = tmp_path / "web"
+    folder.mkdir()
+    for name in FILES:
+        shutil.copy(WEB / name, folder / name)
+    shutil.copytree(WEB / "src", folder / "src")
+    return folder
+
+
+def run(folder: Path, *, path: str) -> subprocess.CompletedProcess[str]:
+    # -S: without the environment's own packages, in which a node may be.
+    return subprocess.run(
+        [sys.executable, "-S", str(folder / "build.py")],
+        env={"PATH": path, "HOME": os.environ.get("HOME", "/")},
+        capture_output=True,
+        text=True,
+    )
