@@ -7,14 +7,28 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from gateway.web import build
-
-WEB = Path(build.__file__).parent
+ROOT = Path(__file__).resolve().parents[3]
+WEB = ROOT / "gateway" / "web"
 FILES = ("build.py", "build.mjs", "package.json", "package-lock.json")
+
+
+def load_script() -> ModuleType:
+    """Return build.py as a module; beside the folder build/ its name alone is ambiguous."""
+    spec = spec_from_file_location("build_script", WEB / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = load_script()
 
 
 def test_the_lock_names_no_place_that_packages_come_from() -> None:
