@@ -27,10 +27,13 @@ from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ground import Ground
+from controller.jobs.housekeeping import Housekeeping
+from controller.jobs.monitoring import Monitoring
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import PluginContext
 from controller.jobs.reconciler import Reconciler
+from controller.jobs.sight import Sight
 from controller.jobs.submission import Submissions
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
@@ -278,14 +281,26 @@ async def _start_reconciler(
         ground=Ground(kube, instance=settings.instance, clock=time.monotonic),
         clock=time.time,
     )
+    sight = Sight(store, picture, core.pipeline)
+    monitoring = Monitoring(
+        store=store,
+        term=term,
+        pipeline=core.pipeline,
+        see=sight.see,
+        show=actions.picture_of,
+        clock=time.time,
+    )
+    keeping = settings.jobs.history_seconds
+    housekeeping = Housekeeping(store, term=term, history_seconds=keeping, clock=time.time)
     reconciler = Reconciler(
         store=store,
         picture=picture,
-        pipeline=core.pipeline,
+        sight=sight,
         actions=actions,
         adoption=adoption,
         queue=queue,
         told=core.routes.wake,
+        beside=(monitoring.run, housekeeping.run),
     )
     publisher = RoutePublisher(
         store=store,

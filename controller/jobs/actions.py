@@ -30,8 +30,8 @@ from controller.jobs.pipeline import HookRecorder, Pipeline, Plan
 from controller.jobs.plugin import JobFromServer
 from controller.jobs.problems import JobRejected
 from controller.kube.errors import Forbidden, Invalid
-from controller.store.database import Store
-from controller.store.jobs import JobRecord, move_job
+from controller.store.database import Store, Transaction
+from controller.store.jobs import JobRecord, find_job, move_job
 from controller.store.progress import (
     companions_of,
     drop_companion,
@@ -198,30 +198,33 @@ class Actions:
             "reason": note.reason,
             "message": note.message,
         }
-        started = note.happening is Happening.STARTED and record.started_at is None
+        if note.happening is Happening.STARTED and record.started_at is None:
+            values["started_at"] = now
         async with self._store.lead(self._term) as transaction:
-            if started:
-                values["started_at"] = now
+            if await self._move(transaction, record, **values) and "started_at" in values:
                 await move_attempt(transaction, record.id, record.attempt, started_at=now)
-            await move_job(transaction, record.id, now=now, **values)
 
     async def _tell_waiting(self, record: JobRecord, reason: str, message: str) -> None:
         if (record.reason, record.message) != (reason, message):
             async with self._store.lead(self._term) as transaction:
-                await move_job(
-                    transaction, record.id, now=self._clock(), reason=reason, message=message
-                )
+                await self._move(transaction, record, reason=reason, message=message)
 
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
+        outcome = State.FAILURE.value
         async with self._store.lead(self._term) as transaction:
-            await move_job(
-                transaction,
-                record.id,
-                now=self._clock(),
-                outcome=State.FAILURE.value,
-                reason=reason,
-                message=message,
-            )
+            await self._move(transaction, record, outcome=outcome, reason=reason, message=message)
+
+    async def _move(self, transaction: Transaction, record: JobRecord, **values: Any) -> bool:
+        """Set *values*, unless somebody has asked for something else since *record* was read.
+
+        Then nothing is done, since it was decided for a job that is no longer so; the next look
+        decides anew.
+        """
+        now = await find_job(transaction, record.id)
+        if now is None or (now.desired, now.outcome) != (record.desired, record.outcome):
+            return False
+        await move_job(transaction, record.id, now=self._clock(), **values)
+        return True
 
     # Hooks
 
@@ -263,14 +266,9 @@ class Actions:
     async def _conclude(self, step: Conclude, seen: Seen) -> None:
         record, now = seen.record, self._clock()
         async with self._store.lead(self._term) as transaction:
-            await move_job(
-                transaction,
-                record.id,
-                now=now,
-                outcome=step.outcome.value,
-                reason=step.reason,
-                message=step.message,
-            )
+            decided = {"outcome": step.outcome.value, "reason": step.reason}
+            if not await self._move(transaction, record, **decided, message=step.message):
+                return
             # Pods go with their VolcanoJob: how they ended is written down while it can be seen.
             await move_attempt(
                 transaction,

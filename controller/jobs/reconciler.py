@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from controller.jobs.actions import Actions, Later
 from controller.jobs.adoption import Adoption
-from controller.jobs.lifecycle import Rest, Seen, decide
+from controller.jobs.lifecycle import Rest, decide
 from controller.jobs.picture import Picture
-from controller.jobs.pipeline import Pipeline, PluginFailed
+from controller.jobs.pipeline import PluginFailed
+from controller.jobs.sight import Sight
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.jobs import (
-    changed_jobs,
-    find_job,
-    unfinished_jobs,
-)
+from controller.store.jobs import changed_jobs, unfinished_jobs
 from controller.store.position import read_position
-from controller.store.progress import companions_of, hooks_done
 
 WORKERS: Final = 8
 MOST_STEPS: Final = 20
@@ -46,11 +42,12 @@ class Reconciler:
     Args:
         store: What was asked for.
         picture: What is.
-        pipeline: The plugins.
+        sight: Sees a job in both.
         actions: Does a step.
         adoption: Deals with VolcanoJobs of ours that the store does not know.
         queue: Which jobs are to be looked at.
         told: Called with a job's id after something about it has changed.
+        beside: What else the leader does all the time, from when it may act.
     """
 
     def __init__(
@@ -58,19 +55,21 @@ class Reconciler:
         *,
         store: Store,
         picture: Picture,
-        pipeline: Pipeline,
+        sight: Sight,
         actions: Actions,
         adoption: Adoption,
         queue: WorkQueue,
         told: Callable[[str], None],
+        beside: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
         self._store = store
         self._picture = picture
-        self._pipeline = pipeline
+        self._sight = sight
         self._actions = actions
         self._adoption = adoption
         self._queue = queue
         self._told = told
+        self._beside = tuple(beside)
 
     async def run(self) -> None:
         """Work; returns only by an error that ends this process' leadership."""
@@ -81,6 +80,8 @@ class Reconciler:
             await self._add_all()
             tasks.create_task(self._resync())
             tasks.create_task(self._poll())
+            for other in self._beside:
+                tasks.create_task(_running(other))
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
 
@@ -118,7 +119,7 @@ class Reconciler:
             KubeError, StoreUnavailable, PluginFailed: The same is to be tried again.
         """
         for _ in range(MOST_STEPS):
-            seen = await self.see(job_id)
+            seen = await self._sight.see(job_id)
             if seen is None:
                 await self._adoption.look_at(job_id)
                 return None
@@ -132,29 +133,6 @@ class Reconciler:
             finally:
                 self._told(job_id)
         return 0.0
-
-    async def see(self, job_id: str) -> Seen | None:
-        """Return the job as it is; None where the store does not know it.
-
-        Raises:
-            StoreUnavailable: If the store cannot be read.
-        """
-        async with self._store.read() as transaction:
-            record = await find_job(transaction, job_id)
-            if record is None:
-                return None
-            done = await hooks_done(transaction, job_id, record.attempt)
-            companions = await companions_of(transaction, job_id)
-        nothing: frozenset[str] = frozenset()
-        return Seen(
-            record=record,
-            job=self._picture.job(record.namespace, job_id),
-            pods=self._picture.pods.of_job(job_id),
-            exposed=all(one.owner_uid == record.uid for one in companions),
-            started=self._pipeline.is_done(done.get("start", nothing)),
-            completed=self._pipeline.is_done(done.get("complete", nothing)),
-            cleaned=self._pipeline.is_done(done.get("cleanup", nothing)),
-        )
 
     async def _add_all(self) -> None:
         async with self._store.read() as transaction:
@@ -189,3 +167,7 @@ class Reconciler:
     async def _revision(self) -> int:
         async with self._store.read() as transaction:
             return (await read_position(transaction)).revision
+
+
+async def _running(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

@@ -103,7 +103,7 @@ class Submissions:
     async def end(self, job_id: str) -> JobRecord | None:
         """Note that the job is to end and return it; None where there is none.
 
-        Asking again, also after its end, changes nothing.
+        Asking again changes nothing. After its end, what is still kept of it in the cluster goes.
 
         Raises:
             StoreUnavailable: If it could not be kept.
@@ -112,8 +112,7 @@ class Submissions:
             record = await find_job(transaction, job_id)
             if record is None:
                 return None
-            if not record.is_final:
-                record = await ask_to_end(transaction, record, now=self._clock())
+            record = await ask_to_end(transaction, record, now=self._clock())
         self._wake(job_id)
         return record
 

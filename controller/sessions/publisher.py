@@ -122,6 +122,7 @@ class RoutePublisher:
         self._hubs: Mapping[str, Hub] = {}
         self._revision = self._rev = 0
         self._beat_at = self._resync_at = 0.0
+        self._remembered = ("", -1)
         self.is_published = False
         """Whether Redis holds what should be, as far as is known."""
 
@@ -151,16 +152,18 @@ class RoutePublisher:
         Raises:
             LeadershipLost: If another one leads.
         """
+        refused = ""
         while True:
             try:
                 if not self.is_published:
-                    await self._rebuild()
+                    await self._rebuild(data_lost=refused == "counts")
+                    refused = ""
                 await self._round()
-            except PublishRefused as refused:
-                self.is_published = False
-                if refused.reason not in _ASK_AGAIN:
-                    raise LeadershipLost("another controller publishes") from refused
-                log.warning("Redis holds something else", extra={"what": refused.reason})
+            except PublishRefused as error:
+                self.is_published, refused = False, error.reason
+                if refused not in _ASK_AGAIN:
+                    raise LeadershipLost("another controller publishes") from error
+                log.warning("Redis holds something else", extra={"what": refused})
             except (BusUnavailable, StoreUnavailable) as error:
                 # A change may or may not have been made: after a rebuild that does not matter.
                 self.is_published = False
@@ -171,39 +174,44 @@ class RoutePublisher:
 
     async def _round(self) -> None:
         """Wait for something to do, and do it."""
-        pause = max(0.0, min(LOOK_SECONDS, self._beat_at - self._clock()))
+        pause = max(0.0, min(LOOK_SECONDS, self._beat_at - _uptime()))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), pause)
         self._woken.clear()
-        now = self._clock()
-        if now >= self._resync_at:
-            await self._look_at_all(now)
+        try:
+            await self._keep_up()
+        except StoreUnavailable as error:
+            # What is published stays as it is, and gateways must not take us for dead.
+            log.warning("changes cannot be read", extra={"why": str(error)})
+        if _uptime() >= self._beat_at:
+            self._beat_at = _uptime() + HEARTBEAT_SECONDS
+            await self._bus.beat(now=self._clock())
+
+    async def _keep_up(self) -> None:
+        if _uptime() >= self._resync_at:
+            await self._look_at_all()
         dirty, self._dirty = self._dirty, set()
         try:
-            changed = await self._catch_up(dirty)
+            await self._catch_up(dirty)
         except BaseException:
             self._dirty |= dirty
             raise
-        if changed:
-            await self._remember()
-        if now >= self._beat_at:
-            self._beat_at = now + HEARTBEAT_SECONDS
-            await self._bus.beat(now=now)
+        await self._remember()
 
-    async def _look_at_all(self, now: float) -> None:
+    async def _look_at_all(self) -> None:
         """Look at every session, and forget what nobody needs, now and then."""
-        self._resync_at = now + RESYNC_SECONDS
+        now = self._clock()
         async with self._store.lead(self._bus.term) as transaction:
             await forget_revocations(transaction, now=now)
             await forget_dead_hubs(transaction, now=now)
             sessions = await live_sessions(transaction)
         self._dirty |= {session.job_id for session in sessions} | self._sids_of.keys()
+        self._resync_at = _uptime() + RESYNC_SECONDS
 
-    async def _catch_up(self, dirty: Collection[str]) -> bool:
-        """Publish what changed of jobs in *dirty* and in the store; say whether anything did."""
+    async def _catch_up(self, dirty: Collection[str]) -> None:
+        """Publish what changed of jobs in *dirty* and in the store."""
         world = await self._read(dirty)
         desired = await self._desired(world)
-        before = self._bus.seq
         # Who was shut out is told before anybody is let in.
         for revocation in world.revocations:
             await self._revoke(revocation)
@@ -213,8 +221,7 @@ class RoutePublisher:
         for sid, one in desired.items():
             if self._published.get(sid) != one:
                 await self._upsert(one)
-        self._revision = world.revision
-        return self._bus.seq != before
+        self._revision, self._hubs = world.revision, world.hubs
 
     async def _read(self, dirty: Collection[str]) -> _World:
         now = self._clock()
@@ -223,11 +230,10 @@ class RoutePublisher:
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
             hubs = await alive_hubs(transaction, now=now)
             jobs = set(dirty) | set(changed)
-            if hubs.keys() != self._hubs.keys():
+            if hubs != self._hubs:
                 # Terminals of a hub that went have to move; those without one can be held now.
                 waiting = await live_sessions(transaction)
                 jobs |= {one.job_id for one in waiting if one.kind == "terminal"}
-                self._hubs = hubs
             sessions = await live_sessions_of(transaction, jobs) if jobs else []
             records = await find_jobs(transaction, jobs) if jobs else {}
             revocations = await revocations_that_matter(transaction, now=now, after=self._revision)
@@ -329,8 +335,11 @@ class RoutePublisher:
 
     # Everything anew
 
-    async def _rebuild(self) -> None:
+    async def _rebuild(self, *, data_lost: bool) -> None:
         """Publish everything under a new epoch.
+
+        Args:
+            data_lost: Redis is known to have lost something, whatever its head says.
 
         Raises:
             PublishRefused: ``term`` if another one leads.
@@ -339,7 +348,7 @@ class RoutePublisher:
         now = self._clock()
         head = await self._bus.head()
         async with self._store.read() as transaction:
-            since = await _since(transaction, head, now=now)
+            since = now if data_lost else await _since(transaction, head, now=now)
             sessions = await live_sessions(transaction)
             revocations = await revocations_that_matter(transaction, now=now)
             revision = (await read_position(transaction)).revision
@@ -356,15 +365,23 @@ class RoutePublisher:
         for sid, one in desired.items():
             self._sids_of.setdefault(one.route.job, set()).add(sid)
         self._revision = revision
-        self._beat_at = now + HEARTBEAT_SECONDS
+        self._beat_at = _uptime() + HEARTBEAT_SECONDS
         await self._remember()
         self.is_published = True
         log.info("routes are published anew", extra={"epoch": epoch, "routes": len(routes)})
 
     async def _remember(self) -> None:
         """Remember how far Redis was told: so it is noticed when it has forgotten."""
-        async with self._store.lead(self._bus.term) as transaction:
-            await record_published(transaction, epoch=self._bus.epoch, seq=self._bus.seq)
+        told = (self._bus.epoch, self._bus.seq)
+        if told != self._remembered:
+            async with self._store.lead(self._bus.term) as transaction:
+                await record_published(transaction, epoch=told[0], seq=told[1])
+            self._remembered = told
+
+
+def _uptime() -> float:
+    """Return seconds that go on evenly: setting the wall clock must not stop heartbeats."""
+    return asyncio.get_running_loop().time()
 
 
 async def _since(transaction: Transaction, head: Head | None, *, now: float) -> float | None:

@@ -1,0 +1,65 @@
+"""Forgets what nobody needs any more: records of jobs that have long been over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.jobs import forget_jobs
+
+EVERY_SECONDS: Final = 300.0
+AT_ONCE: Final = 200
+"""So that nobody waits long for the store."""
+
+log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Drops records, as the leader of *term*; a tombstone is left for each VolcanoJob.
+
+    Args:
+        store: Where they are.
+        term: The leader's.
+        history_seconds: How long a job that is over is remembered.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self, store: Store, *, term: int, history_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._history_seconds = history_seconds
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Tidy up every five minutes; returns only by LeadershipLost."""
+        while True:
+            try:
+                gone = await self.tidy()
+            except StoreUnavailable as error:
+                log.warning("the store cannot be tidied up", extra={"why": str(error)})
+            else:
+                if gone:
+                    log.info("forgot jobs that have long been over", extra={"jobs": gone})
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def tidy(self) -> int:
+        """Forget what is due; return how many jobs that were.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If the store does not answer.
+        """
+        before, total = self._clock() - self._history_seconds, 0
+        while True:
+            async with self._store.lead(self._term) as transaction:
+                gone = await forget_jobs(transaction, finished_before=before, limit=AT_ONCE)
+            total += gone
+            if gone < AT_ONCE:
+                return total
+            await asyncio.sleep(0.1)

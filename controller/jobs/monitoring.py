@@ -1,0 +1,107 @@
+"""Hands jobs whose time has come to the plugins that asked for it, in batches.
+
+Due times are in the store, so that none is lost with a process; they are looked at on a clock of
+their own, so that no busy watch can keep them waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from controller.jobs.lifecycle import Seen
+from controller.jobs.pipeline import Pipeline, PluginFailed
+from controller.jobs.plugin import JobFromServer
+from controller.kube.errors import KubeError
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.progress import due_jobs, set_due
+
+LOOK_SECONDS: Final = 1.0
+BATCH: Final = 100
+AGAIN_SECONDS: Final = 60.0
+"""When a job is looked at again that the plugin failed with, or said nothing about."""
+
+log = logging.getLogger(__name__)
+
+
+class Monitoring:
+    """Calls ``on_job_monitoring``, as the leader of *term*.
+
+    Args:
+        store: Where due times are.
+        term: The leader's.
+        pipeline: The plugins.
+        see: Returns a job as it is, None where the store does not know it.
+        show: Returns what plugins are shown of it.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        term: int,
+        pipeline: Pipeline,
+        see: Callable[[str], Awaitable[Seen | None]],
+        show: Callable[[Seen], JobFromServer],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._pipeline = pipeline
+        self._see = see
+        self._show = show
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Look every second; returns only by LeadershipLost."""
+        while True:
+            try:
+                full = await self.look()
+            except StoreUnavailable as error:
+                full = False
+                log.warning("due times cannot be read", extra={"why": str(error)})
+            if not full:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> bool:
+        """Hand over what is due now; say whether there may be more.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If the store does not answer.
+        """
+        async with self._store.read() as transaction:
+            due = await due_jobs(transaction, now=self._clock(), limit=BATCH)
+        for plugin, job_ids in due.items():
+            await self._hand_over(plugin, job_ids)
+        return sum(map(len, due.values())) == BATCH
+
+    async def _hand_over(self, plugin: str, job_ids: Sequence[str]) -> None:
+        seen = [await self._see(job_id) for job_id in job_ids]
+        batch = [self._show(one) for one in seen if one is not None and one.record.outcome is None]
+        again = dict.fromkeys(job_ids) | {
+            one.job.id: self._clock() + AGAIN_SECONDS for one in batch
+        }
+        again |= await self._ask(plugin, batch)
+        async with self._store.lead(self._term) as transaction:
+            for job_id, at in again.items():
+                await set_due(transaction, job_id, plugin, at=at)
+
+    async def _ask(self, plugin: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
+        """Return when the plugin wants to see each again; what it fails with comes again."""
+        if not batch:
+            return {}
+        known = {one.job.id for one in batch}
+        try:
+            told = await self._pipeline.monitor(plugin, batch)
+        except LookupError:
+            # The plugin was taken out of the settings; put back, it begins with the next start.
+            return dict.fromkeys(known)
+        except (PluginFailed, KubeError) as error:
+            log.warning("monitoring failed", extra={"plugin": plugin, "why": str(error)})
+            return {}
+        return {job_id: at for job_id, at in told.items() if job_id in known}
