@@ -1,0 +1,98 @@
+"""Jobs, records and what the cluster shows of them, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.jobs.lifecycle import Seen
+from controller.jobs.model import Job
+from controller.jobs.pipeline import Pipeline, make_plugins
+from controller.jobs.plugin import PluginContext
+from controller.plugins import PLUGINS
+from controller.settings import JobDefaults, read_settings
+from controller.store.jobs import JobRecord
+from controller.volcano.observed import ObservedJob, ObservedPod
+from shared.settings import Environment
+
+UID = "vcjob-1"
+
+
+def make_job(**fields: Any) -> Job:
+    """Return a job that says what it must, and *fields*."""
+    least = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
+    return Job.model_validate(least | fields)
+
+
+def make_record(**fields: Any) -> JobRecord:
+    """Return the record of a job that was just accepted."""
+    values: dict[str, Any] = {
+        "id": "j1", "owner_user": "ada", "owner_project": None, "namespace": "jobs",
+        "spec": {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}, "sealed": None,
+        "fingerprint": None, "desired": "run", "state": "IN_QUEUE", "reason": "submitting",
+        "message": "being submitted", "attempt": 1, "uid": None, "outcome": None,
+        "created_at": 1.0, "started_at": None, "finished_at": None,
+    }  # fmt: skip
+    return JobRecord(**values | fields)
+
+
+def make_observed(phase: str = "Running", **fields: Any) -> ObservedJob:
+    """Return a VolcanoJob in *phase*."""
+    values: dict[str, Any] = {
+        "namespace": "jobs", "name": "j-j1", "uid": UID, "instance": "test", "job_id": "j1",
+        "phase": phase, "message": "", "annotations": {}, "deleting": False, "created_at": 1.0,
+    }  # fmt: skip
+    return ObservedJob(**values | fields)
+
+
+def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
+    """Return a pod that runs and is ready."""
+    values: dict[str, Any] = {
+        "namespace": "jobs", "name": f"j-j1-job-{index}", "uid": f"pod-{index}",
+        "instance": "test", "job_id": "j1", "owner_uid": UID, "task": "job", "index": index,
+        "phase": "Running", "reason": "", "message": "", "address": f"10.0.0.{index + 1}",
+        "node": "n1", "ready": True, "deleting": False, "waiting": "", "running": True,
+        "started_at": 2.0, "ended": None,
+    }  # fmt: skip
+    return ObservedPod(**values | fields)
+
+
+def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,
+              **fields: Any) -> Seen:  # fmt: skip
+    """Return what is seen of a job for which everything is done that was due."""
+    done = {"exposed": True, "started": True, "completed": False, "cleaned": False}
+    return Seen(record=record, job=job, pods=pods, **done | fields)
+
+
+class NoSessions:
+    """Sessions of a job that has none; remembers what plugins asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def routes_may_have_changed(self, job_id: str) -> None:
+        """Remember it."""
+        self.asked.append(("look", job_id))
+
+    async def end_sessions(self, job_id: str, *, reason: str) -> None:
+        """Remember it."""
+        self.asked.append((reason, job_id))
+
+
+def make_defaults(**settings: str) -> JobDefaults:
+    """Return the defaults of a deployment that sets *settings*."""
+    return read_settings(Environment(settings)).jobs
+
+
+def make_context(
+    sessions: NoSessions | None = None, defaults: JobDefaults | None = None
+) -> PluginContext:
+    """Return what plugins are made with."""
+    return PluginContext(
+        instance="test", jobs=defaults or make_defaults(), sessions=sessions or NoSessions()
+    )
+
+
+def make_pipeline(context: PluginContext | None = None) -> Pipeline:
+    """Return our own plugins."""
+    plugins = make_plugins(PLUGINS, context or make_context(), wanted=None)
+    return Pipeline(plugins, instance="test", namespace="jobs")

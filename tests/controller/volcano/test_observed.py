@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.volcano.observed import Ended, read_job, read_pod, read_time
+from controller.volcano.phases import PROGRESS, Progress, progress_of
+
+
+def test_the_first_event_of_a_volcano_job_has_no_status() -> None:
+    job = read_job({"metadata": {"name": "j-1", "namespace": "n", "uid": "u", "labels": {}}})
+    assert (job.phase, progress_of(job.phase)) == ("", Progress.WAITING)
+
+
+def test_a_phase_of_a_later_volcano_starts_and_ends_nothing() -> None:
+    assert progress_of("Pondering") is Progress.WAITING
+
+
+def test_every_phase_that_volcano_documents_has_a_meaning() -> None:
+    documented = (
+        "Pending Running Restarting Aborting Aborted Completing Completed Terminating "
+        "Terminated Failed"
+    )
+    assert set(documented.split()) == set(PROGRESS) - {""}
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "j-a-1-job-12",
+            "namespace": "n",
+            "uid": "u",
+            "labels": {
+                "fumarole.dev/job": "a-1",
+                "fumarole.dev/instance": "i",
+                "volcano.sh/task-spec": "job",
+            },
+            "ownerReferences": [
+                {"kind": "Other", "uid": "x"},
+                {"kind": "Job", "uid": "owner", "controller": True},
+            ],
+        },
+        "spec": {"nodeName": "n1"},
+        "status": status,
+    }
+
+
+def container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "other", "state": {"running": {}}}, {"name": "job", "state": state}]
+
+
+def test_a_pod_tells_whose_it_is_and_which_replica() -> None:
+    seen = read_pod(pod(phase="Pending"))
+    assert (seen.job_id, seen.task, seen.index, seen.owner_uid) == ("a-1", "job", 12, "owner")
+    assert (seen.ready, seen.running, seen.deleting, seen.ended) == (False, False, False, None)
+
+
+def test_a_pod_that_waits_says_why() -> None:
+    seen = read_pod(pod(containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
+    assert seen.waiting == "ImagePullBackOff"
+
+
+def test_readiness_is_the_ready_condition_and_nothing_else() -> None:
+    conditions = [{"type": "ContainersReady", "status": "True"}]
+    assert not read_pod(pod(conditions=conditions)).ready
+    assert read_pod(pod(conditions=[*conditions, {"type": "Ready", "status": "True"}])).ready
+    assert not read_pod(pod(conditions=[{"type": "Ready", "status": "Unknown"}])).ready
+
+
+def test_how_a_program_ended_is_read_from_the_jobs_own_container() -> None:
+    state = {"exitCode": 137, "signal": 9, "reason": "OOMKilled",
+             "finishedAt": "2026-01-01T00:00:00Z"}  # fmt: skip
+    seen = read_pod(pod(phase="Failed", containerStatuses=container(terminated=state)))
+    assert seen.ended == Ended(
+        exit_code=137, signal=9, reason="OOMKilled", finished_at=1767225600.0
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "now", 3, "2026-13-01T00:00:00Z"])
+def test_what_is_no_time_is_none(text: object) -> None:
+    assert read_time(text) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "metadata": st.dictionaries(
+                st.sampled_from(["name", "namespace", "uid"]), st.text(max_size=9)
+            ),
+            "status": st.fixed_dictionaries(
+                {}, optional={"phase": st.none() | st.text(), "containerStatuses": st.none()}
+            ),
+            "spec": st.none(),
+        },
+    )
+)
+def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any]) -> None:
+    read_pod(given_object)
+    read_job(given_object)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from controller.volcano.manifest import (
+    Container,
+    Mount,
+    PodTemplate,
+    Port,
+    Task,
+    Variable,
+    VolcanoJob,
+    Volume,
+)
+from controller.volcano.preflight import findings
+from controller.volcano.quantity import Quantity
+
+
+def make_good() -> VolcanoJob:
+    amounts = {"cpu": Quantity(1000), "memory": Quantity(2**30 * 1000)}
+    container = Container(name="job", image="x", resources=amounts)
+    return VolcanoJob(
+        name="j-1",
+        namespace="n",
+        min_available=1,
+        tasks=[
+            Task(name="job", replicas=1, template=PodTemplate(containers=[container])),
+        ],
+    )
+
+
+def container(job: VolcanoJob) -> Container:
+    return job.tasks[0].template.containers[0]
+
+
+def twice(job: VolcanoJob) -> None:
+    job.tasks.append(job.tasks[0])
+
+
+def two_mounts(job: VolcanoJob) -> None:
+    container(job).mounts += [Mount(volume="v", path="/a"), Mount(volume="v", path="/a")]
+    job.tasks[0].template.volumes.append(Volume(name="v", source={"emptyDir": {}}))
+
+
+def long_name(job: VolcanoJob) -> None:
+    job.name, job.tasks[0].replicas = "j" * 58, 100_000
+
+
+BREAKS: list[tuple[str, str, Callable[[VolcanoJob], object]]] = [
+    ("a name that is no label", "metadata.name", lambda j: setattr(j, "name", "J")),
+    ("a name too long for svc", "metadata.name", lambda j: setattr(j, "name", "j" * 60)),
+    ("a label's value", "metadata.labels[a]", lambda j: j.labels.update(a="b c")),
+    ("a label's name", "metadata.labels[a b]", lambda j: j.labels.update({"a b": "c"})),
+    ("too much to remember", "metadata.annotations",
+     lambda j: j.annotations.update(a="x" * 300_000)),
+    ("no task", "spec.tasks", lambda j: j.tasks.clear()),
+    ("two tasks of a name", "spec.tasks[job]", twice),
+    ("a gang larger than the job", "spec.minAvailable", lambda j: setattr(j, "min_available", 2)),
+    ("an empty gang", "spec.minAvailable", lambda j: setattr(j, "min_available", 0)),
+    ("no retry is taken for three", "spec.maxRetry", lambda j: setattr(j, "max_retry", 0)),
+    ("a negative time", "spec.ttlSecondsAfterFinished",
+     lambda j: setattr(j, "retention_seconds", -1)),
+    ("a task's name", "spec.tasks[A].name", lambda j: setattr(j.tasks[0], "name", "A")),
+    ("no replica", "spec.tasks[job].replicas", lambda j: setattr(j.tasks[0], "replicas", 0)),
+    ("the last pod's name", "spec.tasks[job].replicas",
+     long_name),
+    ("no container", "containers", lambda j: j.tasks[0].template.containers.clear()),
+    ("an empty image", "image", lambda j: setattr(container(j), "image", "")),
+    ("no limit", "resources.memory", lambda j: container(j).resources.pop("memory")),
+    ("a variable twice", "env[A]",
+     lambda j: container(j).environment.extend([Variable(name="A"), Variable(name="A")])),
+    ("a port's name", "ports[8080]",
+     lambda j: container(j).ports.append(Port(name="8080", port=8080))),
+    ("a port's name with two hyphens", "ports[a--b]",
+     lambda j: container(j).ports.append(Port(name="a--b", port=8080))),
+    ("a port out of range", "ports[a]",
+     lambda j: container(j).ports.append(Port(name="a", port=0))),
+    ("a mount's path", "volumeMounts[a:b]",
+     lambda j: container(j).mounts.append(Mount(volume="v", path="a:b"))),
+    ("a volume that is missing", "volumeMounts[/a]",
+     lambda j: container(j).mounts.append(Mount(volume="v", path="/a"))),
+    ("two mounts in one place", "volumeMounts[/a]", two_mounts),
+    ("a volume's name", "volumes[V]",
+     lambda j: j.tasks[0].template.volumes.append(Volume(name="V", source={}))),
+]  # fmt: skip
+
+
+def test_a_good_job_has_no_finding() -> None:
+    assert findings(make_good()) == []
+
+
+@pytest.mark.parametrize(("path", "change"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
+def test_a_broken_rule_is_found_where_it_is_broken(
+    path: str, change: Callable[[VolcanoJob], object]
+) -> None:
+    job = make_good()
+    change(job)
+    found = findings(job)
+    assert any(where.endswith(path) for where, _ in found), found
