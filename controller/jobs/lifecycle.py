@@ -63,10 +63,10 @@ TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
 
 
 def next_state(state: str, happening: Happening) -> str:
-    """Return the state after *happening*; a final state stays what it is."""
+    """Return the state after *happening*; one that is final, or not known here, stays."""
     try:
         return TRANSITIONS[State(state), happening]
-    except KeyError:
+    except (KeyError, ValueError):
         return state
 
 

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.lifecycle import (
+    TRANSITIONS,
+    Conclude,
+    Confirm,
+    Expose,
+    Finish,
+    Happening,
+    Note,
+    Remove,
+    Rest,
+    RunHooks,
+    State,
+    Submit,
+    decide,
+    next_state,
+)
+from controller.store.jobs import FINAL_STATES
+from controller.volcano.observed import Ended
+from controller.volcano.phases import PROGRESS
+from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+
+ACCEPTED = make_record()
+SUBMITTED = make_record(uid=UID)
+RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
+
+
+@given(st.sampled_from(State), st.sampled_from(Happening))
+def test_a_final_state_is_never_left(state: State, happening: Happening) -> None:
+    if state.value in FINAL_STATES:
+        assert next_state(state, happening) == state
+
+
+@given(st.sampled_from(Happening))
+def test_a_state_of_a_later_version_is_left_alone(happening: Happening) -> None:
+    assert next_state("SUSPENDED", happening) == "SUSPENDED"
+
+
+def test_every_state_that_is_not_final_knows_every_happening() -> None:
+    living = [state for state in State if state.value not in FINAL_STATES]
+    assert set(TRANSITIONS) == {(state, one) for state in living for one in Happening}
+
+
+def test_what_was_accepted_is_submitted() -> None:
+    assert decide(make_seen(ACCEPTED)) == Submit()
+
+
+def test_a_volcano_job_whose_making_was_never_answered_is_found_by_submitting() -> None:
+    assert decide(make_seen(ACCEPTED, make_observed("Pending"))) == Submit()
+
+
+def test_companions_come_before_anything_is_told() -> None:
+    assert decide(make_seen(SUBMITTED, make_observed(), exposed=False)) == Expose()
+
+
+def test_a_job_that_waits_says_why() -> None:
+    assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == Note(
+        Happening.WAITS, "queued", "waiting in the queue"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (make_pod(running=False, node="", phase="Pending"), "queued"),
+        (make_pod(running=False, waiting="ContainerCreating"), "preparing"),
+        (make_pod(running=False, waiting="ImagePullBackOff"), "image"),
+        (make_pod(running=False, waiting="CreateContainerConfigError"), "configuration"),
+        (make_pod(waiting="ErrImagePull", owner_uid="of another"), "queued"),
+        (make_pod(waiting="ErrImagePull", deleting=True), "queued"),
+    ],
+)
+def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> None:
+    step = decide(make_seen(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
+    assert isinstance(step, Note)
+    assert step.reason == reason
+
+
+def test_a_job_that_runs_is_told_and_then_started() -> None:
+    assert decide(make_seen(SUBMITTED, make_observed())) == Note(Happening.STARTED, None, None)
+    assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
+    assert decide(make_seen(RUNS, make_observed())) == Rest()
+
+
+def test_a_job_that_is_started_over_waits_again() -> None:
+    step = decide(make_seen(RUNS, make_observed("Restarting")))
+    assert step == Note(Happening.WAITS, "restarting", "starting again")
+
+
+def test_a_volcano_job_that_is_no_longer_seen_is_looked_for_before_it_is_believed() -> None:
+    assert decide(make_seen(RUNS)) == Confirm()
+    assert decide(make_seen(RUNS, make_observed(uid="of another"))) == Confirm()
+
+
+def test_a_job_that_somebody_deletes_in_the_cluster_has_failed() -> None:
+    step = decide(make_seen(RUNS, make_observed(deleting=True)))
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (State.FAILURE, "deleted")
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "reason"),
+    [
+        ("Completed", State.SUCCESS, "completed"),
+        ("Failed", State.FAILURE, "failed"),
+        ("Aborted", State.FAILURE, "stopped"),
+        ("Terminated", State.FAILURE, "stopped"),
+    ],
+)
+def test_how_a_volcano_job_ended_is_how_the_job_ends(
+    phase: str, outcome: State, reason: str
+) -> None:
+    step = decide(make_seen(RUNS, make_observed(phase)))
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
+def test_while_a_volcano_job_is_being_ended_nothing_is_done(phase: str) -> None:
+    assert decide(make_seen(RUNS, make_observed(phase))) == Rest()
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason", "text"),
+    [
+        (make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
+                                              finished_at=None)), "exit_code", "exit code 3"),
+        (make_pod(phase="Failed", ended=Ended(exit_code=137, signal=9, reason="OOMKilled",
+                                              finished_at=None)), "out_of_memory", "memory"),
+        (make_pod(phase="Failed", reason="Evicted", message="no disk"), "evicted", "no disk"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str, text: str) -> None:
+    healthy = make_pod(1)
+    step = decide(make_seen(RUNS, make_observed("Failed"), healthy, pod))  # type: ignore[arg-type]  # parametrized
+    assert isinstance(step, Conclude)
+    assert step.reason == reason
+    assert text in (step.message or "")
+
+
+def test_asking_to_end_a_job_concludes_it_whatever_it_does() -> None:
+    asked = make_record(uid=UID, state="CANCELING", desired="ended")
+    for phase in PROGRESS:
+        step = decide(make_seen(asked, make_observed(phase)))
+        assert isinstance(step, Conclude)
+        assert step.outcome is State.SUCCESS
+
+
+def test_a_job_that_is_to_end_is_completed_removed_cleaned_and_finished_in_this_order() -> None:
+    ending = make_record(
+        uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS", reason="asked"
+    )
+    job, pod = make_observed(), make_pod()
+    going = make_observed(deleting=True)
+    assert decide(make_seen(ending, job, pod)) == RunHooks("complete")
+    assert decide(make_seen(ending, job, pod, completed=True)) == Remove(UID)
+    assert decide(make_seen(ending, going, pod, completed=True)) == Rest()
+    # Its pods outlive it, and a program that runs has not ended.
+    assert decide(make_seen(ending, None, pod, completed=True)) == Rest()
+    assert decide(make_seen(ending, completed=True)) == RunHooks("cleanup")
+    assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
+
+
+def test_a_job_that_ended_by_itself_keeps_its_pods_for_a_while() -> None:
+    ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
+    job, pod = make_observed("Completed"), make_pod(phase="Succeeded")
+    assert decide(make_seen(ended, job, pod, completed=True)) == RunHooks("cleanup")
+    final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", reason="completed")
+    assert decide(make_seen(final, job, pod, completed=True, cleaned=True)) == Rest()
+
+
+def test_after_its_end_a_job_that_is_deleted_goes_from_the_cluster_at_once() -> None:
+    final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", desired="ended")
+    assert decide(make_seen(final, make_observed("Completed"))) == Remove(UID)
+    assert decide(make_seen(final, make_observed("Completed", uid="of another"))) == Rest()
+
+
+def test_an_aborted_volcano_job_is_removed_since_volcano_never_does() -> None:
+    ended = make_record(uid=UID, state="RUNNING", outcome="FAILURE", reason="stopped")
+    assert decide(make_seen(ended, make_observed("Aborted"), completed=True)) == Remove(UID)
+
+
+def test_a_job_that_was_never_submitted_can_end() -> None:
+    asked = make_record(desired="ended", state="CANCELING")
+    assert isinstance(decide(make_seen(asked)), Conclude)
+    ending = make_record(desired="ended", state="CANCELING", outcome="SUCCESS")
+    assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
+
+
+records = st.builds(
+    make_record,
+    desired=st.sampled_from(["run", "ended"]),
+    state=st.sampled_from(State).map(str),
+    outcome=st.none() | st.sampled_from(["SUCCESS", "FAILURE"]),
+    uid=st.none() | st.just(UID),
+    reason=st.sampled_from([None, "asked", "stopped", "deleted", "queued"]),
+)
+observed = st.builds(
+    make_observed,
+    st.sampled_from([*PROGRESS, "Unheard of"]),
+    uid=st.sampled_from([UID, "of another"]),
+    deleting=st.booleans(),
+)
+flags = st.fixed_dictionaries(
+    {name: st.booleans() for name in ("exposed", "started", "completed", "cleaned")}
+)
+
+
+@given(records, st.none() | observed, st.lists(st.builds(make_pod), max_size=2), flags)
+def test_only_the_jobs_own_volcano_job_is_ever_removed(
+    record: object, job: object, pods: list[object], done: dict[str, bool]
+) -> None:
+    seen = make_seen(record, job, *pods, **done)  # type: ignore[arg-type]  # from strategies
+    step = decide(seen)
+    if isinstance(step, Remove):
+        assert seen.job is not None
+        assert step.uid == seen.job.uid
+        assert seen.record.uid in (None, step.uid)
+        assert seen.record.outcome is not None or seen.record.is_final
+    if seen.record.is_final:
+        assert isinstance(step, Rest | Remove)
+    if isinstance(step, Submit):
+        assert seen.record.uid is None
+        assert seen.record.desired == "run"

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.model import Job
+from controller.jobs.pipeline import HookRecorder, Pipeline, PluginFailed, make_plugins
+from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.problems import JobRejected, Problem
+from controller.plugins import PLUGINS
+from controller.store.database import Store
+from controller.store.jobs import insert_job
+from controller.store.position import raise_term
+from controller.store.progress import due_jobs, hooks_done
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_context, make_job, make_pipeline, make_record
+
+RAN: list[tuple[str, str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    RAN.clear()
+
+
+class Recording(JobPlugin):
+    """Says when it runs."""
+
+    name: ClassVar[str] = "recording"
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        RAN.append((self.name, "start"))
+        return 50.0
+
+    async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
+        RAN.append((self.name, "complete"))
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        RAN.append((self.name, "monitoring"))
+        return {one.job.id: None for one in job_batch}
+
+    async def on_cleanup(self, job_id: str) -> None:
+        RAN.append((self.name, "cleanup"))
+
+
+class Second(Recording):
+    name: ClassVar[str] = "second"
+
+
+class Breaks(JobPlugin):
+    """Has a bug in every hook."""
+
+    name: ClassVar[str] = "breaks"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        raise ZeroDivisionError
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        raise ZeroDivisionError
+
+
+class Refuses(JobPlugin):
+    """Wants none of it."""
+
+    name: ClassVar[str] = "refuses"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        builder.refuse("replicas", "too many")
+        raise JobRejected([Problem("image", "too old")])
+
+
+class RefusesToo(JobPlugin):
+    """Neither."""
+
+    name: ClassVar[str] = "refuses_too"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        builder.refuse("labels", "too few")
+
+
+def pipeline_of(*plugins: type[JobPlugin]) -> Pipeline:
+    context = make_context()
+    made = [plugin(context) for plugin in plugins]
+    return Pipeline(made, instance="test", namespace="jobs")
+
+
+def view(job: Job | None = None) -> JobFromServer:
+    return JobFromServer(
+        job=job or make_job(), namespace="jobs", uid="u", attempt=1, phase="Running",
+        started_at=1.0, pods=(),
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def recorder(store: Store, clock: Clock) -> HookRecorder:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(), labels={})
+        term = await raise_term(transaction)
+    return HookRecorder(store, term=term, clock=clock)
+
+
+async def done(store: Store) -> dict[str, frozenset[str]]:
+    async with store.read() as transaction:
+        return await hooks_done(transaction, "j1", 1)
+
+
+async def test_the_problems_of_all_plugins_come_back_together() -> None:
+    pipeline = pipeline_of(Refuses, RefusesToo)
+    with pytest.raises(JobRejected) as caught:
+        await pipeline.plan(make_job())
+    assert {one.path for one in caught.value.problems} == {"replicas", "image", "labels"}
+
+
+async def test_a_plugin_that_raises_names_itself() -> None:
+    with pytest.raises(PluginFailed, match="breaks") as caught:
+        await pipeline_of(Breaks).plan(make_job())
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_what_breaks_a_rule_of_volcano_is_not_submitted() -> None:
+    with pytest.raises(JobRejected) as caught:
+        await pipeline_of(Recording).plan(make_job())
+    assert "spec.tasks" in {one.path for one in caught.value.problems}
+
+
+async def test_a_field_that_no_plugin_carries_out_is_unknown() -> None:
+    pipeline = pipeline_of(*(p for p in PLUGINS if p.name not in ("proxy", "parameter")))
+    job = make_job(interactive={"lab": {"kind": "web", "port": 8888}}, parameters={})
+    with pytest.raises(JobRejected) as caught:
+        pipeline.refuse_unclaimed(job)
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        ("interactive", "unknown field"),
+        ("parameters", "unknown field"),
+    ]
+    make_pipeline().refuse_unclaimed(job)
+
+
+async def test_every_field_of_a_job_is_carried_out_by_a_plugin_of_ours() -> None:
+    assert make_pipeline().offered_fields == set(Job.model_fields)
+
+
+async def test_a_volcano_job_says_what_was_accepted_without_its_secrets() -> None:
+    job = make_job(parameters={"p": {"type": "secret", "value": "canary"}}, replicas=2)
+    plan = await make_pipeline().plan(job, attempt=3, created_at=1.5)
+    assert plan.volcano_job.labels == {
+        "fumarole.dev/instance": "test",
+        "fumarole.dev/job": "j1",
+    }
+    annotations = plan.volcano_job.annotations
+    assert json.loads(annotations["fumarole.dev/spec"])["replicas"] == 2
+    assert annotations["fumarole.dev/attempt"] == "3"
+    assert float(annotations["fumarole.dev/created"]) == 1.5
+    assert "canary" not in json.dumps(plan.volcano_job.manifest())
+
+
+async def test_planning_twice_makes_the_same() -> None:
+    job, pipeline = make_job(replicas=2), make_pipeline()
+    first, second = [(await pipeline.plan(job)).volcano_job.manifest() for _ in range(2)]
+    assert first == second
+
+
+async def test_hooks_run_in_order_and_each_is_recorded(
+    store: Store, recorder: HookRecorder
+) -> None:
+    await pipeline_of(Recording, Second).run("start", view(), done=frozenset(), recorder=recorder)
+    assert RAN == [("recording", "start"), ("second", "start")]
+    assert await done(store) == {"start": {"recording", "second"}}
+
+
+async def test_a_hook_that_was_recorded_does_not_run_again(
+    store: Store, recorder: HookRecorder
+) -> None:
+    pipeline = pipeline_of(Recording, Second)
+    await pipeline.run("complete", view(), done=frozenset({"recording"}), recorder=recorder)
+    assert RAN == [("second", "complete")]
+
+
+async def test_a_hook_that_fails_is_not_recorded_and_stops_the_rest(
+    store: Store, recorder: HookRecorder
+) -> None:
+    with pytest.raises(PluginFailed, match="breaks"):
+        await pipeline_of(Recording, Breaks, Second).run(
+            "start", view(), done=frozenset(), recorder=recorder
+        )
+    assert await done(store) == {"start": {"recording"}}
+
+
+async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(
+    store: Store, recorder: HookRecorder
+) -> None:
+    await pipeline_of(Recording).run("start", view(), done=frozenset(), recorder=recorder)
+    async with store.read() as transaction:
+        assert await due_jobs(transaction, now=49.0, limit=9) == {}
+        assert await due_jobs(transaction, now=50.0, limit=9) == {"recording": ["j1"]}
+
+
+async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
+    pipeline = pipeline_of(Recording, Second)
+    assert not pipeline.is_done({"recording"})
+    assert pipeline.is_done({"recording", "second", "one that was taken out"})
+
+
+async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
+    assert await pipeline_of(Recording, Second).monitor("second", [view()]) == {"j1": None}
+    assert RAN == [("second", "monitoring")]
+    with pytest.raises(LookupError):
+        await pipeline_of(Recording).monitor("gone", [view()])
+
+
+async def test_the_settings_say_which_plugins_run_and_in_which_order() -> None:
+    context = make_context()
+    wanted = ["proxy", "task"]
+    assert [p.name for p in make_plugins(PLUGINS, context, wanted=wanted)] == wanted
+    with pytest.raises(ValueError, match="nonsense"):
+        make_plugins(PLUGINS, context, wanted=["nonsense"])
+
+
+async def test_a_plugin_of_another_package_runs_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Point:
+        name = "recording"
+
+        def load(self) -> Any:
+            return Recording
+
+    monkeypatch.setattr("controller.jobs.pipeline.entry_points", lambda group: [Point()])
+    made = make_plugins(PLUGINS, make_context(), wanted=["task", "recording", "proxy"])
+    assert [type(one).__name__ for one in made] == ["TaskPlugin", "Recording", "ProxyPlugin"]
+
+
+def test_two_plugins_cannot_make_the_same_companion() -> None:
+    builder = JobBuilder(make_job(), volcano_job=None)  # type: ignore[arg-type]  # not looked at
+    one = Companion(kind="Secret", name="a", manifest={}, when="before")
+    builder.add_companion(one)
+    with pytest.raises(ValueError, match="Secret a"):
+        builder.add_companion(one)

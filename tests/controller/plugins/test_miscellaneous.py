@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from tests.controller.plugins.making import pod_of
+
+
+async def test_a_pod_is_what_the_restricted_pod_security_standard_asks_for() -> None:
+    pod = await pod_of()
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+async def test_a_pod_holds_no_credentials_of_the_cluster_and_is_not_restarted() -> None:
+    pod = await pod_of()
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert pod["restartPolicy"] == "Never"
+
+
+async def test_programs_work_where_they_may_write() -> None:
+    pod = await pod_of()
+    container = pod["containers"][0]
+    assert container["workingDir"] == "/work"
+    assert {"name": "work", "mountPath": "/work"} in container["volumeMounts"]
+    assert {"name": "work", "emptyDir": {}} in pod["volumes"]
+
+
+async def test_the_deployment_decides_user_and_place() -> None:
+    settings = {
+        "FUMAROLE_CONTROLLER_RUN_AS_USER": "1234",
+        "FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT": "no",
+        "FUMAROLE_CONTROLLER_WORKING_DIRECTORY": "/",
+    }
+    pod = await pod_of(settings=settings)
+    assert pod["securityContext"]["runAsUser"] == 1234
+    assert pod["securityContext"]["runAsNonRoot"] is False
+    assert pod["containers"][0]["workingDir"] == "/"
+    assert "work" not in [one["name"] for one in pod["volumes"]]

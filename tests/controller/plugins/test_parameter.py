@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.controller.plugins.making import container_of, plan_of, problems_of
+from tests.controller.volcano.test_manifest import expand
+
+ALL: dict[str, Any] = {
+    "text": {"type": "text", "value": "a b"},
+    "whole": {"type": "integer", "value": -3},
+    "real": {"type": "floating", "value": 0.1},
+    "round": {"type": "floating", "value": 1},
+    "yes": {"type": "boolean", "value": True},
+    "one": {"type": "enumeration", "value": "x", "options": ["x", "y"]},
+}
+
+
+async def test_each_word_is_one_argument() -> None:
+    command = ["run", "it; rm -rf /", "", {"parameter": "text", "prefix": "--text="}]
+    container = await container_of(parameters=ALL, invocation={"command": command})
+    assert container["command"] == ["run", "it; rm -rf /", "", "--text=a b"]
+    assert "args" not in container
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("text", "a b"), ("whole", "-3"), ("real", "0.1"), ("round", "1.0"), ("yes", "true"),
+     ("one", "x")],
+)  # fmt: skip
+async def test_values_are_written_as_a_program_would_expect(name: str, written: str) -> None:
+    invocation = {"command": ["x"], "environment": {"V": {"parameter": name}}}
+    container = await container_of(parameters=ALL, invocation=invocation)
+    assert container["env"] == [{"name": "V", "value": written}]
+
+
+async def test_without_a_command_the_images_own_program_runs() -> None:
+    assert "command" not in await container_of()
+
+
+SPECIAL = st.text(st.sampled_from("$()A{}'\"\\ \n"), min_size=1, max_size=12)
+
+
+@given(SPECIAL, SPECIAL, SPECIAL)
+async def test_values_reach_the_program_unchanged(word: str, value: str, prefix: str) -> None:
+    secret = "s3cret $(A) $$"
+    container = await container_of(
+        parameters={
+            "t": {"type": "text", "value": value},
+            "s": {"type": "secret", "value": secret},
+        },
+        invocation={
+            "command": [
+                "x",
+                word,
+                {"parameter": "t", "prefix": prefix},
+                {"parameter": "s", "prefix": prefix},
+            ],
+            "environment": {
+                "A": word,
+                "B": {"parameter": "t"},
+                "C": {"parameter": "s"},
+                "D": {"parameter": "s", "prefix": prefix},
+            },
+        },
+    )
+    environment: dict[str, str] = {}
+    for variable in container["env"]:
+        given_value = variable.get("value")
+        # As the kubelet does: in order, what stands before is known; a secret is as it is.
+        environment[variable["name"]] = (
+            secret if given_value is None else expand(given_value, environment)
+        )
+    argv = [expand(one, environment) for one in container["command"]]
+    assert argv == ["x", word, prefix + value, prefix + secret]
+    assert [environment[name] for name in "ABCD"] == [word, value, secret, prefix + secret]
+
+
+async def test_a_secret_is_in_its_companion_and_nowhere_else() -> None:
+    plan = await plan_of(
+        parameters={"to-ken": {"type": "secret", "value": "canary"}},
+        invocation={
+            "command": ["x", {"parameter": "to-ken"}],
+            "environment": {"T": {"parameter": "to-ken"}},
+        },
+    )
+    (companion,) = [one for one in plan.companions if one.kind == "Secret"]
+    assert companion.when == "before"
+    assert base64.b64decode(companion.manifest["data"]["to-ken"]) == b"canary"
+    assert "canary" not in json.dumps(plan.volcano_job.manifest())
+    assert "." in companion.name, "no job's id makes this name"
+
+
+async def test_without_a_secret_there_is_no_companion_for_one() -> None:
+    plan = await plan_of(parameters=ALL)
+    assert [one.kind for one in plan.companions] == ["NetworkPolicy"]
+
+
+async def test_parameters_with_similar_names_do_not_share_a_variable() -> None:
+    names = ["a-b", "a_b", "a_Hb", "a__b", "a-_b"]
+    container = await container_of(
+        parameters={name: {"type": "secret", "value": name} for name in names},
+        invocation={"command": ["x", *({"parameter": name} for name in names)]},
+    )
+    keys = {one["name"]: one["valueFrom"]["secretKeyRef"]["key"] for one in container["env"]}
+    assert len(keys) == len(names)
+    assert [keys[word[2:-1]] for word in container["command"][1:]] == names
+
+
+async def test_what_is_referred_to_must_be_there() -> None:
+    found = await problems_of(
+        invocation={
+            "command": ["x", {"parameter": "missing"}],
+            "environment": {"A": {"parameter": "missing"}},
+        }
+    )
+    assert set(found) == {
+        "invocation.command[1].parameter",
+        "invocation.environment.A.parameter",
+    }
+
+
+async def test_our_variables_and_volcanos_cannot_be_set() -> None:
+    environment = {"VC_TASK_INDEX": "1", "VK_TASK_INDEX": "1", "FUMAROLE_X": "1", "VCX": "1"}
+    found = await problems_of(invocation={"environment": environment})
+    assert set(found) == {f"invocation.environment.{name}" for name in environment if name != "VCX"}
+
+
+async def test_a_program_without_a_name_is_refused() -> None:
+    assert set(await problems_of(invocation={"command": [""]})) == {"invocation.command[0]"}

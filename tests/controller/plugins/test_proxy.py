@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.jobs.plugin import JobFromServer
+from controller.plugins.proxy import ProxyPlugin
+from tests.controller.plugins.making import container_of, plan_of, problems_of
+from tests.controller.samples import NoSessions, make_context, make_job
+
+LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888}}
+DESK: dict[str, Any] = {"desk": {"kind": "vnc", "port": 5900, "password": {"parameter": "p"}}}
+
+
+async def test_the_first_endpoint_is_probed_by_a_connection_every_second() -> None:
+    container = await container_of(interactive={**LAB, "board": {"kind": "web", "port": 6006}})
+    probe = container["readinessProbe"]
+    assert probe["tcpSocket"] == {"port": 8888}
+    assert probe["periodSeconds"] == 1
+    assert [one["containerPort"] for one in container["ports"]] == [8888, 6006]
+
+
+async def test_a_job_without_an_endpoint_is_ready_when_it_runs() -> None:
+    container = await container_of()
+    assert "readinessProbe" not in container
+    assert "ports" not in container
+
+
+async def test_the_gateways_and_nobody_else_are_admitted_after_the_job_is_there() -> None:
+    plan = await plan_of(interactive=LAB)
+    (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
+    assert policy.when == "after"
+    assert policy.name == "j-j1.gateway"
+    spec = policy.manifest["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert spec["podSelector"]["matchLabels"] == plan.volcano_job.labels
+    (rule,) = spec["ingress"]
+    # One entry with both selectors: two entries would admit everything in the namespace.
+    assert rule == {
+        "from": [
+            {
+                "namespaceSelector": {
+                    "matchLabels": {"kubernetes.io/metadata.name": "fumarole-system"}
+                },
+                "podSelector": {"matchLabels": {"app.kubernetes.io/name": "fumarole-gateway"}},
+            }
+        ]
+    }
+
+
+async def test_which_pods_are_gateways_is_the_deployments_to_say() -> None:
+    settings = {
+        "FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE": "edge",
+        "FUMAROLE_CONTROLLER_GATEWAY_LABELS": "app=gw,tier=x",
+    }
+    plan = await plan_of(settings=settings)
+    (source,) = plan.companions[0].manifest["spec"]["ingress"][0]["from"]
+    assert source["podSelector"]["matchLabels"] == {"app": "gw", "tier": "x"}
+    assert list(source["namespaceSelector"]["matchLabels"].values()) == ["edge"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({}, "there is no such parameter"),
+        ({"p": {"type": "text", "value": "x"}}, "is not a secret parameter"),
+    ],
+)
+async def test_a_password_is_a_secret_parameter(parameters: Any, message: str) -> None:
+    found = await problems_of(interactive=DESK, parameters=parameters)
+    assert found == {"interactive.desk.password.parameter": message}
+    secret = {"p": {"type": "secret", "value": "x"}}
+    assert await problems_of(interactive=DESK, parameters=secret) == {}
+
+
+async def test_an_endpoint_of_a_task_that_is_not_there_is_refused() -> None:
+    endpoint = {"lab": {"kind": "web", "port": 8888, "task": "master"}}
+    assert set(await problems_of(interactive=endpoint)) == {"interactive.lab.task"}
+
+
+async def test_routes_are_looked_at_on_start_and_sessions_end_with_the_job() -> None:
+    sessions = NoSessions()
+    plugin = ProxyPlugin(make_context(sessions))
+    seen = JobFromServer(
+        job=make_job(), namespace="jobs", uid="u", attempt=1, phase="Running", started_at=1.0,
+        pods=(),
+    )  # fmt: skip
+    assert await plugin.on_job_start("j1", seen) is None
+    await plugin.on_job_complete("j1", seen)
+    await plugin.on_cleanup("j1")
+    assert sessions.asked == [("look", "j1"), ("job ended", "j1"), ("job ended", "j1")]
