@@ -306,6 +306,9 @@ class RoutePublisher:
         await self._bus.upsert(sid, self._encode(desired), now=self._clock())
         self._published[sid] = desired
         self._sids_of.setdefault(desired.route.job, set()).add(sid)
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
@@ -368,6 +371,7 @@ class RoutePublisher:
         self._beat_at = _uptime() + HEARTBEAT_SECONDS
         await self._remember()
         self.is_published = True
+        self._tell_waiting()
         log.info("routes are published anew", extra={"epoch": epoch, "routes": len(routes)})
 
     async def _remember(self) -> None:

@@ -1,0 +1,366 @@
+"""The publisher with a real Redis and a real store; what the cluster shows is put in by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from controller.jobs.accepted import public_spec
+from controller.jobs.picture import Picture
+from controller.sessions.publisher import RoutePublisher
+from controller.sessions.service import SessionService, Wanted
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.hubs import Hub, refresh_hub, remove_hub
+from controller.store.jobs import insert_job, move_job
+from controller.store.position import raise_term, read_position
+from controller.store.sessions import find_session
+from controller.store.vault import Vault
+from shared.bus import BusReader, Keys, Publisher, connect
+from shared.link import Seal
+from tests.controller.conftest import Clock
+from tests.controller.running import eventually
+from tests.controller.samples import UID, make_job, make_pod, make_record
+from tests.programs import RedisServer
+
+LINK_KEY = os.urandom(32)
+HUB = Hub(id="hub-1", host="10.9.0.1", port=8082)
+JOB = make_job(
+    interactive={
+        "lab": {"kind": "web", "port": 8888},
+        "desk": {"kind": "vnc", "port": 5900, "password": {"parameter": "p"}},
+    },
+    parameters={"p": {"type": "secret", "value": "canary"}},
+)
+
+
+@dataclass
+class World:
+    """A store, a picture and a Redis, and whoever publishes from the first two to the third."""
+
+    store: Store
+    redis: Redis
+    clock: Clock
+    picture: Picture
+    publisher: RoutePublisher
+    sessions: SessionService
+    reader: BusReader
+    task: asyncio.Task[None]
+
+    async def open(self, **wanted: Any) -> str:
+        (view,) = await self.sessions.open([Wanted(job="j1", rank=0, **wanted)])
+        return view.sid
+
+    async def route(self, sid: str) -> dict[str, Any] | None:
+        snapshot = await self.reader.snapshot()
+        raw = snapshot.routes.get(sid) if snapshot else None
+        return json.loads(raw) if raw else None
+
+    async def until(self, sid: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async def look() -> dict[str, Any] | None:
+            route = await self.route(sid)
+            return route if route is not None and check(route) else None
+
+        return await eventually(look, seconds=8.0)
+
+    async def until_ready(self, sid: str) -> dict[str, Any]:
+        return await self.until(sid, lambda route: route["state"] == "ready")
+
+    async def until_gone(self, sid: str) -> None:
+        async def look() -> bool:
+            return await self.route(sid) is None
+
+        await eventually(look, seconds=8.0)
+
+    def show(self, *pods: Any) -> None:
+        self.picture.pods.replace({(one.namespace, one.name): one for one in pods})
+
+
+Start = Callable[[], Awaitable[World]]
+
+
+@asynccontextmanager
+async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[World]:
+    wake: list[Callable[[str], None]] = []
+    picture = Picture(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+    keys = Keys("test")
+    publisher = RoutePublisher(
+        store=store,
+        bus=Publisher(redis, keys, term=term),
+        picture=picture,
+        vault=Vault([LINK_KEY]),
+        seal=Seal(LINK_KEY),
+        base_domain="apps.example.com",
+        clock=clock,
+        random=os.urandom,
+    )
+    wake.append(publisher.wake)
+    sessions = SessionService(
+        store=store,
+        base_domain="apps.example.com",
+        clock=clock,
+        random=os.urandom,
+        state_of=publisher.state_of,
+        until_published=publisher.until_published,
+        wake=publisher.wake,
+    )
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield World(store, redis, clock, picture, publisher, sessions, BusReader(redis, keys), task)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.fixture
+async def job(store: Store) -> None:
+    record = make_record(
+        uid=UID,
+        state="RUNNING",
+        message=None,
+        spec=public_spec(JOB),
+        sealed=Vault([LINK_KEY]).seal("j1", JOB.secrets(), random=os.urandom),
+    )
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+
+
+@pytest.fixture
+async def world(store: Store, redis: Redis, clock: Clock, job: None) -> AsyncIterator[World]:
+    async with publishing(store, redis, clock) as one:
+        yield one
+
+
+async def test_a_route_follows_its_pod(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    await world.until(sid, lambda route: route["state"] == "starting")
+    world.show(make_pod())
+    first = await world.until_ready(sid)
+    assert first["target"]["id"] == "pod-0"
+    world.show(make_pod(deleting=True))
+    gone = await world.until(sid, lambda route: route["state"] == "starting")
+    assert gone["target"] is None
+    assert gone["rev"] > first["rev"]
+    world.show(make_pod(uid="pod-next"))
+    after = await world.until_ready(sid)
+    assert (after["target"]["host"], after["target"]["id"]) == ("10.0.0.1", "pod-next")
+
+
+async def test_opening_is_answered_when_gateways_know_the_session(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    assert await world.route(sid) is not None
+
+
+async def test_a_session_that_ends_is_gone_for_good(world: World) -> None:
+    world.show(make_pod())
+    sid, other = await world.open(endpoint="lab"), await world.open(endpoint="lab")
+    await world.until_ready(sid)
+    await world.sessions.end(sid)
+    await world.until_gone(sid)
+    assert await world.route(other) is not None
+
+
+async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    async with world.store.write() as transaction:
+        await move_job(transaction, "j1", now=1.0, desired="ended", state="CANCELING")
+    world.publisher.wake("j1")
+    await world.until_gone(sid)
+
+
+async def test_only_gateways_can_read_a_password(world: World) -> None:
+    world.show(make_pod())
+    sid = await world.open(endpoint="desk")
+    route = await world.until_ready(sid)
+    assert "canary" not in json.dumps(route)
+    opened = Seal(LINK_KEY).open(route["sealed"], sid=sid, rev=route["rev"])
+    assert opened == {"vnc_password": "canary"}
+
+
+async def test_a_terminal_is_assigned_before_it_is_published(world: World) -> None:
+    world.show(make_pod())
+    sid = await world.open(kind="terminal")
+    waiting = await world.until(sid, lambda route: True)
+    assert waiting["message"] == "no terminal hub is running"
+    async with world.store.write() as transaction:
+        await refresh_hub(transaction, HUB, now=world.clock())
+    route = await world.until_ready(sid)
+    assert route["target"]["id"] == "hub-1/pod-0"
+    async with world.store.read() as transaction:
+        session = await find_session(transaction, sid)
+    assert session is not None
+    assert (session.hub_id, session.pod_uid) == ("hub-1", "pod-0")
+
+
+async def test_a_terminal_whose_hub_goes_is_published_anew_elsewhere(world: World) -> None:
+    world.show(make_pod())
+    async with world.store.write() as transaction:
+        await refresh_hub(transaction, HUB, now=world.clock())
+    sid = await world.open(kind="terminal")
+    await world.until_ready(sid)
+    other = Hub(id="hub-2", host="10.9.0.2", port=8082)
+    async with world.store.write() as transaction:
+        await remove_hub(transaction, HUB.id)
+        await refresh_hub(transaction, other, now=world.clock())
+    route = await world.until(sid, lambda route: (route["target"] or {}).get("port") == 8082
+                              and route["target"]["id"] == "hub-2/pod-0")  # fmt: skip
+    assert route["target"]["host"] == "10.9.0.2"
+
+
+async def test_what_another_process_wrote_is_noticed(world: World) -> None:
+    # An API of its own has no way to wake this publisher.
+    service = SessionService(
+        store=world.store,
+        base_domain="apps.example.com",
+        clock=world.clock,
+        random=os.urandom,
+        state_of=lambda _sid: "starting",
+        until_published=lambda _sids: asyncio.sleep(0),
+        wake=lambda _job: None,
+    )
+    (view,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
+    await world.until(view.sid, lambda route: True)
+    await service.revoke(view.sid, sub="eve")
+
+    async def revoked() -> bool:
+        snapshot = await world.reader.snapshot()
+        return snapshot is not None and f"sub:{view.sid}:eve" in snapshot.revoked
+
+    await eventually(revoked)
+    await service.end(view.sid)
+    await world.until_gone(view.sid)
+
+
+async def test_the_first_epoch_of_all_has_lost_nothing(world: World) -> None:
+    await world.open(endpoint="lab")
+    head = await world.reader.head()
+    assert head is not None
+    assert head.since is None
+
+
+async def test_another_publisher_that_begins_disturbs_nobody(
+    world: World, store: Store, redis: Redis, clock: Clock
+) -> None:
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    before = await world.until_ready(sid)
+    old = await world.reader.head()
+    async with publishing(store, redis, clock) as second:
+        second.show(make_pod())
+
+        async def taken_over() -> bool:
+            head = await second.reader.head()
+            return head is not None and old is not None and head.epoch != old.epoch
+
+        await eventually(taken_over)
+        after = await second.until_ready(sid)
+        assert after["target"] == before["target"]
+        head = await second.reader.head()
+        assert head is not None
+        assert head.since is None
+        # The first one learns by its heartbeat that it leads no more.
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(world.task, 8)
+
+
+async def test_what_redis_loses_is_there_again_and_the_loss_is_told(world: World) -> None:
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    await world.until_ready(sid)
+    await world.sessions.revoke(sid, jti="t1")
+    await world.redis.flushall()
+    await world.until_ready(sid)
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    assert "jti:t1" in snapshot.revoked
+    assert snapshot.head.since == world.clock()
+
+
+async def test_a_route_that_redis_evicted_is_a_loss(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    await world.redis.hdel(Keys("test").routes, sid)
+    await world.until(sid, lambda route: True)
+    head = await world.reader.head()
+    assert head is not None
+    assert head.since == world.clock()
+
+
+async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
+    first = await world.open(endpoint="lab")
+    keys = await world.redis.keys("*")
+    copy = {key: await world.redis.dump(key) or b"" for key in keys}
+    second = await world.open(endpoint="lab")
+    for key, value in copy.items():
+        await world.redis.restore(key, 0, value, replace=True)
+    await world.until(second, lambda route: True)
+    assert await world.route(first) is not None
+    head = await world.reader.head()
+    assert head is not None
+    assert head.since == world.clock()
+
+
+async def test_how_far_redis_was_told_is_kept(world: World) -> None:
+    await world.open(endpoint="lab")
+
+    async def kept() -> bool:
+        head = await world.reader.head()
+        async with world.store.read() as transaction:
+            position = await read_position(transaction)
+        return head is not None and (position.epoch, position.seq) == (head.epoch, head.seq)
+
+    await eventually(kept)
+
+
+async def test_while_the_store_is_away_the_heartbeat_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    before = await world.until_ready(sid)
+    head = await world.reader.head()
+
+    @asynccontextmanager
+    async def away() -> AsyncIterator[Any]:
+        if world.store:
+            raise StoreUnavailable("away")
+        yield
+
+    async with world.reader.subscribe() as messages:
+        monkeypatch.setattr(world.store, "read", away)
+        async with asyncio.timeout(8):
+            async for message in messages:
+                if json.loads(message)["type"] == "Heartbeat":
+                    break
+    assert await world.reader.head() == head
+    assert await world.route(sid) == before
+    monkeypatch.undo()
+    world.show()
+    await world.until(sid, lambda route: route["state"] == "starting")
+
+
+async def test_a_redis_that_comes_back_is_told_everything(
+    redis_server: RedisServer, store: Store, clock: Clock, job: None
+) -> None:
+    redis = connect(redis_server.url)
+    await redis.flushall()
+    async with publishing(store, redis, clock) as world:
+        sid = await world.open(endpoint="lab")
+        redis_server.kill()
+        try:
+            world.show(make_pod())
+            await asyncio.sleep(0.3)
+            assert not world.publisher.is_published
+        finally:
+            redis_server.start()
+        await world.until_ready(sid)
+    await redis.aclose()

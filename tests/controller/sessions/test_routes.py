@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.sessions.routes import choose_hub, may_have_shell, pod_at, route_of
+from controller.store.hubs import Hub
+from controller.store.sessions import Session
+from shared.routes import Target
+from tests.controller.samples import UID, make_job, make_pod, make_record
+from tests.shared.samples import SID
+
+RECORD = make_record(uid=UID, state="RUNNING", reason=None, message=None)
+HUB = Hub(id="hub-1", host="10.9.0.1", port=8082)
+
+
+def session(**fields: Any) -> Session:
+    values: dict[str, Any] = {
+        "sid": SID, "job_id": "j1", "rank": 0, "kind": "web", "endpoint": "lab", "port": 8888,
+        "base_path": "/", "created_at": 1.0,
+    }  # fmt: skip
+    return Session(**values | fields)
+
+
+def terminal(**fields: Any) -> Session:
+    held = {"hub_id": HUB.id, "pod": "j-j1-job-0", "pod_uid": "pod-0"}
+    return session(kind="terminal", endpoint=None, port=None, **held | fields)
+
+
+def route(one: Session, pod: Any = None, record: Any = RECORD, hub: Hub | None = None) -> Any:
+    return route_of(one, record=record, pod=pod, hub=hub, base_domain="apps.example.com")
+
+
+def test_a_ready_pod_is_where_its_session_lives() -> None:
+    made = route(session(base_path="/lab"), make_pod())
+    assert made.state == "ready"
+    assert made.hosts == (f"{SID}.apps.example.com",)
+    assert made.target == Target(
+        scheme="http", host="10.0.0.1", port=8888, base_path="/lab", id="pod-0"
+    )
+    assert (made.job, made.rank, made.owner, made.public) == ("j1", 0, "ada", False)
+
+
+def test_a_desktop_is_reached_by_tcp() -> None:
+    assert route(session(kind="vnc", port=5900), make_pod()).target.scheme == "tcp"
+
+
+@pytest.mark.parametrize(
+    ("pod", "message"),
+    [
+        (None, "waiting in the queue"),
+        (make_pod(ready=False), "the app is starting"),
+        (make_pod(ready=False, running=False), "preparing the container"),
+        (make_pod(address=""), "the app is starting"),
+    ],
+)
+def test_until_its_pod_is_ready_a_session_is_starting_and_says_why(pod: Any, message: str) -> None:
+    made = route(session(), pod)
+    assert (made.state, made.target, made.message) == ("starting", None, message)
+
+
+def test_what_the_job_waits_for_is_said_of_its_sessions() -> None:
+    waiting = make_record(uid=UID, message="the image cannot be pulled")
+    assert route(session(), None, waiting).message == "the image cannot be pulled"
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"state": "SUCCESS"},
+        {"state": "FAILURE"},
+        {"desired": "ended", "state": "CANCELING"},
+    ],
+)
+def test_a_job_that_is_over_has_no_routes(over: dict[str, str]) -> None:
+    assert route(session(), make_pod(), make_record(uid=UID, **over)) is None
+
+
+def test_a_session_that_has_ended_has_no_route() -> None:
+    assert route(session(ended_at=2.0), make_pod()) is None
+
+
+def test_a_shell_needs_a_container_that_runs_not_an_app_that_answers() -> None:
+    pod = make_pod(ready=False)
+    assert may_have_shell(pod)
+    made = route(terminal(), pod, hub=HUB)
+    assert made.target == Target(
+        scheme="ws", host="10.9.0.1", port=8082, base_path=f"/terminals/{SID}", id="hub-1/pod-0"
+    )
+
+
+def test_a_terminal_without_a_hub_waits_for_one() -> None:
+    made = route(terminal(hub_id=None), make_pod())
+    assert (made.state, made.message) == ("starting", "no terminal hub is running")
+
+
+def test_a_shell_of_the_pod_before_is_not_the_shell_of_this_one() -> None:
+    assert route(terminal(pod_uid="pod-before"), make_pod(), hub=HUB).state == "starting"
+    assert route(terminal(hub_id="hub-before"), make_pod(), hub=HUB).state == "starting"
+
+
+def test_only_the_pod_of_this_attempt_that_stays_is_at_a_rank() -> None:
+    job = make_job(replicas=2)
+    pods = [
+        make_pod(0, deleting=True),
+        make_pod(0, owner_uid="of another attempt"),
+        make_pod(1),
+    ]
+    assert pod_at(0, job=job, record=RECORD, pods=pods) is None
+    assert pod_at(1, job=job, record=RECORD, pods=pods) is pods[2]
+    assert pod_at(2, job=job, record=RECORD, pods=pods) is None
+
+
+sids = st.text("abcdefghijklmnopqrstuvwxyz234567", min_size=26, max_size=26)
+
+
+@given(sids, st.integers(1, 5), st.integers(0, 4))
+def test_a_hub_that_goes_moves_no_terminal_but_its_own(sid: str, count: int, gone: int) -> None:
+    hubs = {f"h{n}": Hub(id=f"h{n}", host="x", port=1) for n in range(count)}
+    chosen = choose_hub(sid, hubs)
+    left = {name: hub for name, hub in hubs.items() if name != f"h{gone}"}
+    if left and chosen.id in left:
+        assert choose_hub(sid, left) == chosen
