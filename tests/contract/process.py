@@ -74,6 +74,12 @@ class Process:
         stream.close()
         return answer
 
+    @property
+    def pid(self) -> int:
+        """The process' number."""
+        assert self._popen is not None
+        return self._popen.pid
+
     def tail(self) -> str:
         """Return the end of the log."""
         return self.log.read_text(errors="replace")[-4000:]

@@ -87,6 +87,8 @@ class Stream(asyncio.Protocol):
 
     def reset(self) -> None:
         """End the connection with a reset."""
+        if self.transport.is_closing():
+            return
         linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
         endpoint = self.transport.get_extra_info("socket")
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -1,0 +1,153 @@
+"""Random damage, from a seed that is printed: what comes out of the gateway is HTTP or nothing.
+
+The apps' parser (``messages``) takes nothing that is not exactly HTTP/1.1, so that every request
+that reaches an app in spite of its damage must have been written anew by the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from contextlib import suppress
+
+import pytest
+
+from tests.contract.cases import read_cases, unescape
+from tests.contract.conftest import Serve
+from tests.contract.messages import read_answer, request
+from tests.contract.rig import Rig
+from tests.contract.streams import Ended, Stream
+from tests.contract.upstream import App, friendly
+
+CASES = 400
+BATCH = 25
+PIECES = tuple(unescape(raw).encode("latin-1") for (raw,) in read_cases("pieces.txt", 1))
+ANSWERS = tuple(unescape(raw).encode("latin-1") for (raw,) in read_cases("answers.txt", 1))
+
+
+def seed() -> int:
+    """Return the seed of this run; set FUMAROLE_EXAM_SEED to have one again."""
+    return int(os.environ.get("FUMAROLE_EXAM_SEED", random.randrange(1 << 32)))
+
+
+def damaged(data: bytes, dice: random.Random) -> bytes:
+    """Return *data* with a few bytes put in, taken out, doubled or changed."""
+    for _ in range(dice.choice((1, 1, 1, 2, 4))):
+        place = dice.randrange(len(data) + 1)
+        match dice.randrange(5):
+            case 0 | 1:
+                data = data[:place] + dice.choice(PIECES) + data[place:]
+            case 2:
+                data = data[:place] + data[place + dice.choice((1, 1, 2, 8)) :]
+            case 3:
+                data = data[:place] + bytes([dice.randrange(256)]) + data[place + 1 :]
+            case _:
+                end = place + dice.choice((1, 4, 30))
+                data = data[:end] + data[place:end] + data[end:]
+    return data
+
+
+def some_request(host: str, own: list[tuple[str, str]], dice: random.Random) -> bytes:
+    """Return a good request of one of several shapes."""
+    fields = [*own, ("Accept", "*/*"), ("X-A", "b")]
+    dice.shuffle(fields)
+    match dice.randrange(4):
+        case 0:
+            return request("GET", "/x?y=z", host=host, fields=fields)
+        case 1:
+            return request("POST", "/x", host=host, fields=fields, body=b"hello")
+        case 2:
+            chunked = [*fields, ("Transfer-Encoding", "chunked")]
+            head = request("PUT", "/x", host=host, fields=chunked)
+            return head + b"5\r\nhello\r\n3;a=b\r\nabc\r\n0\r\nT: u\r\n\r\n"
+        case _:
+            one = request("GET", "/x", host=host, fields=fields)
+            return one + request("HEAD", "/y", host=host, fields=fields)
+
+
+async def answers_to(rig: Rig, data: bytes) -> None:
+    """Send *data*, and read answers until there are no more; each must be HTTP."""
+    stream = await rig.connect()
+    stream.send(data)
+    stream.half_close()
+    with suppress(Ended):
+        while True:
+            await read_answer(stream, await method_of(stream))
+    assert stream.ended
+
+
+async def method_of(stream: Stream) -> str:
+    """Return a method under which the next answer's framing can be read."""
+    await stream.until(lambda: b"\r\n\r\n" in stream.unread, "a head")
+    _, _, body = stream.unread.partition(b"\r\n\r\n")
+    # Whether it answers a HEAD is seen from what follows: another answer, or the end.
+    return "HEAD" if body[:5] == b"HTTP/" or (not body and stream.ended) else "GET"
+
+
+async def test_damaged_requests_reach_an_app_whole_or_not_at_all(rig: Rig, serve: Serve) -> None:
+    number = seed()
+    print(f"FUMAROLE_EXAM_SEED={number}")
+    dice = random.Random(number)
+    app = await serve()
+    session, own = await rig.entered(app)
+    for _ in range(CASES // BATCH):
+        cases = [damaged(some_request(session.host, own, dice), dice) for _ in range(BATCH)]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(answers_to(rig, case) for case in cases))
+    assert app.requests
+    for one in app.requests:
+        assert one.get("Host") == session.host
+        assert one.get("X-Forwarded-User") == session.sub
+        assert own[1][1].partition("=")[2].encode() not in one.raw
+    assert (await rig.get(session, fields=own)).status == 200
+
+
+async def test_damaged_answers_reach_a_client_whole_or_cut(rig: Rig, serve: Serve) -> None:
+    number = seed()
+    print(f"FUMAROLE_EXAM_SEED={number}")
+    dice = random.Random(number)
+    served = 0
+
+    async def script(app: App, stream: Stream) -> None:
+        await app.request(stream)
+        stream.send(damaged(dice.choice(ANSWERS), dice))
+        await asyncio.sleep(0.02)
+
+    async def ask(session_host: str) -> None:
+        nonlocal served
+        stream = await rig.connect()
+        fields = [*own, ("Connection", "close")]
+        stream.send(request("GET", "/", host=session_host, fields=fields))
+        with suppress(Ended):
+            while (one := await read_answer(stream)).status < 200:
+                pass
+            assert b"fumarole" not in one.raw.lower() or one.status == 502
+            served += one.status != 502
+        await stream.until_ended()
+
+    session, own = await rig.entered(await serve(script))
+    for _ in range(CASES // BATCH):
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(ask(session.host) for _ in range(BATCH)))
+    assert served
+    # The rig has not lost its way, and neither has the gateway.
+    good, own = await rig.entered(await serve(friendly))
+    assert (await rig.get(good, fields=own)).status == 200
+
+
+@pytest.mark.parametrize("size", ["ffffffffffffffff", "7fffffffffffffff", "8000000000000000"])
+async def test_a_chunk_of_any_size_is_only_a_number(rig: Rig, serve: Serve, size: str) -> None:
+    async def script(app: App, stream: Stream) -> None:
+        await app.head(stream)
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        stream.send(head + size.encode() + b"\r\nhello")
+        await asyncio.sleep(0.1)
+
+    session, own = await rig.entered(await serve(script))
+    stream = await rig.connect()
+    fields = [*own, ("Transfer-Encoding", "chunked")]
+    data = request("POST", "/", host=session.host, fields=fields)
+    stream.send(data + size.encode() + b"\r\nhello")
+    await stream.until_ended()
+    assert not stream.received.endswith(b"0\r\n\r\n")
