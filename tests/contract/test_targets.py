@@ -1,0 +1,143 @@
+"""Never the wrong target: what was withdrawn answers nothing that is asked later, load or not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.contract import frames
+from tests.contract.conftest import Serve
+from tests.contract.messages import answer, read_answer, request
+from tests.contract.rig import Rig, Session
+from tests.contract.streams import Ended, Stream
+from tests.contract.upstream import PATIENCE_SECONDS, App, upgrade_answer
+
+CHANGES = 25
+CLIENTS = 12
+
+
+async def numbered(app: App, stream: Stream) -> None:
+    """Answer with the number of the connection, now and then late; take upgrades too."""
+    number = str(len(app.connections) - 1).encode()
+    dice = random.Random(int(number))
+    while True:
+        one = await app.request(stream)
+        await asyncio.sleep(dice.choice((0, 0, 0.005, 0.03)))
+        key = one.get("Sec-WebSocket-Key")
+        if key is None:
+            stream.send(answer("200 OK", body=number))
+            continue
+        stream.send(upgrade_answer(key) + frames.encode(frames.TEXT, number))
+        await stream.until_ended(PATIENCE_SECONDS)
+        return
+
+
+async def ask(rig: Rig, session: Session, own: list[tuple[str, str]], how: str) -> int | None:
+    """Return the number of the connection that answers; None where the gateway does itself."""
+    fields = own if how == "request" else [*own, *frames.HANDSHAKE]
+    stream = await rig.connect()
+    stream.send(request("GET", "/", host=session.host, fields=fields))
+    one = await read_answer(stream)
+    number = None
+    if one.status == 200:
+        number = int(one.body)
+    elif one.status == 101:
+        number = int((await frames.read_frame(stream)).payload)
+    else:
+        assert one.status in (502, 503), one.status
+    stream.close()
+    return number
+
+
+@pytest.mark.parametrize("how", ["request", "tunnel"])
+async def test_after_another_target_id_no_old_connection_answers(
+    rig: Rig, serve: Serve, how: str
+) -> None:
+    app = await serve(numbered)
+    session, own = await rig.entered(app)
+    since, wrong, right, busy = 0, [], 0, True
+
+    async def client() -> None:
+        nonlocal right
+        while busy:
+            oldest = since
+            number = await ask(rig, session, own, how)
+            if number is None:
+                continue
+            right += number >= oldest
+            if number < oldest:
+                wrong.append((number, oldest))
+
+    async def change() -> None:
+        nonlocal since, busy
+        try:
+            for turn in range(CHANGES):
+                await asyncio.sleep(0.02)
+                before = len(app.connections)
+                await rig.change(session, target={"id": f"pod {turn}"})
+                since = before
+                await asyncio.sleep(0.02)
+        finally:
+            busy = False
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CLIENTS):
+            group.create_task(patient(client))
+        group.create_task(change())
+    assert wrong == []
+    assert right > CHANGES
+
+
+async def patient(client: Callable[[], Awaitable[None]]) -> None:
+    """Run *client*, taking up again what a change has reset."""
+    while True:
+        try:
+            return await client()
+        except (Ended, ConnectionResetError):
+            continue
+
+
+@pytest.mark.parametrize("state", ["removed", "starting", "closing", "expired"])
+async def test_what_was_withdrawn_is_asked_nothing_any_more(
+    rig: Rig, serve: Serve, state: str
+) -> None:
+    app = await serve(numbered)
+    session, own = await rig.entered(app)
+    busy = True
+
+    async def client() -> None:
+        while busy:
+            await ask_freely(rig, session, own)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CLIENTS):
+            group.create_task(patient(client))
+        await asyncio.sleep(0.2)
+        match state:
+            case "removed":
+                await rig.bus.remove(session.sid)
+            case "expired":
+                await rig.announce_change(session, expires_at=time.time() - 1)
+            case _:
+                await rig.announce_change(session, state=state)
+        await rig.settled()
+        # What the gateway had sent before may still be on its way to the app.
+        await asyncio.sleep(0.05)
+        connections, requests = len(app.connections), len(app.requests)
+        await asyncio.sleep(0.3)
+        busy = False
+    assert requests > 0
+    assert (len(app.connections), len(app.requests)) == (connections, requests)
+
+
+async def ask_freely(rig: Rig, session: Session, own: list[tuple[str, str]]) -> None:
+    """Ask, and take whatever comes."""
+    stream = await rig.connect()
+    stream.send(request("GET", "/", host=session.host, fields=own))
+    await read_answer(stream)
+    stream.close()
+    await asyncio.sleep(0.002)
