@@ -58,6 +58,22 @@ async def edge(edge_rig: Rig) -> AsyncIterator[Rig]:
     edge_rig.close_streams()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fragile_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    async with running_rig(tmp_path_factory.mktemp("fragile")) as rig:
+        yield rig
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def fragile(fragile_rig: Rig) -> AsyncIterator[Rig]:
+    """A gateway whose bus a test may break; it is whole again before the next one."""
+    yield fragile_rig
+    fragile_rig.close_streams()
+    fragile_rig.beating = True
+    await fragile_rig.bus.rebuild()
+    await fragile_rig.settled()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def serve() -> AsyncIterator[Serve]:
     """Starts apps."""

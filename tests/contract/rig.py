@@ -28,6 +28,8 @@ from tests.programs import RedisServer, redis_program
 
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 5.0
+# A gateway reads the head every 2 s, and repairs then.
+REPAIR_SECONDS = 4.0
 # Nothing listens at this port: the public one is whatever browsers see.
 LOCAL_URL = "http://localhost:4180"
 Pairs = Iterable[tuple[str, str]]
@@ -234,6 +236,32 @@ class Rig:
         """Return a session of *app*, and the fields of a script on its own page."""
         session = await self.session(app, **fields)
         return session, self.own(session, await self.opened(session))
+
+    async def opened_with_tunnel(self, app: App) -> tuple[Session, str, Stream]:
+        """Return a session of *app*, a cookie of it, and a tunnel that the cookie has opened."""
+        session = await self.session(app)
+        cookie = await self.opened(session, iat=int(time.time()) - 2)
+        return session, cookie, await self.tunnel(session, cookie)
+
+    # What a cookie gets
+
+    async def status(self, session: Session, cookie: str) -> int:
+        """Return the status that *cookie* gets."""
+        return (await self.get(session, fields=[("Cookie", cookie)])).status
+
+    async def becomes(self, session: Session, cookie: str, wanted: int) -> None:
+        """Wait until *cookie* gets *wanted*, as long as a repair may take."""
+        deadline = time.monotonic() + REPAIR_SECONDS
+        while (found := await self.status(session, cookie)) != wanted:
+            assert time.monotonic() < deadline, f"still {found}"
+            await asyncio.sleep(0.05)
+
+    async def stays(self, session: Session, cookie: str, wanted: int, seconds: float) -> None:
+        """Assert that *cookie* gets *wanted* every time, for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert await self.status(session, cookie) == wanted
+            await asyncio.sleep(0.1)
 
     def close_streams(self) -> None:
         """End every connection that a test has made."""

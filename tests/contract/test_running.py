@@ -7,12 +7,19 @@ import base64
 import json
 import secrets
 import signal
+import ssl
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from tests.contract.conftest import Serve
-from tests.contract.frames import alive, last_frame
+from tests.contract.frames import HANDSHAKE, MASK, PING, alive, encode, last_frame
 from tests.contract.messages import answer, request
 from tests.contract.rig import running_rig
 from tests.contract.streams import Stream
@@ -52,6 +59,40 @@ async def test_an_empty_redis_is_not_enough_to_be_ready(tmp_path: Path) -> None:
         assert (await rig.process.ops_answer("/readyz")).status == 503
         await rig.bus.rebuild()
         await rig.process.until_ready()
+
+
+async def test_a_gateway_speaks_tls_itself(tmp_path: Path, serve: Serve) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(7)
+    made = made.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+    certificate = made.public_key(key.public_key()).sign(key, SHA256())
+    files = {"TLS_CERT_FILE": tmp_path / "cert.pem", "TLS_KEY_FILE": tmp_path / "key.pem"}
+    files["TLS_CERT_FILE"].write_bytes(certificate.public_bytes(Encoding.PEM))
+    plain = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    files["TLS_KEY_FILE"].write_bytes(key.private_bytes(*plain))
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    url = {"PUBLIC_URL": "https://apps.example.com"}
+    async with running_rig(tmp_path, url | {n: str(f) for n, f in files.items()}) as rig:
+        session = rig.make_session(await serve(websocket()))
+        await rig.bus.upsert(session.sid, session.route)
+        reader, writer = await asyncio.open_connection(*rig.process.public, ssl=context)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        fields = [("Fumarole-Token", rig.token(session)), *HANDSHAKE]
+        writer.write(request("GET", "/", host=session.host, fields=fields))
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert head.startswith(b"HTTP/1.1 101 ")
+        writer.write(encode(PING, b"through TLS", mask=MASK))
+        await asyncio.wait_for(reader.readuntil(b"through TLS"), 5)
+        await rig.bus.revoke(sid=session.sid)
+        assert (await asyncio.wait_for(reader.readexactly(4), 2))[2:] == (4401).to_bytes(2, "big")
+        writer.close()
+        # Who speaks no TLS is told nothing that could be mistaken for an answer of an app.
+        plain_text = await rig.connect()
+        plain_text.send(request("GET", "/", host=session.host))
+        assert b" 200 " not in await plain_text.read_to_end()
 
 
 # Killed

@@ -71,6 +71,19 @@ async def test_every_browsers_handshake_is_understood(
     assert (await read_answer(stream)).status == 101
 
 
+async def test_a_connection_that_has_served_requests_becomes_a_tunnel(
+    rig: Rig, serve: Serve
+) -> None:
+    session, own = await rig.entered(await serve(websocket()))
+    stream = await rig.connect()
+    plain = request("GET", "/", host=session.host, fields=own)
+    upgrade = request("GET", "/", host=session.host, fields=[*own, *frames.HANDSHAKE])
+    stream.send(plain + plain + upgrade)
+    statuses = [(await read_answer(stream)).status for _ in range(3)]
+    assert statuses == [200, 200, 101]
+    await frames.alive(stream)
+
+
 @pytest.mark.parametrize(
     ("offered", "expected"),
     [

@@ -1,0 +1,145 @@
+"""Which fields of an app's answer cross, which are taken out, and which are put in."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.conftest import Serve
+from tests.contract.messages import Message, answer, read_answer, request
+from tests.contract.rig import Rig
+from tests.contract.upstream import OK, App, raw_answer, websocket
+
+# What is taken out of answers, and put into them
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        "fumarole=x",
+        "fumarole=x; Path=/; HttpOnly",
+        " fumarole=x",
+        "fumarole =x",
+        "fumarole\t=x",
+        "fumarole=",
+        "fumarole=x; Max-Age=0",
+        "=fumarole=x",
+        "__Host-fumarole=x; Secure; Path=/",
+        "a=1; Domain=localhost",
+        "a=1; domain=localhost",
+        "a=1; DOMAIN = .localhost",
+        "a=1;Domain=x",
+        "a=1; Path=/; Domain=localhost; Secure",
+        "a=1; Domain=",
+        "a=1;\tDomain=x",
+        "a=1; Domain",
+    ],
+)
+async def test_an_app_cannot_toss_cookies(rig: Rig, serve: Serve, cookie: str) -> None:
+    raw = answer(
+        "200 OK", "Set-Cookie: good=1", f"Set-Cookie: {cookie}", "set-cookie: b=2", body=b""
+    )
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    one = await rig.get(session, fields=own)
+    assert one.all("Set-Cookie") == ["good=1", "b=2"]
+
+
+async def test_cookies_that_only_look_alike_cross(rig: Rig, serve: Serve) -> None:
+    cookies = [
+        "fumarole2=x",
+        "my-fumarole=x",
+        "a=fumarole=x",
+        "domain=x",
+        "a=domain=y; Path=/domain",
+    ]
+    raw = answer("200 OK", *(f"Set-Cookie: {cookie}" for cookie in cookies), body=b"")
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    assert (await rig.get(session, fields=own)).all("Set-Cookie") == cookies
+
+
+@pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "500 Oh"])
+async def test_what_reaches_beyond_a_session_is_dropped(
+    rig: Rig, serve: Serve, status: str
+) -> None:
+    lines = ["Clear-Site-Data: *", "clear-site-data: cookies", 'Alt-Svc: h3=":443"', "X-A: 1"]
+    session, own = await rig.entered(await serve(raw_answer(answer(status, *lines, body=b"x"))))
+    one = await rig.get(session, fields=own)
+    assert {"clear-site-data", "alt-svc"}.isdisjoint(one.names())
+    assert one.get("X-A") == "1"
+
+
+async def test_a_refused_upgrade_and_a_hint_are_clean_too(rig: Rig, serve: Serve) -> None:
+    lines = [
+        "Set-Cookie: fumarole=x",
+        "Clear-Site-Data: *",
+        "Alt-Svc: x",
+        "Set-Cookie: a=1; Domain=x",
+    ]
+    raw = answer("403 Forbidden", *lines, body=b"no")
+    session, own = await rig.entered(await serve(raw_answer(raw)))
+    _, one = await rig.upgrade(session, "/", own)
+    assert one.status == 403
+    assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(one.names())
+    hints = answer("103 Early Hints", *lines) + OK
+    session, own = await rig.entered(await serve(raw_answer(hints)))
+    stream = await rig.connect()
+    stream.send(request("GET", "/", host=session.host, fields=own))
+    hint = await read_answer(stream)
+    assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(hint.names())
+
+
+async def test_the_101_of_an_app_is_clean_too(rig: Rig, serve: Serve) -> None:
+    lines = ["Set-Cookie: fumarole=x", "Set-Cookie: a=1", "Set-Cookie: b=1; Domain=x", "Alt-Svc: x"]
+    session, own = await rig.entered(await serve(websocket(None, *lines)))
+    _, one = await rig.upgrade(session, "/", own)
+    assert one.status == 101
+    assert one.all("Set-Cookie") == ["a=1"]
+    assert "alt-svc" not in one.names()
+
+
+def frame_ancestors(message: Message) -> list[set[str]]:
+    """Return the frame-ancestors of each policy."""
+    policies = [p for field in message.all("Content-Security-Policy") for p in field.split(",")]
+    directives = [d.split() for policy in policies for d in policy.split(";")]
+    return [set(words[1:]) for words in directives if words[:1] == ["frame-ancestors"]]
+
+
+@pytest.mark.parametrize("own_policy", [None, "default-src 'none'", "frame-ancestors *"])
+async def test_who_may_frame_a_session_is_said(
+    rig: Rig, edge: Rig, serve: Serve, own_policy: str | None
+) -> None:
+    lines = [] if own_policy is None else [f"Content-Security-Policy: {own_policy}"]
+    app: App = await serve(raw_answer(answer("200 OK", *lines, body=b"x")))
+    for used, expected in ((rig, {"'self'"}), (edge, {"'self'", "https://portal.example.com"})):
+        session, own = await used.entered(app)
+        one = await used.get(session, fields=own)
+        assert expected in frame_ancestors(one)
+        if own_policy is not None:
+            assert any(own_policy in field for field in one.all("Content-Security-Policy"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], ["private"]),
+        (["Cache-Control: no-store"], ["no-store"]),
+        (["Cache-Control: public, max-age=60"], ["public, max-age=60"]),
+        (["Cache-Control: no-cache", "Cache-Control: max-age=1"], ["no-cache", "max-age=1"]),
+    ],
+)
+async def test_an_answer_without_cache_control_is_private(
+    rig: Rig, serve: Serve, lines: list[str], expected: list[str]
+) -> None:
+    session, own = await rig.entered(await serve(raw_answer(answer("200 OK", *lines, body=b"x"))))
+    assert (await rig.get(session, fields=own)).all("Cache-Control") == expected
+
+
+async def test_the_apps_head_is_canonical(rig: Rig, serve: Serve) -> None:
+    """What reaches the app is written anew: one space, no white space around values."""
+    app = await serve()
+    session, own = await rig.entered(app)
+    head = f"GET /x HTTP/1.1\r\nHOST:{session.host}\r\nX-A:   b  \t\r\nX-B:\t c\r\n"
+    rest = "".join(f"{name}:{value}\r\n" for name, value in own)
+    assert (await rig.ask((head + rest + "\r\n").encode())).status == 200
+    lines = app.requests[0].raw.decode().split("\r\n")
+    assert "X-A: b" in [line.replace("x-a", "X-A") for line in lines]
+    assert all(line == line.rstrip() for line in lines)

@@ -1,0 +1,90 @@
+"""The gateway's own pages on a session's host: static, strict, and closed to the app."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.contract.conftest import Serve
+from tests.contract.rig import Rig
+
+# The page
+
+
+async def test_the_open_page_is_static_and_strict(rig: Rig) -> None:
+    session = await rig.session()
+    answer = await rig.get(session, "/.fumarole/open", [("Accept", "text/html")])
+    assert answer.status == 200
+    assert (answer.get("Content-Type") or "").startswith("text/html")
+    assert answer.get("Referrer-Policy") == "same-origin"
+    assert answer.get("Set-Cookie") is None
+    policy = answer.get("Content-Security-Policy") or ""
+    assert "script-src 'self'" in policy or "default-src 'self'" in policy
+    assert "unsafe-inline" not in policy.partition("style-src")[0]
+    page = answer.body.decode()
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+    assert not re.search(r"\son[a-z]+\s*=", page)
+    links = re.findall(r"""(?:src|href|action)=["']?([^"'> ]+)""", page)
+    assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in links)
+
+
+async def test_the_assets_of_the_open_page_are_here(rig: Rig) -> None:
+    session = await rig.session()
+    page = (await rig.get(session, "/.fumarole/open")).body.decode()
+    links = re.findall(r"""<(?:script|link)[^>]*(?:src|href)=["']?(/[^"'> ]+)""", page)
+    assert links
+    for link in links:
+        answer = await rig.get(session, link)
+        assert answer.status == 200
+        assert answer.body
+
+
+async def test_nothing_under_our_path_reaches_the_app(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    own = rig.own(session, await rig.opened(session))
+    for target in ("/.fumarole/", "/.fumarole/nothing", "/.fumarole/sessions", "/.fumarole/x?y"):
+        assert (await rig.get(session, target, own)).status == 404, target
+    assert app.connections == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../../../etc/passwd", "..%2f..%2f..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd",
+        "....//....//etc/passwd", "/etc/passwd", "%00", "..%5c..%5cetc%5cpasswd",
+        "manifest.json%00.js", "../x", "./../../x", ".", "..", "",
+    ],
+)  # fmt: skip
+async def test_our_files_are_all_that_is_served_as_files(rig: Rig, serve: Serve, path: str) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    own = rig.own(session, await rig.opened(session))
+    page = (await rig.get(session, "/.fumarole/open")).body.decode()
+    folders = {
+        link.rpartition("/")[0] for link in re.findall(r"""=["']?(/\.fumarole/[^"'> ]+)""", page)
+    }
+    assert folders
+    for folder in folders | {"/.fumarole"}:
+        for fields in ([], own):
+            answer = await rig.get(session, f"{folder}/{path}", fields)
+            assert answer.status in (400, 401, 403, 404), (folder, answer.status)
+            assert b"root:" not in answer.body
+    assert app.connections == []
+
+
+async def test_a_page_of_ours_takes_no_byte_beyond_its_request(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    session = await rig.session(app)
+    cookie = await rig.opened(session)
+    body = f"token={rig.token(session)}".encode()
+    lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {session.host}"]
+    lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
+    behind = f"GET /behind HTTP/1.1\r\nHost: {session.host}\r\nCookie: {cookie}\r\n\r\n"
+    stream = await rig.connect()
+    stream.send("\r\n".join([*lines, "", ""]).encode() + body + behind.encode())
+    text = await stream.read_to_end()
+    assert text.startswith(b"HTTP/1.1 303 ")
+    assert text.count(b"HTTP/1.1") == 1
+    assert b"/behind" not in app.received
