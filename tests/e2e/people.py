@@ -60,8 +60,9 @@ async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
     await expect(idle).to_be_visible(timeout=60_000)
     editor = lab.locator(".jp-Notebook .jp-Cell .cm-content").first
     await editor.click()
-    await lab.keyboard.type(source)
-    await lab.keyboard.press("Shift+Enter")
+    await editor.fill(source)
+    await expect(editor).to_have_text(source)
+    await editor.press("Shift+Enter")
     await expect(lab.locator(".jp-OutputArea-output").first).to_have_text(result, timeout=60_000)
 
 
