@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from playwright.async_api import BrowserContext, Page, expect
 
 INK = (255, 196, 84)
@@ -55,15 +57,20 @@ class Person:
 async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
     """Make a notebook in an open JupyterLab, run a cell, and see its output."""
     await lab.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
-    # What is typed before the kernel is there is lost to the dialogs of a starting notebook.
     idle = lab.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')
     await expect(idle).to_be_visible(timeout=60_000)
     editor = lab.locator(".jp-Notebook .jp-Cell .cm-content").first
-    await editor.click()
     await editor.fill(source)
-    await expect(editor).to_have_text(source)
-    await editor.press("Shift+Enter")
-    await expect(lab.locator(".jp-OutputArea-output").first).to_have_text(result, timeout=60_000)
+    output = lab.locator(".jp-OutputArea-output").first
+    # JupyterLab now and then drops the first run of a new notebook, also without any gateway:
+    # people press the keys again.
+    for _ in range(6):
+        await editor.click()
+        await editor.press("Control+Enter")
+        with suppress(AssertionError):
+            await expect(output).to_have_text(result, timeout=10_000)
+            return
+    await expect(output).to_have_text(result)
 
 
 async def type_in_terminal(terminal: Page, command: str, answer: str) -> None:

@@ -74,7 +74,7 @@ class Shell:
         """Have it answer."""
         self.count += 1
         await self.socket.send_bytes(f"echo alive-$((100+{self.count}))\n".encode())
-        wanted, screen = f"\nalive-{100 + self.count}\r".encode(), b""
+        wanted, screen = f"alive-{100 + self.count}\r".encode(), b""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while wanted not in screen:
                 message = await self.socket.receive()

@@ -55,7 +55,7 @@ async def test_two_people_compute_in_notebooks_side_by_side(
         "data-state", "SUCCESS"
     )
     await ada_lab.reload()
-    await expect(ada_lab.get_by_text("session has ended")).to_be_visible()
+    await expect(ada_lab.get_by_text("session has ended").first).to_be_visible()
     await picture(ada_lab, "ended")
 
 
@@ -74,7 +74,7 @@ async def test_a_terminal_answers_and_says_when_its_session_has_ended(
     await type_in_terminal(terminal, "echo $marker", "still-here")
     await picture(terminal, "terminal")
     await ada.stop(job)
-    await expect(terminal.get_by_text("session has ended")).to_be_visible()
+    await expect(terminal.get_by_text("session has ended").first).to_be_visible()
     await picture(terminal, "terminal-ended")
 
 
@@ -96,7 +96,7 @@ async def test_a_desktop_shows_pixels_and_reacts_to_a_click(
             await asyncio.sleep(0.1)
     await picture(desktop, "desktop")
     await ada.stop(job)
-    await expect(desktop.get_by_text("session has ended")).to_be_visible()
+    await expect(desktop.get_by_text("session has ended").first).to_be_visible()
 
 
 async def test_the_pages_load_nothing_from_elsewhere_and_break_no_policy(
