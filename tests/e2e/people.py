@@ -7,6 +7,8 @@ from contextlib import suppress
 from playwright.async_api import BrowserContext, Page, expect
 
 INK = (255, 196, 84)
+NOTEBOOK_SETTLES_MS = 3000
+"""JupyterLab shows a kernel as idle before a new notebook is joined to it."""
 
 
 class Person:
@@ -59,6 +61,7 @@ async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
     await lab.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
     idle = lab.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')
     await expect(idle).to_be_visible(timeout=60_000)
+    await lab.wait_for_timeout(NOTEBOOK_SETTLES_MS)
     editor = lab.locator(".jp-Notebook .jp-Cell .cm-content").first
     await editor.fill(source)
     output = lab.locator(".jp-OutputArea-output").first
