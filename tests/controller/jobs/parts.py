@@ -1,0 +1,164 @@
+"""The parts that work on jobs, put together over a cluster and a store, and ways to stop them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from controller.jobs.actions import Actions
+from controller.jobs.adoption import Adoption
+from controller.jobs.cluster import JobsInCluster
+from controller.jobs.ground import Ground
+from controller.jobs.model import Job
+from controller.jobs.picture import Picture
+from controller.jobs.pipeline import Pipeline
+from controller.jobs.reconciler import Reconciler
+from controller.jobs.sight import Sight
+from controller.jobs.submission import Submissions
+from controller.jobs.workqueue import WorkQueue
+from controller.kube.client import Kube
+from controller.store.database import Store, Transaction
+from controller.store.jobs import JobRecord, find_job
+from controller.store.vault import Vault
+
+LINK_KEY = os.urandom(32)
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Tripwire:
+    """Counts calls to what is outside of the process, and lets it die at one of them.
+
+    A call has two points: before it, and when it has had its effect but was not answered.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        self.points: list[str] = []
+        self._at = at
+
+    def pass_by(self, point: str) -> None:
+        """Die here, if it is the one."""
+        self.points.append(point)
+        if len(self.points) - 1 == self._at:
+            raise Crash(point)
+
+
+class TrippedKube:
+    """A client that passes by a tripwire around each call."""
+
+    def __init__(self, kube: Kube, wire: Tripwire) -> None:
+        self._kube = kube
+        self._wire = wire
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._kube, name)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self._wire.pass_by(f"before {name}")
+            answer = await real(*args, **options)
+            self._wire.pass_by(f"after {name}")
+            return answer
+
+        return call
+
+
+class TrippedStore(Store):
+    """A store that passes by a tripwire around each writing transaction."""
+
+    def __init__(self, url: str, wire: Tripwire) -> None:
+        super().__init__(url)
+        self._wire = wire
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Transaction]:
+        self._wire.pass_by("before write")
+        async with super().write() as transaction:
+            yield transaction
+        self._wire.pass_by("after write")
+
+
+@dataclass
+class Parts:
+    """A reconciler whose steps a test takes itself."""
+
+    store: Store
+    reconciler: Reconciler
+    actions: Actions
+    adoption: Adoption
+    submissions: Submissions
+
+    async def record(self, job_id: str) -> JobRecord:
+        async with self.store.read() as transaction:
+            record = await find_job(transaction, job_id)
+        assert record is not None
+        return record
+
+    async def submit(self, job: Job) -> None:
+        (result,) = await self.submissions.submit([job], "atomic")
+        assert result.result == "created", result
+
+    async def drive(self, job_id: str, until: Callable[[JobRecord], bool]) -> JobRecord:
+        """Reconcile until the record is as wanted; the cluster needs its time in between."""
+        deadline = time.monotonic() + 60
+        while not until(record := await self.record(job_id)):
+            assert time.monotonic() < deadline, record
+            await self.reconciler.reconcile(job_id)
+            await asyncio.sleep(0.05)
+        return record
+
+    async def drive_to_the_end(self, job_id: str) -> JobRecord:
+        return await self.drive(job_id, lambda record: record.is_final)
+
+
+def make_parts(
+    *, kube: Any, store: Store, picture: Picture, pipeline: Pipeline, term: int, instance: str
+) -> Parts:
+    """Put everything together as the process does."""
+    vault = Vault([LINK_KEY])
+    cluster = JobsInCluster(kube, instance=instance)
+    actions = Actions(
+        store=store,
+        term=term,
+        vault=vault,
+        pipeline=pipeline,
+        cluster=cluster,
+        ground=Ground(kube, instance=instance, clock=time.monotonic),
+        clock=time.time,
+    )
+    adoption = Adoption(
+        store=store,
+        term=term,
+        kube=kube,
+        picture=picture,
+        cluster=cluster,
+        instance=instance,
+        namespace="jobs",
+        clock=time.time,
+    )
+    reconciler = Reconciler(
+        store=store,
+        picture=picture,
+        sight=Sight(store, picture, pipeline),
+        actions=actions,
+        adoption=adoption,
+        queue=WorkQueue(clock=time.monotonic, random=random.random),
+        told=lambda _job: None,
+    )
+    submissions = Submissions(
+        store=store,
+        pipeline=pipeline,
+        vault=vault,
+        namespace="jobs",
+        clock=time.time,
+        random=os.urandom,
+        wake=lambda _job: None,
+    )
+    return Parts(store, reconciler, actions, adoption, submissions)
