@@ -110,7 +110,7 @@ def settings_for(name: str, folder: Path, redis_url: str) -> dict[str, str]:
         "controller": {
             "FUMAROLE_CONTROLLER_STATE_FOLDER": str(folder),
             "FUMAROLE_CONTROLLER_HUB_LISTEN": "127.0.0.1:0",
-            "FUMAROLE_CONTROLLER_HUB_ADVERTISE": "127.0.0.1",
+            "FUMAROLE_CONTROLLER_HUB_ADVERTISE": "127.0.0.1:0",
             "KUBECONFIG": str(folder / "kubeconfig"),
         },
     }

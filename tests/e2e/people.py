@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from playwright.async_api import BrowserContext, Page, expect
 
 INK = (255, 196, 84)
+PATIENCE_SECONDS = 15.0
 NOTEBOOK_SETTLES_MS = 3000
 """JupyterLab shows a kernel as idle before a new notebook is joined to it."""
 
@@ -28,17 +30,20 @@ class Person:
         return cls(context, page)
 
     async def start(self, app: str) -> str:
-        """Start an app; return its job."""
-        before = set(await self.jobs())
+        """Start an app; return its job, as soon as the page shows it."""
+        before = await self.jobs()
         await self.page.get_by_role("button", name=f"Start {app}").click()
-        await expect(self.page.locator("#jobs > li")).to_have_count(len(before) + 1)
-        (job,) = set(await self.jobs()) - before
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (new := await self.jobs() - before):
+                await asyncio.sleep(0.05)
+        (job,) = new
+        await expect(self.page.locator(f'[data-job="{job}"]')).to_be_visible()
         return job
 
-    async def jobs(self) -> list[str]:
-        """Return the jobs that the page shows."""
-        rows = await self.page.locator("#jobs > li").all()
-        return [await row.get_attribute("data-job") or "" for row in rows]
+    async def jobs(self) -> set[str]:
+        """Return this person's jobs."""
+        shown = await self.page.evaluate("fetch('/api/jobs').then((answer) => answer.json())")
+        return {job["id"] for job in shown["jobs"]}
 
     async def running(self, job: str) -> None:
         """Wait until the page says that *job* runs."""

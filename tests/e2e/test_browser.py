@@ -47,7 +47,7 @@ async def test_two_people_compute_in_notebooks_side_by_side(
     await compute_in_notebook(bob_lab, "print(6*8)", "48")
     assert ada_lab.url.split("/")[2] != bob_lab.url.split("/")[2]
     assert "token" not in ada_lab.url
-    assert set(await ada.jobs()).isdisjoint(await bob.jobs())
+    assert (await ada.jobs()).isdisjoint(await bob.jobs())
     await picture(ada.page, "orchestrator")
 
     await asyncio.gather(ada.stop(jobs[0]), bob.stop(jobs[1]))

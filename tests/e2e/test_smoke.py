@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,17 +19,21 @@ ROOT = Path(__file__).parents[2]
 SMOKE_SECONDS = 60.0
 
 
-async def start_demo(*options: str) -> asyncio.subprocess.Process:
+@pytest.fixture
+def own_folder() -> Iterator[Path]:
+    """A folder for temporary files; short, since there will be Unix sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix="e2e-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def start_demo(folder: Path, *options: str) -> asyncio.subprocess.Process:
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "deploy.local.demo", *options,
-        cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
+        cwd=ROOT, env=environment | {"TMPDIR": str(folder)}, start_new_session=True,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-
-
-def folders() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("fumarole-*")}
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -44,9 +50,9 @@ async def all_gone(processes: list[psutil.Process], seconds: float) -> bool:
 
 
 @pytest.mark.timeout(150)
-async def test_the_smoke_run_uses_all_three_apps_within_a_minute() -> None:
-    before, began = folders(), time.monotonic()
-    demo = await start_demo("--smoke")
+async def test_the_smoke_run_uses_all_three_apps_within_a_minute(own_folder: Path) -> None:
+    began = time.monotonic()
+    demo = await start_demo(own_folder, "--smoke")
     output, _ = await demo.communicate()
     text = output.decode()
     assert demo.returncode == 0, text
@@ -54,14 +60,13 @@ async def test_the_smoke_run_uses_all_three_apps_within_a_minute() -> None:
     for kind in ("web", "terminal", "vnc"):
         (line,) = [line for line in text.splitlines() if kind in line.split()]
         assert line.count(" s") >= 2, line
-    assert folders() <= before
+    assert not list(own_folder.iterdir())
 
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-async def test_nothing_is_left_when_the_demo_ends(number: signal.Signals) -> None:
-    before = folders()
-    demo = await start_demo()
+async def test_nothing_is_left_when_the_demo_ends(number: signal.Signals, own_folder: Path) -> None:
+    demo = await start_demo(own_folder)
     assert demo.stdout is not None
     async with asyncio.timeout(60):
         while b"Open" not in (line := await demo.stdout.readline()):
@@ -74,4 +79,4 @@ async def test_nothing_is_left_when_the_demo_ends(number: signal.Signals) -> Non
     assert await all_gone(processes, 20), rest.decode()
     if number is not signal.SIGKILL:
         assert demo.returncode == 0
-        assert folders() <= before
+        assert not list(own_folder.iterdir())
