@@ -6,6 +6,7 @@ import base64
 import binascii
 import ipaddress
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 EXIT_BAD_SETTINGS = 2
 MIN_KEY_BYTES = 32
+_HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -137,6 +139,14 @@ def networks(raw: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part.strip()) for part in raw.split(",") if part.strip())
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback_name(host: str) -> bool:
     """Say whether *host* can only be this machine: localhost, below it, or a loopback address."""
     if host in _LOOPBACK_NAMES or host.endswith(".localhost"):
@@ -152,6 +162,8 @@ def web_url(raw: str) -> SplitResult:
     url = urlsplit(raw)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError("not an http or https URL")
+    if not _HOST.fullmatch(url.hostname) and not _is_address(url.hostname):
+        raise ValueError("not a host's name or address")
     if url.username is not None or url.query or url.fragment:
         raise ValueError("a URL here has no credentials, query or fragment")
     if url.scheme == "http" and not is_loopback_name(url.hostname):

@@ -93,6 +93,9 @@ def test_networks_are_read_from_a_list() -> None:
         (settings.web_url, "https://apps.example.com/?token=x"),
         (settings.web_url, "https://apps.example.com:port"),
         (settings.web_url, "https://"),
+        (settings.origin, "https://*.example.com"),
+        (settings.origin, "https://a.example.com;frame-ancestors"),
+        (settings.origin, "https://a.example.com b.example.com"),
         (settings.origin, "https://apps.example.com/path"),
     ],
 )
