@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from controller.jobs.actions import Actions, Later
 from controller.jobs.adoption import Adoption
-from controller.jobs.lifecycle import Rest, decide
+from controller.jobs.lifecycle import Rest, Seen, Step, decide
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import PluginFailed
 from controller.jobs.sight import Sight
@@ -36,6 +37,18 @@ POLL_SECONDS: Final = 0.5
 log = logging.getLogger(__name__)
 
 
+class StepMeasures(Protocol):
+    """Counts what the reconciler does."""
+
+    def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
+        """Count a step."""
+        ...
+
+    def step_failed(self, error: Exception) -> None:
+        """Count a failure."""
+        ...
+
+
 class Reconciler:
     """Works on jobs until it is cancelled, as the leader.
 
@@ -47,6 +60,8 @@ class Reconciler:
         adoption: Deals with VolcanoJobs of ours that the store does not know.
         queue: Which jobs are to be looked at.
         told: Called with a job's id after something about it has changed.
+        measures: Counts what is done.
+        clock: Unix seconds.
         beside: What else the leader does all the time, from when it may act.
     """
 
@@ -60,6 +75,8 @@ class Reconciler:
         adoption: Adoption,
         queue: WorkQueue,
         told: Callable[[str], None],
+        measures: StepMeasures,
+        clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
         self._store = store
@@ -69,6 +86,8 @@ class Reconciler:
         self._adoption = adoption
         self._queue = queue
         self._told = told
+        self._measures = measures
+        self._clock = clock
         self._beside = tuple(beside)
 
     async def run(self) -> None:
@@ -94,8 +113,9 @@ class Reconciler:
                 raise
             except (KubeError, StoreUnavailable, PluginFailed) as error:
                 self._try_again(key, error)
-            except Exception:
+            except Exception as error:
                 # One job that cannot be dealt with must not be the end of all others.
+                self._measures.step_failed(error)
                 log.exception("reconciling failed", extra={"job": key})
                 self._queue.failed(key, at_least=5.0)
             else:
@@ -105,6 +125,7 @@ class Reconciler:
 
     def _try_again(self, key: str, error: Exception) -> None:
         asked = getattr(error, "retry_after_seconds", None) or 0.0
+        self._measures.step_failed(error)
         pause = self._queue.failed(key, at_least=asked)
         log.warning(
             "a step failed and is tried again",
@@ -132,6 +153,7 @@ class Reconciler:
                 return later.seconds
             finally:
                 self._told(job_id)
+            self._measures.step_done(step, seen, now=self._clock())
         return 0.0
 
     async def _add_all(self) -> None:

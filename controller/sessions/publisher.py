@@ -136,6 +136,11 @@ class RoutePublisher:
         desired = self._published.get(sid)
         return "ready" if desired is not None and desired.route.state == "ready" else "starting"
 
+    @property
+    def count(self) -> int:
+        """How many routes are published."""
+        return len(self._published)
+
     async def until_published(self, sids: Collection[str]) -> None:
         """Return when gateways have been told of these sessions, after two seconds at the latest.
 

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
 from controller.jobs.cluster import JobsInCluster
@@ -23,6 +25,7 @@ from controller.jobs.sight import Sight
 from controller.jobs.submission import Submissions
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
+from controller.measures import Measures
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
 from controller.store.vault import Vault
@@ -151,6 +154,7 @@ def make_parts(
         adoption=adoption,
         queue=WorkQueue(clock=time.monotonic, random=random.random),
         told=lambda _job: None,
+        measures=Measures(CollectorRegistry()),
     )
     submissions = Submissions(
         store=store,

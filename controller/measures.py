@@ -1,0 +1,63 @@
+"""What Prometheus is told of the leader; no label has values that anybody else chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from controller.jobs.lifecycle import Happening, Note, Seen, Step, Submit
+
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+
+
+class Measures:
+    """Counts what the reconciler does."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._steps = Counter(
+            "fumarole_controller_steps", "Steps done for jobs", ["step"], registry=registry
+        )
+        self._failures = Counter(
+            "fumarole_controller_failures",
+            "Steps that failed and are tried again",
+            ["error"],
+            registry=registry,
+        )
+        self._submitting = Histogram(
+            "fumarole_controller_submit_seconds",
+            "From a job's acceptance to its VolcanoJob",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._starting = Histogram(
+            "fumarole_controller_start_seconds",
+            "From a job's acceptance to its running",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def watch(self, *, queued: Callable[[], int], routes: Callable[[], int]) -> None:
+        """Have these read whenever somebody asks."""
+        waiting = Gauge(
+            "fumarole_controller_queue", "Jobs to be looked at", registry=self._registry
+        )
+        waiting.set_function(queued)
+        published = Gauge(
+            "fumarole_controller_routes", "Routes that are published", registry=self._registry
+        )
+        published.set_function(routes)
+
+    def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
+        """Count a step."""
+        self._steps.labels(type(step).__name__).inc()
+        age = max(0.0, now - seen.record.created_at)
+        if isinstance(step, Submit):
+            self._submitting.observe(age)
+        if isinstance(step, Note) and step.happening is Happening.STARTED:
+            self._starting.observe(age)
+
+    def step_failed(self, error: Exception) -> None:
+        """Count a failure."""
+        self._failures.labels(type(error).__name__).inc()
