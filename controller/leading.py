@@ -28,6 +28,7 @@ from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.measures import Measures
 from controller.process import Core, Process
+from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.settings import ControllerSettings
 from controller.store.database import Store
@@ -131,13 +132,18 @@ def _make_reconciler(
 
 def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
     settings = leader.settings
+    desired = DesiredRoutes(
+        leader.store,
+        term=leader.term,
+        picture=leader.picture,
+        vault=leader.core.vault,
+        base_domain=settings.base_domain,
+    )
     return RoutePublisher(
         store=leader.store,
         bus=Publisher(redis, Keys(settings.instance), term=leader.term),
-        picture=leader.picture,
-        vault=leader.core.vault,
+        desired=desired,
         seal=Seal(settings.link_keys[0]),
-        base_domain=settings.base_domain,
         clock=time.time,
         random=os.urandom,
     )

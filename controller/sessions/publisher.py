@@ -17,12 +17,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from controller.jobs.accepted import read_spec
-from controller.jobs.picture import Picture
-from controller.jobs.problems import JobRejected
-from controller.sessions.routes import choose_hub, may_have_shell, pod_at, route_of
+from controller.sessions.desired import Desired, DesiredRoutes
 from controller.store.database import Store, Transaction
-from controller.store.errors import LeadershipLost, StoreError, StoreUnavailable
+from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
 from controller.store.jobs import JobRecord, find_jobs
 from controller.store.position import read_position, record_published
@@ -33,18 +30,14 @@ from controller.store.revocations import (
 )
 from controller.store.sessions import (
     Session,
-    assign_shell,
     jobs_with_changed_sessions,
     live_sessions,
     live_sessions_of,
 )
-from controller.store.vault import Vault
-from controller.volcano.observed import ObservedPod
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import Head
 from shared.link import Seal
-from shared.routes import Route
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store."""
@@ -55,17 +48,6 @@ _EPOCH_BYTES: Final = 16
 _ASK_AGAIN: Final = frozenset({"epoch", "seq", "missing", "counts"})
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Desired:
-    """A route as it should be, and the secrets that go with it, which its ``repr`` leaves out."""
-
-    route: Route
-    password: str | None
-
-    def __repr__(self) -> str:
-        return f"_Desired({self.route.sid})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +68,8 @@ class RoutePublisher:
     Args:
         store: Sessions, jobs, revocations.
         bus: Redis.
-        picture: The pods.
-        vault: Opens the jobs' secrets.
+        desired: Says what should be there.
         seal: Hides passwords from everybody but gateways.
-        base_domain: The domain of the sessions' hosts.
         clock: Unix seconds.
         random: Random bytes.
     """
@@ -99,22 +79,18 @@ class RoutePublisher:
         *,
         store: Store,
         bus: Publisher,
-        picture: Picture,
-        vault: Vault,
+        desired: DesiredRoutes,
         seal: Seal,
-        base_domain: str,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
     ) -> None:
         self._store = store
         self._bus = bus
-        self._picture = picture
-        self._vault = vault
+        self._desired = desired
         self._seal = seal
-        self._base_domain = base_domain
         self._clock = clock
         self._random = random
-        self._published: dict[str, _Desired] = {}
+        self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
         self._dirty: set[str] = set()
         self._woken = asyncio.Event()
@@ -216,7 +192,7 @@ class RoutePublisher:
     async def _catch_up(self, dirty: Collection[str]) -> None:
         """Publish what changed of jobs in *dirty* and in the store."""
         world = await self._read(dirty)
-        desired = await self._desired(world)
+        desired = await self._desired.of(world.sessions, world.records, world.hubs)
         # Who was shut out is told before anybody is let in.
         for revocation in world.revocations:
             await self._revoke(revocation)
@@ -246,67 +222,9 @@ class RoutePublisher:
             frozenset(jobs), tuple(sessions), records, hubs, tuple(revocations), position.revision
         )
 
-    # What should be
-
-    async def _desired(self, world: _World) -> dict[str, _Desired]:
-        desired: dict[str, _Desired] = {}
-        for session in world.sessions:
-            record = world.records.get(session.job_id)
-            if record is not None:
-                made = await self._desired_of(session, record, world.hubs)
-                if made is not None:
-                    desired[session.sid] = made
-        return desired
-
-    async def _desired_of(
-        self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
-    ) -> _Desired | None:
-        try:
-            job = read_spec(record.spec, {})
-        except JobRejected:
-            log.warning("a job cannot be read", extra={"job": record.id})
-            return None
-        pods = self._picture.pods.of_job(record.id)
-        pod = pod_at(session.rank, job=job, record=record, pods=pods)
-        hub = hubs.get(session.hub_id or "")
-        if session.kind == "terminal" and pod is not None and may_have_shell(pod):
-            session, hub = await self._assigned(session, pod, hubs)
-        route = route_of(session, record=record, pod=pod, hub=hub, base_domain=self._base_domain)
-        if route is None:
-            return None
-        endpoint = job.interactive.get(session.endpoint or "")
-        name = endpoint.password.parameter if endpoint and endpoint.password else None
-        return _Desired(route, self._secret(record, name) if name else None)
-
-    async def _assigned(
-        self, session: Session, pod: ObservedPod, hubs: Mapping[str, Hub]
-    ) -> tuple[Session, Hub | None]:
-        """Return the terminal with a hub that is alive, written down before it is published."""
-        hub = hubs.get(session.hub_id or "")
-        if hub is not None and session.pod_uid == pod.uid:
-            return session, hub
-        if not hubs:
-            return session, None
-        hub = hub or choose_hub(session.sid, hubs)
-        async with self._store.lead(self._bus.term) as transaction:
-            await assign_shell(
-                transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
-            )
-        held = {"hub_id": hub.id, "pod": pod.name, "pod_uid": pod.uid}
-        return _replaced(session, **held), hub
-
-    def _secret(self, record: JobRecord, name: str) -> str | None:
-        if record.sealed is None:
-            return None
-        try:
-            return self._vault.open(record.id, record.sealed).get(name)
-        except StoreError as error:
-            log.warning("a password cannot be read", extra={"job": record.id, "why": str(error)})
-            return None
-
     # Telling it
 
-    async def _upsert(self, desired: _Desired) -> None:
+    async def _upsert(self, desired: Desired) -> None:
         sid = desired.route.sid
         await self._bus.upsert(sid, self._encode(desired), now=self._clock())
         self._published[sid] = desired
@@ -327,7 +245,7 @@ class RoutePublisher:
     async def _revoke(self, one: StoredRevocation) -> None:
         await self._bus.revoke(at=one.at, sid=one.sid, jti=one.jti, sub=one.sub, kid=one.kid)
 
-    def _encode(self, desired: _Desired) -> bytes:
+    def _encode(self, desired: Desired) -> bytes:
         # Milliseconds: so revisions go up also over a restart of ours.
         rev = self._rev = max(self._rev + 1, int(self._clock() * 1000))
         route: dict[str, Any] = msgspec.to_builtins(desired.route) | {"rev": rev}
@@ -363,7 +281,7 @@ class RoutePublisher:
             records = await find_jobs(transaction, {one.job_id for one in sessions})
             self._hubs = await alive_hubs(transaction, now=now)
         world = _World(frozenset(records), tuple(sessions), records, self._hubs, (), revision)
-        desired = await self._desired(world)
+        desired = await self._desired.of(world.sessions, world.records, world.hubs)
         routes = {sid: self._encode(one) for sid, one in desired.items()}
         revoked = {one.member: one.score for one in revocations}
         epoch = self._random(_EPOCH_BYTES).hex()
@@ -401,8 +319,3 @@ async def _since(transaction: Transaction, head: Head | None, *, now: float) -> 
     if head is None or head.epoch != position.epoch or head.seq < position.seq:
         return now
     return head.since
-
-
-def _replaced(session: Session, **values: str) -> Session:
-    fields = {name: getattr(session, name) for name in Session.__slots__}
-    return Session(**(fields | values))

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from controller.jobs.accepted import public_spec
 from controller.jobs.picture import Picture
+from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
@@ -97,10 +98,14 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
     publisher = RoutePublisher(
         store=store,
         bus=Publisher(redis, keys, term=term),
-        picture=picture,
-        vault=Vault([LINK_KEY]),
+        desired=DesiredRoutes(
+            store,
+            term=term,
+            picture=picture,
+            vault=Vault([LINK_KEY]),
+            base_domain="apps.example.com",
+        ),
         seal=Seal(LINK_KEY),
-        base_domain="apps.example.com",
         clock=clock,
         random=os.urandom,
     )

@@ -1,0 +1,122 @@
+"""The routes that should be: from sessions, their jobs, the pods, and the hubs that are alive."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from controller.jobs.accepted import read_spec
+from controller.jobs.picture import Picture
+from controller.jobs.problems import JobRejected
+from controller.sessions.routes import choose_hub, may_have_shell, pod_at, route_of
+from controller.store.database import Store
+from controller.store.errors import StoreError
+from controller.store.hubs import Hub
+from controller.store.jobs import JobRecord
+from controller.store.sessions import Session, assign_shell
+from controller.store.vault import Vault
+from controller.volcano.observed import ObservedPod
+from shared.routes import Route
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """A route as it should be, and the secrets that go with it, which its ``repr`` leaves out."""
+
+    route: Route
+    password: str | None
+
+    def __repr__(self) -> str:
+        return f"Desired({self.route.sid})"
+
+
+class DesiredRoutes:
+    """Says what should be published, as the leader of *term*.
+
+    Args:
+        store: Where terminals are assigned to hubs.
+        term: The leader's.
+        picture: The pods; it must be complete.
+        vault: Opens the passwords of desktops.
+        base_domain: The domain of the sessions' hosts.
+    """
+
+    def __init__(
+        self, store: Store, *, term: int, picture: Picture, vault: Vault, base_domain: str
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._picture = picture
+        self._vault = vault
+        self._base_domain = base_domain
+
+    async def of(
+        self,
+        sessions: Iterable[Session],
+        records: Mapping[str, JobRecord],
+        hubs: Mapping[str, Hub],
+    ) -> dict[str, Desired]:
+        """Return the routes that these sessions should have, by sid.
+
+        A terminal is assigned to a hub here, in the store: before anybody is told of it.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If the store does not answer.
+        """
+        desired: dict[str, Desired] = {}
+        for session in sessions:
+            record = records.get(session.job_id)
+            if record is not None:
+                made = await self._of(session, record, hubs)
+                if made is not None:
+                    desired[session.sid] = made
+        return desired
+
+    async def _of(
+        self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
+    ) -> Desired | None:
+        try:
+            job = read_spec(record.spec, {})
+        except JobRejected:
+            log.warning("a job cannot be read", extra={"job": record.id})
+            return None
+        pods = self._picture.pods.of_job(record.id)
+        pod = pod_at(session.rank, job=job, record=record, pods=pods)
+        hub = hubs.get(session.hub_id or "")
+        if session.kind == "terminal" and pod is not None and may_have_shell(pod):
+            session, hub = await self._assigned(session, pod, hubs)
+        route = route_of(session, record=record, pod=pod, hub=hub, base_domain=self._base_domain)
+        if route is None:
+            return None
+        endpoint = job.interactive.get(session.endpoint or "")
+        name = endpoint.password.parameter if endpoint and endpoint.password else None
+        return Desired(route, self._secret(record, name) if name else None)
+
+    async def _assigned(
+        self, session: Session, pod: ObservedPod, hubs: Mapping[str, Hub]
+    ) -> tuple[Session, Hub | None]:
+        """Return the terminal with a hub that is alive, written down before it is published."""
+        hub = hubs.get(session.hub_id or "")
+        if hub is not None and session.pod_uid == pod.uid:
+            return session, hub
+        if not hubs:
+            return session, None
+        hub = hub or choose_hub(session.sid, hubs)
+        async with self._store.lead(self._term) as transaction:
+            await assign_shell(
+                transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
+            )
+        return replace(session, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid), hub
+
+    def _secret(self, record: JobRecord, name: str) -> str | None:
+        if record.sealed is None:
+            return None
+        try:
+            return self._vault.open(record.id, record.sealed).get(name)
+        except StoreError as error:
+            log.warning("a password cannot be read", extra={"job": record.id, "why": str(error)})
+            return None
