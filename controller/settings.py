@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
 
+import sqlalchemy as sa
+
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.jwks import key_source
 from shared.log import LogSettings, read_log_settings
@@ -145,7 +147,8 @@ def _store_url(environment: Environment) -> str:
             "FUMAROLE_CONTROLLER_STATE_FOLDER",
             "is not set, and neither is FUMAROLE_CONTROLLER_STORE_URL: the store must be somewhere",
         )
-    return url or f"sqlite:///{folder or ''}/store.db"
+    # As a URL of parts: a folder's name may hold what means something in a URL.
+    return url or str(sa.URL.create("sqlite", database=f"{folder or ''}/store.db"))
 
 
 # Parsers

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import base64
+import os
+import re
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from controller.jobs.lifecycle import TRANSITIONS, Happening, State
+from controller.settings import ControllerSettings, read_settings
+from shared.errors import SettingsError
+from shared.settings import Environment
+
+DOCS = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
+SOURCES = Path(__file__).parents[2] / "controller" / "settings.py"
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> dict[str, str]:
+    key = tmp_path / "link"
+    key.write_text(base64.b64encode(os.urandom(32)).decode())
+    return {
+        "FUMAROLE_LINK_KEY_FILE": str(key),
+        "FUMAROLE_CONTROLLER_STATE_FOLDER": str(tmp_path / "state"),
+        "FUMAROLE_CONTROLLER_TOKEN_ISSUER": "https://orchestrator.example.com",
+        "FUMAROLE_CONTROLLER_TOKEN_JWKS": "https://orchestrator.example.com/jwks",
+        "FUMAROLE_CONTROLLER_PUBLIC_URL": "https://apps.example.com",
+    }
+
+
+def read(values: dict[str, str]) -> ControllerSettings:
+    environment = Environment(values)
+    settings = read_settings(environment)
+    environment.check()
+    return settings
+
+
+def test_what_is_needed_is_enough(values: dict[str, str], tmp_path: Path) -> None:
+    settings = read(values)
+    assert settings.roles == {"api", "reconciler", "hub"}
+    assert settings.base_domain == "apps.example.com"
+    assert sa.make_url(settings.store_url).database == str(tmp_path / "state" / "store.db")
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert settings.jobs.namespace == "fumarole-jobs"
+
+
+def test_everything_that_is_missing_is_told_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read({})
+    assert {problem.split()[0] for problem in caught.value.problems} == {
+        "FUMAROLE_LINK_KEY_FILE",
+        "FUMAROLE_CONTROLLER_STATE_FOLDER",
+        "FUMAROLE_CONTROLLER_TOKEN_ISSUER",
+        "FUMAROLE_CONTROLLER_TOKEN_JWKS",
+        "FUMAROLE_CONTROLLER_PUBLIC_URL",
+    }
+
+
+def test_a_hub_need_not_know_the_orchestrator(values: dict[str, str]) -> None:
+    for name in ("TOKEN_ISSUER", "TOKEN_JWKS", "PUBLIC_URL"):
+        del values[f"FUMAROLE_CONTROLLER_{name}"]
+    assert read(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"}).roles == {"hub"}
+    with pytest.raises(SettingsError):
+        read(values | {"FUMAROLE_CONTROLLER_ROLES": "api"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FUMAROLE_INSTANCE", "Not A Label"),
+        ("FUMAROLE_INSTANCE", "a{b}"),
+        ("FUMAROLE_REDIS_URL", "http://redis"),
+        ("FUMAROLE_CONTROLLER_ROLES", "api,cook"),
+        ("FUMAROLE_CONTROLLER_ROLES", "api,api"),
+        ("FUMAROLE_CONTROLLER_ROLES", ","),
+        ("FUMAROLE_CONTROLLER_LISTEN", "8081"),
+        ("FUMAROLE_CONTROLLER_STORE_URL", "mysql://x"),
+        ("FUMAROLE_CONTROLLER_TOKEN_JWKS", "http://orchestrator.example.com/jwks"),
+        ("FUMAROLE_CONTROLLER_PUBLIC_URL", "http://apps.example.com"),
+        ("FUMAROLE_CONTROLLER_PUBLIC_URL", "https://apps.example.com/path"),
+        ("FUMAROLE_CONTROLLER_NAMESPACE", "kube_system"),
+        ("FUMAROLE_CONTROLLER_DEFAULT_CPU", "0"),
+        ("FUMAROLE_CONTROLLER_DEFAULT_MEMORY", "lots"),
+        ("FUMAROLE_CONTROLLER_WORKING_DIRECTORY", "work"),
+        ("FUMAROLE_CONTROLLER_WORKING_DIRECTORY", "/work/../etc"),
+        ("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", "maybe"),
+        ("FUMAROLE_CONTROLLER_RUN_AS_USER", "root"),
+        ("FUMAROLE_CONTROLLER_RETENTION_SECONDS", "0"),
+        ("FUMAROLE_CONTROLLER_HISTORY_SECONDS", "-1"),
+        ("FUMAROLE_CONTROLLER_GATEWAY_LABELS", "app"),
+        ("FUMAROLE_CONTROLLER_PLUGINS", "task,task"),
+    ],
+)
+def test_a_bad_value_is_told_by_its_name(values: dict[str, str], name: str, value: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(values | {name: value})
+    assert [problem.split()[0] for problem in caught.value.problems] == [name]
+
+
+def test_no_secret_is_in_a_repr(values: dict[str, str]) -> None:
+    settings = read(
+        values
+        | {
+            "FUMAROLE_REDIS_URL": "redis://:canary@redis/0",
+            "FUMAROLE_CONTROLLER_STORE_URL": "postgresql://u:canary@db/x",
+        }
+    )
+    assert "canary" not in repr(settings)
+    assert repr(settings.link_keys[0]) not in repr(settings)
+
+
+def test_a_folder_with_a_strange_name_is_still_that_folder(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    strange = tmp_path / "a?b#c%20"
+    url = read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": str(strange)}).store_url
+    assert sa.make_url(url).database == str(strange / "store.db")
+
+
+def test_every_setting_is_in_the_docs() -> None:
+    names = set(re.findall(r'"(FUMAROLE_[A-Z_]+|KUBECONFIG)"', SOURCES.read_text()))
+    assert names
+    assert {name for name in names if f"`{name}`" not in DOCS} == set()
+
+
+def test_the_docs_draw_the_states_as_they_are() -> None:
+    header = "| state | " + " | ".join(Happening) + " |"
+    assert header in DOCS
+    for state in State:
+        row = [TRANSITIONS.get((state, one)) for one in Happening]
+        drawn = f"| `{state}` | " + " | ".join(f"`{one}`" for one in row) + " |"
+        assert (drawn in DOCS) == all(row), state
