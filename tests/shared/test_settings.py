@@ -128,8 +128,9 @@ def test_a_key_file_holds_one_key_a_line(tmp_path: Path) -> None:
         base64.b64encode(b"secret" * 6).decode(),
         "not base64 at all!",
         f"{key()}\n{key(16)}",
-        "\n".join([key()] * 1 + ["AAAA"]),
+        f"{key()}\nAAAA",
     ],
+    ids=["empty", "short", "a word", "zeros", "a word again", "no base64", "one short", "one tiny"],
 )
 def test_a_short_empty_or_guessable_key_is_refused_and_not_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "keys"

@@ -27,6 +27,7 @@ from tests.shared.samples import Signer, make_claims
         f"Bearer {service_token(iss='https://elsewhere.example')}",
         f"Bearer {Signer(SIGNER.kid, 'EdDSA').sign(make_claims(aud='fumarole-controller'))}",
     ],
+    ids=["none", "empty", "no token", "basic", "session", "expired", "issuer", "foreign"],
 )
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/openapi.json", "/v1/nothing"])
 async def test_nobody_but_the_orchestrator_learns_anything(

@@ -29,7 +29,7 @@ def test_what_was_tampered_with_does_not_open(
         Vault([KEY]).open("j1", bytes(sealed))
 
 
-@pytest.mark.parametrize("sealed", [b"", b"short", os.urandom(60)])
+@pytest.mark.parametrize("sealed", [b"", b"short", os.urandom(60)], ids=["empty", "short", "noise"])
 def test_what_was_never_sealed_does_not_open(sealed: bytes) -> None:
     with pytest.raises(VaultClosed):
         Vault([KEY]).open("j1", sealed)
