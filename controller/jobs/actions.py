@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 from controller.jobs.accepted import lacks_secrets, read_spec
+from controller.jobs.builder import Companion
 from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.ground import Ground
 from controller.jobs.lifecycle import (
@@ -23,6 +24,7 @@ from controller.jobs.lifecycle import (
     State,
     Step,
     Submit,
+    explain_waiting,
     next_state,
 )
 from controller.jobs.model import Job
@@ -31,8 +33,9 @@ from controller.jobs.plugin import JobFromServer
 from controller.jobs.problems import JobRejected
 from controller.kube.errors import Forbidden, Invalid
 from controller.store.database import Store, Transaction
-from controller.store.jobs import JobRecord, find_job, move_job
+from controller.store.jobs import JobRecord, hold_job, move_job
 from controller.store.progress import (
+    CompanionRecord,
     companions_of,
     drop_companion,
     drop_due,
@@ -40,7 +43,7 @@ from controller.store.progress import (
     intend_companions,
     move_attempt,
     record_attempt,
-    record_companion,
+    record_companions,
 )
 from controller.store.vault import Vault, VaultClosed
 from controller.volcano.names import volcano_job_name
@@ -124,8 +127,9 @@ class Actions:
             return
         await self._wait_for_ground(record, plan)
         try:
-            await self._prepare(record, plan)
+            before = await self._prepare(record, plan)
             made = await self._cluster.ensure_volcano_job(plan)
+            companions = await self._apply(plan, record, owner=made, already=before)
         except (NameTaken, Invalid) as error:
             # An admission webhook refuses with 400; asking again would change nothing.
             await self._fail(record, "refused", str(error))
@@ -134,7 +138,7 @@ class Actions:
             # A quota that is used up, or rights that are being given.
             await self._tell_waiting(record, "forbidden", str(error))
             raise
-        await self._record_submission(record, made)
+        await self._record_submission(record, made, companions)
 
     async def _plan(self, record: JobRecord) -> Plan:
         secrets = self._secrets(record)
@@ -152,26 +156,64 @@ class Actions:
             await self._tell_waiting(record, "preparing", problem)
             raise Later(0.5)
 
-    async def _prepare(self, record: JobRecord, plan: Plan) -> None:
-        """Make what the pods cannot start without, after writing down what will be made."""
-        wanted = [(one.kind, record.namespace, one.name) for one in plan.companions]
-        if wanted:
-            async with self._store.lead(self._term) as transaction:
-                await intend_companions(transaction, record.id, wanted)
-        for companion in plan.companions:
-            if companion.when == "before":
-                made = await self._cluster.ensure_companion(
-                    record.id, record.namespace, companion, owner=None
-                )
-                async with self._store.lead(self._term) as transaction:
-                    await record_companion(transaction, record.id, made)
+    async def _prepare(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
+        """Make what the pods cannot start without, after writing down what will be made.
 
-    async def _record_submission(self, record: JobRecord, made: ObservedJob) -> None:
-        now = self._clock()
+        No VolcanoJob owns it yet: should there never be one, the store knows what to remove.
+        """
+        wanted = [one for one in plan.companions if one.when == "before"]
+        if not wanted:
+            return []
+        names = [(one.kind, record.namespace, one.name) for one in wanted]
         async with self._store.lead(self._term) as transaction:
-            await move_job(transaction, record.id, now=now, uid=made.uid)
+            await intend_companions(transaction, record.id, names)
+        return [await self._ensure(record, one, owner=None) for one in wanted]
+
+    async def _apply(
+        self,
+        plan: Plan,
+        record: JobRecord,
+        *,
+        owner: ObservedJob,
+        already: Sequence[CompanionRecord] = (),
+    ) -> list[CompanionRecord]:
+        """Make the companions that come after the VolcanoJob, and have it own all of them."""
+        known = {(one.kind, one.name): one for one in already}
+        applied = []
+        for companion in plan.companions:
+            made = known.get((companion.kind, companion.name))
+            if made is None:
+                made = await self._ensure(record, companion, owner=owner)
+            else:
+                made = await self._cluster.give_to(record.id, made, owner)
+            applied.append(made)
+        return applied
+
+    async def _ensure(
+        self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
+    ) -> CompanionRecord:
+        return await self._cluster.ensure_companion(
+            record.id, record.namespace, companion, owner=owner
+        )
+
+    async def _record_submission(
+        self, record: JobRecord, made: ObservedJob, companions: Sequence[CompanionRecord]
+    ) -> None:
+        now = self._clock()
+        reason, message = explain_waiting(made, ())
+        values = {"uid": made.uid, "reason": reason, "message": message}
+        async with self._store.lead(self._term) as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
+            await record_companions(transaction, record.id, companions)
+            if not await self._move(transaction, record, **values):
+                # It is to end meanwhile; then at least it is known what there is to remove.
+                await self._set_uid(transaction, record, made.uid)
         log.info("submitted", extra={"job": record.id, "uid": made.uid})
+
+    async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
+        now = await hold_job(transaction, record.id)
+        if now is not None:
+            await move_job(transaction, now, now=self._clock(), uid=uid)
 
     async def _expose(self, seen: Seen) -> None:
         record, owner = seen.record, seen.job
@@ -182,12 +224,9 @@ class Actions:
         except (JobRejected, VaultClosed) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
             raise Later(60.0) from error
-        for companion in plan.companions:
-            made = await self._cluster.ensure_companion(
-                record.id, record.namespace, companion, owner=owner
-            )
-            async with self._store.lead(self._term) as transaction:
-                await record_companion(transaction, record.id, made)
+        applied = await self._apply(plan, record, owner=owner)
+        async with self._store.lead(self._term) as transaction:
+            await record_companions(transaction, record.id, applied)
 
     # Noting
 
@@ -220,10 +259,10 @@ class Actions:
         Then nothing is done, since it was decided for a job that is no longer so; the next look
         decides anew.
         """
-        now = await find_job(transaction, record.id)
+        now = await hold_job(transaction, record.id)
         if now is None or (now.desired, now.outcome) != (record.desired, record.outcome):
             return False
-        await move_job(transaction, record.id, now=self._clock(), **values)
+        await move_job(transaction, now, now=self._clock(), **values)
         return True
 
     # Hooks
@@ -305,14 +344,8 @@ class Actions:
             for companion in companions:
                 await drop_companion(transaction, record.id, companion)
             await drop_due(transaction, record.id)
-            await move_job(
-                transaction,
-                record.id,
-                now=self._clock(),
-                state=next_state(record.state, happening),
-                sealed=None,
-                finished_at=self._clock(),
-            )
+            over = {"state": next_state(record.state, happening), "finished_at": self._clock()}
+            await self._move(transaction, record, **over, sealed=None)
         log.info(
             "finished",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.reason},

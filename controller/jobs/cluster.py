@@ -6,6 +6,7 @@ and then it is brought to what it should be; one of somebody else is never touch
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from controller.jobs.builder import Companion
@@ -116,6 +117,20 @@ class JobsInCluster:
             uid=str(made["metadata"]["uid"]),
             owner_uid=owner.uid if owner is not None else None,
         )
+
+    async def give_to(
+        self, job_id: str, companion: CompanionRecord, owner: ObservedJob
+    ) -> CompanionRecord:
+        """Have *owner* own a companion that was made before it.
+
+        Raises:
+            NameTaken: If its name is somebody else's by now.
+            KubeError: If it cannot be changed.
+        """
+        kind = COMPANION_KINDS[companion.kind]
+        patch = _bring_to({}, owner)
+        await self._patch_ours(kind, companion.name, companion.namespace, job_id, patch)
+        return replace(companion, owner_uid=owner.uid)
 
     async def remove_companion(self, job_id: str, companion: CompanionRecord) -> None:
         """Remove the companion if it is this job's; gone already is fine.

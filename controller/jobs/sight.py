@@ -38,8 +38,11 @@ class Sight:
             record = await find_job(transaction, job_id)
             if record is None:
                 return None
-            done = await hooks_done(transaction, job_id, record.attempt)
-            companions = await companions_of(transaction, job_id)
+            # Only what can matter: most looks are at jobs that wait, or that are over.
+            acts = record.uid is not None and not record.is_final
+            companions = await companions_of(transaction, job_id) if acts else []
+            acts = record.state == "RUNNING" or record.outcome is not None
+            done = await hooks_done(transaction, job_id, record.attempt) if acts else {}
         return Seen(
             record=record,
             job=self._picture.job(record.namespace, job_id),

@@ -15,7 +15,7 @@ from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline
 from controller.jobs.problems import JobRejected, Problem
 from controller.store.database import Store
-from controller.store.jobs import JobRecord, ask_to_end, find_job, find_jobs, insert_job
+from controller.store.jobs import JobRecord, ask_to_end, find_jobs, hold_job, insert_job
 from controller.store.vault import Vault
 
 Mode = Literal["atomic", "best_effort"]
@@ -109,7 +109,7 @@ class Submissions:
             StoreUnavailable: If it could not be kept.
         """
         async with self._store.write() as transaction:
-            record = await find_job(transaction, job_id)
+            record = await hold_job(transaction, job_id)
             if record is None:
                 return None
             record = await ask_to_end(transaction, record, now=self._clock())

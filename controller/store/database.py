@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -16,6 +17,7 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.migrations import migrate
 
 Transaction = AsyncConnection
+Json = Mapping[str, Any]
 
 BUSY_SECONDS: Final = 10.0
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
@@ -149,3 +151,10 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     # written meanwhile fails with SQLITE_BUSY, which no timeout helps against.
     writes = connection.get_execution_options().get("fumarole_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> sa.Insert:
+    """Return an INSERT of *rows* that leaves alone what has the same primary key."""
+    if transaction.dialect.name == "sqlite":
+        return sqlite.insert(table).values(rows).on_conflict_do_nothing()
+    return postgresql.insert(table).values(rows).on_conflict_do_nothing()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
@@ -76,7 +76,18 @@ async def insert_job(
 
 async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     """Return the job, if there is one."""
-    return (await find_jobs(transaction, [job_id])).get(job_id)
+    row = (await transaction.execute(_one(job_id))).first()
+    return None if row is None else _record(row)
+
+
+async def hold_job(transaction: Transaction, job_id: str) -> JobRecord | None:
+    """Return the job, if there is one, which nobody else changes until this transaction ends."""
+    row = (await transaction.execute(_one(job_id).with_for_update())).first()
+    return None if row is None else _record(row)
+
+
+def _one(job_id: str) -> sa.Select[Any]:
+    return sa.select(*_COLUMNS).where(_table.c.id == job_id)
 
 
 async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
@@ -143,29 +154,25 @@ async def ask_to_end(transaction: Transaction, record: JobRecord, *, now: float)
     if record.desired == "ended":
         return record
     revision = await raise_revision(transaction)
+    asked: dict[str, Any] = {"desired": "ended"}
+    if not record.is_final:
+        asked |= {"state": "CANCELING", "reason": "asked", "message": None}
     await transaction.execute(
-        sa.update(_table).where(_table.c.id == record.id).values(desired="ended", revision=revision)
+        sa.update(_table).where(_table.c.id == record.id).values(revision=revision)
     )
-    if record.is_final:
-        changed = await find_job(transaction, record.id)
-    else:
-        changed = await move_job(
-            transaction, record.id, now=now, state="CANCELING", reason="asked", message=None
-        )
-    return changed or record
+    return await move_job(transaction, record, now=now, **asked)
 
 
 async def move_job(
-    transaction: Transaction, job_id: str, *, now: float, **values: Any
-) -> JobRecord | None:
-    """Set *values* of the job, and remember the transition if it is one; return the job then."""
-    before = await find_job(transaction, job_id)
-    if before is None:
-        return None
-    statement = sa.update(_table).where(_table.c.id == job_id).values(**values)
-    await transaction.execute(statement)
-    after = await find_job(transaction, job_id)
-    if after is not None and _told(after) != _told(before):
+    transaction: Transaction, record: JobRecord, *, now: float, **values: Any
+) -> JobRecord:
+    """Set *values* of a job that this transaction holds; return how it is then.
+
+    A transition is remembered if it is one.
+    """
+    after = replace(record, **values)
+    await transaction.execute(sa.update(_table).where(_table.c.id == record.id).values(**values))
+    if _told(after) != _told(record):
         await _note(transaction, after, now=now)
     return after
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, insert_if_absent
 
 Hook = Literal["start", "complete", "cleanup"]
 
@@ -21,11 +21,8 @@ async def record_attempt(
     transaction: Transaction, job_id: str, attempt: int, *, uid: str, now: float
 ) -> None:
     """Remember that this VolcanoJob is the job's attempt; doing so again changes nothing."""
-    table = tables.attempts
-    same = (table.c.job_id == job_id, table.c.attempt == attempt)
-    if (await transaction.execute(sa.select(table.c.uid).where(*same))).first() is None:
-        values = {"job_id": job_id, "attempt": attempt, "uid": uid, "submitted_at": now}
-        await transaction.execute(sa.insert(table).values(**values))
+    values = {"job_id": job_id, "attempt": attempt, "uid": uid, "submitted_at": now}
+    await transaction.execute(insert_if_absent(transaction, tables.attempts, [values]))
 
 
 async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **values: Any) -> None:
@@ -119,25 +116,27 @@ async def intend_companions(
     transaction: Transaction, job_id: str, wanted: Sequence[tuple[str, str, str]]
 ) -> None:
     """Remember, before they are made, that these (kind, namespace, name) are about to be."""
-    known = {(c.kind, c.namespace, c.name) for c in await companions_of(transaction, job_id)}
     rows = [
         {"job_id": job_id, "kind": kind, "namespace": namespace, "name": name, "uid": ""}
         for kind, namespace, name in wanted
-        if (kind, namespace, name) not in known
     ]
-    if rows:
-        await transaction.execute(sa.insert(tables.companions), rows)
+    await transaction.execute(insert_if_absent(transaction, tables.companions, rows))
 
 
-async def record_companion(
-    transaction: Transaction, job_id: str, companion: CompanionRecord
+async def record_companions(
+    transaction: Transaction, job_id: str, companions: Sequence[CompanionRecord]
 ) -> None:
-    """Remember who the companion is and who owns it."""
-    await transaction.execute(
-        sa.update(tables.companions)
-        .where(*_same(job_id, companion))
-        .values(uid=companion.uid, owner_uid=companion.owner_uid)
-    )
+    """Remember who the companions are and who owns them."""
+    if not companions:
+        return
+    wanted = [(one.kind, one.namespace, one.name) for one in companions]
+    await intend_companions(transaction, job_id, wanted)
+    for one in companions:
+        await transaction.execute(
+            sa.update(tables.companions)
+            .where(*_same(job_id, one))
+            .values(uid=one.uid, owner_uid=one.owner_uid)
+        )
 
 
 async def drop_companion(transaction: Transaction, job_id: str, companion: CompanionRecord) -> None:

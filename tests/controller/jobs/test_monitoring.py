@@ -115,7 +115,7 @@ async def test_a_job_that_is_over_or_gone_is_not_shown_again(
 ) -> None:
     await make_due(store, clock, "a", "b")
     async with store.write() as transaction:
-        await move_job(transaction, "a", now=1.0, outcome="SUCCESS")
+        await move_job(transaction, make_record(id="a"), now=1.0, outcome="SUCCESS")
     await monitoring.look()
     assert Counting.batches == [["b"]]
     assert await due_at(store, clock, 10**9) == []

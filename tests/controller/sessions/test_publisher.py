@@ -21,7 +21,7 @@ from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, refresh_hub, remove_hub
-from controller.store.jobs import insert_job, move_job
+from controller.store.jobs import ask_to_end, find_job, insert_job
 from controller.store.position import raise_term, read_position
 from controller.store.sessions import find_session
 from controller.store.vault import Vault
@@ -178,7 +178,9 @@ async def test_a_session_that_ends_is_gone_for_good(world: World) -> None:
 async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
     sid = await world.open(endpoint="lab")
     async with world.store.write() as transaction:
-        await move_job(transaction, "j1", now=1.0, desired="ended", state="CANCELING")
+        record = await find_job(transaction, "j1")
+        assert record is not None
+        await ask_to_end(transaction, record, now=1.0)
     world.publisher.wake("j1")
     await world.until_gone(sid)
 

@@ -16,6 +16,7 @@ from controller.store.jobs import (
     forget_jobs,
     has_jobs,
     has_tombstone,
+    hold_job,
     insert_job,
     list_jobs,
     move_job,
@@ -84,15 +85,14 @@ async def test_jobs_are_listed_by_owner_state_and_label_a_page_at_a_time(store: 
 async def test_every_transition_is_remembered_and_what_is_none_is_not(store: Store) -> None:
     await insert(store, "j1")
     async with store.write() as transaction:
+        record = await hold_job(transaction, "j1")
+        assert record is not None
         for _ in range(2):
-            await move_job(transaction, "j1", now=2.0, state="RUNNING", reason=None, message=None)
-        await move_job(transaction, "j1", now=3.0, uid="u")
+            values = {"state": "RUNNING", "reason": None, "message": None}
+            record = await move_job(transaction, record, now=2.0, **values)
+        after = await move_job(transaction, record, now=3.0, uid="u")
+        assert after == await find_job(transaction, "j1")
     assert await transitions(store) == [("IN_QUEUE", "submitting"), ("RUNNING", None)]
-
-
-async def test_a_job_that_is_not_there_is_not_moved(store: Store) -> None:
-    async with store.write() as transaction:
-        assert await move_job(transaction, "j1", now=1.0, state="RUNNING") is None
 
 
 async def test_asking_to_end_a_job_twice_is_asking_once(store: Store) -> None:

@@ -13,7 +13,7 @@ from controller.store.progress import (
     hooks_done,
     intend_companions,
     record_attempt,
-    record_companion,
+    record_companions,
     record_hook,
     set_due,
 )
@@ -63,7 +63,7 @@ async def test_a_companion_is_known_before_it_is_made_and_until_it_is_gone(store
         assert {(one.name, one.uid) for one in await companions_of(transaction, "j1")} == {
             ("s", ""), ("p", ""),
         }  # fmt: skip
-        await record_companion(transaction, "j1", made)
+        await record_companions(transaction, "j1", [made])
         await intend_companions(transaction, "j1", wanted)
         assert made in await companions_of(transaction, "j1")
         await drop_companion(transaction, "j1", made)
