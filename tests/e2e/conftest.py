@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, async_playwright
+from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
 from deploy.local.system import LocalSystem
 from tests.conftest import chromium
@@ -23,6 +23,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
 ]
 PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 Visit = Callable[[], Awaitable[BrowserContext]]
 

@@ -86,12 +86,13 @@ async def test_a_desktop_shows_pixels_and_reacts_to_a_click(
     await ada.running(job)
     desktop = await ada.open(job)
     await expect(desktop.locator("canvas")).to_be_visible()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await pixel(desktop, 500, 700) == (0, 0, 0):
             await asyncio.sleep(0.1)
     assert await pixel(desktop, 200, 200) != INK
+    await expect(desktop.get_by_text("Connecting…").first).to_be_hidden()
     await click_on_desktop(desktop, 200, 200)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await pixel(desktop, 200, 200) != INK:
             await asyncio.sleep(0.1)
     await picture(desktop, "desktop")

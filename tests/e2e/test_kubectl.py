@@ -34,7 +34,7 @@ async def test_jobs_and_pods_are_listed_as_on_any_cluster(system: LocalSystem) -
         async with ada.post("/api/jobs", json={"app": "shell"}) as answer:
             job = (await answer.json())["id"]
         async with asyncio.timeout(60):
-            while "Running" not in (text := await kubectl(system, "get", "vcjob,pods", "-A")):
+            while "1/1" not in (text := await kubectl(system, "get", "vcjob,pods", "-A")):
                 await asyncio.sleep(0.3)
         tables = [table.splitlines() for table in text.strip().split("\n\n")]
         jobs, pods = tables
