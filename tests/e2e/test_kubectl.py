@@ -28,13 +28,18 @@ async def kubectl(system: LocalSystem, *arguments: str) -> str:
     return output.decode()
 
 
+def _runs(text: str, job: str) -> bool:
+    rows = [line.split() for line in text.splitlines() if f"pod/j-{job}-job-0" in line]
+    return [row[2:4] for row in rows] == [["1/1", "Running"]]
+
+
 async def test_jobs_and_pods_are_listed_as_on_any_cluster(system: LocalSystem) -> None:
     async with aiohttp.ClientSession(system.address) as ada:
         await ada.post("/api/login", json={"user": "ada"})
         async with ada.post("/api/jobs", json={"app": "shell"}) as answer:
             job = (await answer.json())["id"]
         async with asyncio.timeout(60):
-            while "1/1" not in (text := await kubectl(system, "get", "vcjob,pods", "-A")):
+            while not _runs(text := await kubectl(system, "get", "vcjob,pods", "-A"), job):
                 await asyncio.sleep(0.3)
         tables = [table.splitlines() for table in text.strip().split("\n\n")]
         jobs, pods = tables
