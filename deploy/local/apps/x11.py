@@ -71,20 +71,19 @@ class Window:
         self._window.map()
         # There is no window manager, and keys go where the focus is.
         self._window.set_input_focus(X.RevertToParent, X.CurrentTime)
-        self._display.flush()
+        self._news = asyncio.Event()
+        self._send()
 
     async def run(self) -> None:
         """Follow the display's events until it goes away."""
         loop = asyncio.get_running_loop()
-        readable = asyncio.Event()
-        loop.add_reader(self._display.fileno(), readable.set)
+        loop.add_reader(self._display.fileno(), self._news.set)
         try:
             while True:
+                self._news.clear()
                 while self._display.pending_events():
                     self._take(self._display.next_event())
-                self._display.flush()
-                readable.clear()
-                await readable.wait()
+                await self._news.wait()
         finally:
             loop.remove_reader(self._display.fileno())
 
@@ -105,4 +104,9 @@ class Window:
         """Show *box* again."""
         part = self._painting.image.crop((box.left, box.top, box.right, box.bottom))
         self._window.put_pil_image(self._context, box.left, box.top, part)
+        self._send()
+
+    def _send(self) -> None:
         self._display.flush()
+        # Sending also reads, and what was read no longer makes the socket readable.
+        self._news.set()
