@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
 
 import uvloop
@@ -14,9 +12,8 @@ from controller.app import serve
 from controller.kube.errors import KubeError
 from controller.settings import ControllerSettings, read_settings
 from shared.errors import FumaroleError
+from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
-
-EXIT_FAILED = 1
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +34,8 @@ def main() -> None:
 
 async def _run(settings: ControllerSettings) -> None:
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stopping.is_set():
-            # Nothing is worth waiting for any more: what was accepted is in the store.
-            logging.shutdown()
-            os._exit(EXIT_FAILED)
-        stopping.set()
-
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, asked)
+    stop_on_signals(stopping)
+    raise_descriptor_limit()
     await serve(settings, stopping=stopping)
 
 

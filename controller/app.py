@@ -7,7 +7,6 @@ in Redis and in the cluster.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import secrets
@@ -35,6 +34,7 @@ from controller.store.vault import Vault
 from shared.bus import connect
 from shared.jwks import KeySource
 from shared.metrics import listening, make_ops_app, make_registry
+from shared.process import write_address_file
 
 STOP_SECONDS = 5.0
 _IDENTITY_BYTES = 16
@@ -177,9 +177,4 @@ async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> Non
 
 def _tell_addresses(process: Process) -> None:
     log.info("listening", extra=process.addresses)
-    if process.settings.address_file is not None:
-        # Renamed into place: whoever waits for the file finds it whole.
-        path = process.settings.address_file
-        pending = path.with_name(f"{path.name}.{os.getpid()}")
-        pending.write_text(json.dumps(process.addresses))
-        pending.replace(path)
+    write_address_file(process.settings.address_file, process.addresses)

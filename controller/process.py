@@ -13,6 +13,7 @@ from controller.jobs.pipeline import Pipeline
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.vault import Vault
+from shared.process import join_address
 
 Problems = Callable[[], Sequence[str]]
 """Says why a part is not ready."""
@@ -74,8 +75,7 @@ class Process:
 
     def listens(self, name: str, address: tuple[str, int]) -> None:
         """Note where something listens."""
-        host, port = address
-        self.addresses[name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.addresses[name] = join_address(*address)
 
 
 @dataclass(slots=True)

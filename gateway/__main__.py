@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import signal
 import sys
 
 import uvloop
@@ -14,9 +11,8 @@ from gateway.app import serve
 from gateway.pages.assets import Assets, load_assets
 from gateway.settings import Settings, read_settings
 from shared.errors import SettingsError
+from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS
-
-_EXIT_FAILED = 1
 
 
 def main() -> None:
@@ -32,22 +28,13 @@ def main() -> None:
         uvloop.run(_run(settings, assets))
     except OSError as error:
         print(f"error: the gateway cannot start: {error}", file=sys.stderr)
-        raise SystemExit(_EXIT_FAILED) from None
+        raise SystemExit(EXIT_FAILED) from None
 
 
 async def _run(settings: Settings, assets: Assets) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stop.is_set():
-            # Nothing is worth waiting for any more: the kernel closes what is open.
-            logging.shutdown()
-            os._exit(_EXIT_FAILED)
-        stop.set()
-
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, asked)
+    stop_on_signals(stop)
+    raise_descriptor_limit()
     await serve(settings, assets, stop=stop)
 
 

@@ -11,15 +11,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -52,6 +49,7 @@ from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.metrics import listening, make_ops_app, make_registry
+from shared.process import join_address, write_address_file
 from shared.routes import Kind, RouteReader
 
 log = logging.getLogger(__name__)
@@ -234,22 +232,9 @@ async def _listen(path: DataPath, settings: Settings) -> asyncio.Server:
 
 def _announce(settings: Settings, server: asyncio.Server, ops: Address) -> None:
     public = server.sockets[0].getsockname()[:2]
-    addresses = {"public": _joined(public), "ops": _joined(ops)}
+    addresses = {"public": join_address(*public), "ops": join_address(*ops)}
     log.info("listening", extra=addresses)
-    if settings.address_file is not None:
-        _write_whole(settings.address_file, json.dumps(addresses))
-
-
-def _joined(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _write_whole(path: Path, text: str) -> None:
-    # Renamed into place, so that nobody reads half of it.
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_text(text)
-    part.replace(path)
+    write_address_file(settings.address_file, addresses)
 
 
 async def _drain(gateway: Gateway, path: DataPath, server: asyncio.Server) -> None:
