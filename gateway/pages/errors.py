@@ -68,7 +68,7 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "target_forbidden": Words("The application cannot be reached from here", _TELL),
         "app_unreachable": Words(
             "The application does not answer",
-            "It may still be starting inside its job, or it has stopped. Try again in a moment.",
+            "It may still be starting inside its job, or it has stopped. " + _WAIT,
         ),
         "app_bad_answer": Words(
             "The application answered with something unreadable",
@@ -109,6 +109,9 @@ _LEADS_BACK: Final = frozenset(
 )
 # The token of such a request is gone or useless: trying the same again cannot help.
 _NOT_AGAIN: Final = frozenset({"token_unsure"})
+# Its answer names no time to come back, but apps do this while they start: JupyterLab listens,
+# lets go of its port, and listens again, and a probe may have met it in the first moment.
+_AGAIN_SECONDS: Final = MappingProxyType({"app_unreachable": 1})
 
 
 class PageErrors:
@@ -148,9 +151,10 @@ class PageErrors:
     def _card(self, refusal: Refusal) -> Card:
         words = WORDS.get(refusal.code, _OTHERWISE)
         starting = refusal.code == "session_starting"
-        again = refusal.retry_after_seconds is not None and refusal.code not in _NOT_AGAIN
+        seconds = _AGAIN_SECONDS.get(refusal.code, refusal.retry_after_seconds)
+        again = seconds is not None and refusal.code not in _NOT_AGAIN
         script = "starting.js" if starting else "retry.js" if again else None
-        retry = {"retry-seconds": str(refusal.retry_after_seconds)} if again else {}
+        retry = {"retry-seconds": str(seconds)} if again else {}
         back = self._home is not None and refusal.code in _LEADS_BACK
         return Card(
             title=words.title,

@@ -33,8 +33,8 @@ class App:
 
 
 @asynccontextmanager
-async def listening_on(handle: Handle) -> AsyncIterator[int]:
-    """Serve *handle* on a free port of the loopback address; give the port."""
+async def listening_on(handle: Handle, *, port: int = 0) -> AsyncIterator[int]:
+    """Serve *handle* on a port of the loopback address, a free one by default; give the port."""
     handling: set[asyncio.Task[None]] = set()
 
     async def handle_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,7 +50,7 @@ async def listening_on(handle: Handle) -> AsyncIterator[int]:
             # The gateway keeps connections for later; they must not outlive the test's loop.
             writer.transport.abort()
 
-    server = await asyncio.start_server(handle_one, "127.0.0.1", 0)
+    server = await asyncio.start_server(handle_one, "127.0.0.1", port)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -55,6 +55,12 @@ def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:
     assert "/retry." not in errors.render(REFUSALS["token_unsure"], HTML).body.decode()
 
 
+def test_an_app_that_does_not_answer_yet_is_tried_again_from_its_page(errors: PageErrors) -> None:
+    text = errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
+    assert "/retry." in text
+    assert 'data-retry-seconds="1"' in text
+
+
 def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: PageErrors) -> None:
     refusal = REFUSALS["session_starting"].saying("Pulling <image>")
     text = errors.render(refusal, HTML).body.decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -22,7 +23,7 @@ from websockets.asyncio.server import ServerConnection
 from tests.conftest import chromium
 from tests.gateway.conftest import World
 from tests.gateway.relay.test_terminal import PATH, Hub, hub_of
-from tests.gateway.upstreams import web_app
+from tests.gateway.upstreams import App, listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -129,6 +130,24 @@ async def test_a_starting_session_is_followed_and_entered_without_a_click(
         await world.change(sid, port=app.port)
         await expect(person.page.get_by_text("hello")).to_be_visible()
         assert person.page.url == person.url(sid, "/deep?x=1")
+
+
+async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
+    world: World, person: Person
+) -> None:
+    # As JupyterLab does while it starts: its port is taken, and nobody listens.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        sid = await world.publish(port=port)
+        await person.follow_link(sid, then="&next=/lab")
+        await expect(person.page.get_by_role("heading")).to_have_text(
+            "The application does not answer"
+        )
+    app = App()
+    async with listening_on(app.handle, port=port):
+        await expect(person.page.get_by_text("hello")).to_be_visible(timeout=30_000)
+        assert person.page.url == person.url(sid, "/lab")
 
 
 async def test_a_session_that_ends_says_so_with_its_looks(world: World, person: Person) -> None:
