@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -25,6 +25,8 @@ CHROMIUM_ARGUMENTS = [
 PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
+_FAILED = pytest.StashKey[bool]()
+
 Visit = Callable[[], Awaitable[BrowserContext]]
 
 
@@ -46,18 +48,43 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let fixtures know how their test went."""
+    report = yield
+    if report.when == "call":
+        item.stash[_FAILED] = report.failed
+    return report
+
+
+async def _tell(context: BrowserContext) -> None:
+    """Print what the person saw last."""
+    for page in context.pages:
+        print(f"--- {page.url}\n{(await page.inner_text('body'))[:2000]}")
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def visit(browser: Browser) -> AsyncIterator[Visit]:
-    """Makes browser profiles of their own, as different people have."""
+async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterator[Visit]:
+    """Makes browser profiles of their own, as different people have.
+
+    What the pages show is printed when the test fails.
+    """
+    contexts: list[BrowserContext] = []
     async with AsyncExitStack() as stack:
 
         async def make() -> BrowserContext:
             context = await browser.new_context(viewport={"width": 1280, "height": 900})
             context.set_default_timeout(PATIENCE_MS)
             stack.push_async_callback(context.close)
+            contexts.append(context)
             return context
 
         yield make
+        if request.node.stash.get(_FAILED, False):
+            for context in contexts:
+                await _tell(context)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
