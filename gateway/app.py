@@ -2,10 +2,13 @@
 
 ::
 
-    Redis ──▶ Follower ──▶ Live ──▶ ends connections
-                 │
+    Redis ──▶ Feed ──▶ Live ──▶ ends connections
+               │
     browser ──▶ DataPath ──▶ apps, Bridges ──▶ desktops and terminals
                  └─────────▶ pages (aiohttp)
+
+With one process the feed is a follower. With several, :mod:`gateway.workers` puts one supervisor
+with the follower above as many of these, and each has a feed from there.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -25,9 +28,10 @@ from gateway.bearer import Bearers
 from gateway.core.bus_state import BusClock
 from gateway.core.grants import GrantKeys
 from gateway.core.passage import BUS_LOST
+from gateway.feed import Changed, Feed
 from gateway.follower import Follower
 from gateway.live import Live
-from gateway.measures import FollowerMeters, make_debug_route
+from gateway.measures import FeedMeters, make_debug_route
 from gateway.pages.answers import Answers
 from gateway.pages.app import make_pages
 from gateway.pages.assets import Assets
@@ -45,6 +49,7 @@ from gateway.relay.vnc import VncBridge
 from gateway.session_tokens import SessionTokens
 from gateway.settings import Address, Settings, make_tls_context
 from shared.bus import BusReader, Keys, connect
+from shared.events import Event
 from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
@@ -58,23 +63,59 @@ _BACKLOG: Final = 2048
 _DRAIN_LOOK_SECONDS: Final = 0.05
 
 
-class Gateway:
-    """All parts of one gateway process; make it inside the running loop."""
+def make_bus_clock(settings: Settings) -> BusClock:
+    """Return what remembers how the bus stands."""
+    return BusClock(
+        bus_grace_seconds=settings.bus_grace_seconds,
+        controller_grace_seconds=settings.controller_grace_seconds,
+    )
 
-    def __init__(self, settings: Settings, assets: Assets) -> None:
+
+def make_follower(
+    settings: Settings,
+    reader: BusReader,
+    *,
+    clock: BusClock,
+    on_change: Changed,
+    on_closed: Callable[[], None],
+    on_event: Callable[[Event], None] | None = None,
+) -> Follower:
+    """Return the feed that reads Redis."""
+    keys = settings.route_keys
+    return Follower(
+        reader,
+        RouteReader(None if keys is None else lambda token: verified_payload(token, keys)),
+        clock=clock,
+        monotonic=time.monotonic,
+        wall=time.time,
+        random=random.random,
+        on_change=on_change,
+        on_closed=on_closed,
+        on_event=on_event,
+    )
+
+
+MakeFeed = Callable[[BusReader, Changed, Callable[[], None]], Feed]
+"""Given a reader, and whom to tell of changes and that the bus is closed."""
+
+
+class Gateway:
+    """All parts of one process that serves browsers; make it inside the running loop."""
+
+    def __init__(self, settings: Settings, assets: Assets, make_feed: MakeFeed) -> None:
         self.settings = settings
         self.draining = False
         loop = asyncio.get_running_loop()
         self.redis = connect(settings.redis_url)
         reader = BusReader(self.redis, Keys(settings.instance))
-        self.follower = self._make_follower(reader)
-        self.live = Live(table=lambda: self.follower.table, wall=time.time, loop=loop)
+        self.feed = make_feed(reader, self._changed, self._closed)
+        self.live = Live(table=lambda: self.feed.table, wall=time.time, loop=loop)
         self.keys = KeySource(settings.token_jwks, clock=time.monotonic)
         self.tokens = SessionTokens(
             keys=self.keys,
             issuer=settings.token_issuer,
             reader=reader,
-            follower=self.follower,
+            feed=self.feed,
             wall=time.time,
         )
         self.grants = GrantKeys(settings.grant_keys)
@@ -86,23 +127,6 @@ class Gateway:
         )
         self.pages = self._make_pages(assets, documents)
         self.dialler = Dialler(networks=settings.upstream_networks, loop=loop)
-
-    def _make_follower(self, reader: BusReader) -> Follower:
-        settings = self.settings
-        keys = settings.route_keys
-        return Follower(
-            reader,
-            RouteReader(None if keys is None else lambda token: verified_payload(token, keys)),
-            clock=BusClock(
-                bus_grace_seconds=settings.bus_grace_seconds,
-                controller_grace_seconds=settings.controller_grace_seconds,
-            ),
-            monotonic=time.monotonic,
-            wall=time.time,
-            random=random.random,
-            on_change=self._changed,
-            on_closed=self._closed,
-        )
 
     def _changed(self, sids: Iterable[str] | None) -> None:
         self.live.review(sids)
@@ -117,7 +141,7 @@ class Gateway:
             site=settings.site,
             open_origins=settings.open_origins,
             tokens=self.tokens,
-            follower=self.follower,
+            feed=self.feed,
             grants=self.grants,
             answers=answers,
             wall=time.time,
@@ -131,7 +155,7 @@ class Gateway:
             Parts(
                 loop=asyncio.get_running_loop(),
                 site=self.settings.site,
-                world=self.follower,
+                world=self.feed,
                 grants=self.grants,
                 bearer=Bearers(self.tokens, wall=time.time),
                 live=self.live,
@@ -144,7 +168,7 @@ class Gateway:
         )
 
     def _make_bridges(self) -> dict[Kind, BridgeFactory]:
-        parts = BridgeParts(dialler=self.dialler, world=self.follower, errors=self.errors)
+        parts = BridgeParts(dialler=self.dialler, world=self.feed, errors=self.errors)
         seal = Seal(self.settings.link_key)
         attach = AttachTokens(self.settings.link_key)
 
@@ -158,9 +182,9 @@ class Gateway:
     def reasons(self) -> list[str]:
         """Return why nothing should be sent here: for readiness."""
         reasons = ["draining"] if self.draining else []
-        if self.follower.table is None:
+        if self.feed.table is None:
             reasons.append("no route table could be read yet")
-        elif not self.follower.serving:
+        elif not self.feed.serving:
             reasons.append("the bus has been lost for longer than its grace")
         if not self.keys.keys:
             reasons.append("no key of the token issuer could be had yet")
@@ -179,14 +203,21 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
     Raises:
         OSError: If an address cannot be taken.
     """
-    gateway = Gateway(settings, assets)
+
+    def follow(reader: BusReader, on_change: Changed, on_closed: Callable[[], None]) -> Feed:
+        clock = make_bus_clock(settings)
+        return make_follower(
+            settings, reader, clock=clock, on_change=on_change, on_closed=on_closed
+        )
+
+    gateway = Gateway(settings, assets, follow)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.redis.aclose)
         # The addresses first: who cannot take them has nothing to follow the bus for.
         path, server = await stack.enter_async_context(_listening(gateway))
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(gateway.follower.run()),
+                tasks.create_task(gateway.feed.run()),
                 tasks.create_task(gateway.keys.keep_fresh()),
             ]
             await stop.wait()
@@ -206,8 +237,8 @@ async def _listening(gateway: Gateway) -> AsyncIterator[tuple[DataPath, asyncio.
         path = gateway.make_data_path(runner.server)
         registry = make_registry()
         registry.register(path.meters)
-        registry.register(FollowerMeters(gateway.follower))
-        ops = make_ops_app(registry, gateway.reasons, [make_debug_route(gateway.follower)])
+        registry.register(FeedMeters(gateway.feed))
+        ops = make_ops_app(registry, gateway.reasons, [make_debug_route(gateway.feed)])
         async with listening(ops, settings.ops_listen) as ops_address:
             server = await _listen(path, settings)
             try:

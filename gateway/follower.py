@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final
 
 from gateway.core.bus_state import Bus, BusClock
+from gateway.feed import Changed, Feed
 from gateway.loading import load_table
 from shared.bus import BusReader
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
@@ -55,14 +55,10 @@ connection may be dead without having said so."""
 PRUNE_SECONDS: Final = 600.0
 _FIRST_RETRY_SECONDS: Final = 0.1
 
-Noted = Literal[
-    "applied", "gap", "malformed", "unknown", "snapshot", "snapshot_refused", "rollback", "silent"
-]
-
 log = logging.getLogger(__name__)
 
 
-class Follower:
+class Follower(Feed):
     """Keeps the table in step with Redis for as long as :meth:`run` runs.
 
     Args:
@@ -74,6 +70,8 @@ class Follower:
         random: A number from 0 to below 1.
         on_change: Called with the sessions that changed, or None for all, after the table has.
         on_closed: Called when the bus has been lost for longer than its grace.
+        on_event: Called with each event once it has been applied, before *on_change*: for who
+            keeps other tables in step.
     """
 
     def __init__(
@@ -85,21 +83,18 @@ class Follower:
         monotonic: Callable[[], float],
         wall: Callable[[], float],
         random: Callable[[], float],
-        on_change: Callable[[Iterable[str] | None], None],
+        on_change: Changed,
         on_closed: Callable[[], None],
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
+        super().__init__(clock=clock, monotonic=monotonic)
         self._reader = reader
         self._routes = routes
-        self._clock = clock
-        self._monotonic = monotonic
         self._wall = wall
         self._random = random
         self._on_change = on_change
         self._on_closed = on_closed
-        self.table: RouteTable | None = None
-        self.noted: Counter[Noted] = Counter()
-        self.lag_seconds = 0.0
-        """Of the last event: from its publication until it was applied, by both clocks."""
+        self._on_event = on_event
         self._look = asyncio.Event()
         self._mend = asyncio.Event()
         self._progress = asyncio.Event()
@@ -111,28 +106,6 @@ class Follower:
         self._waiting: list[asyncio.Future[None]] = []
         self._behind: list[asyncio.Future[None]] = []
         self._was = Bus.STARTING
-
-    # What is known
-
-    @property
-    def bus(self) -> Bus:
-        """How the bus stands now."""
-        return self._clock.bus(self._monotonic())
-
-    @property
-    def serving(self) -> bool:
-        """False before there is a table, and once the bus has been lost beyond its grace."""
-        return self.table is not None and self.bus.serves
-
-    @property
-    def opening(self) -> bool:
-        """Whether sessions may be opened: only while the bus is followed."""
-        return self.table is not None and self.bus.opens
-
-    @property
-    def dialling(self) -> bool:
-        """False once the controller has been silent beyond its grace."""
-        return not self._clock.controller_silent(self._monotonic())
 
     async def repair(self) -> None:
         """Return when the table is what Redis held after this call, or after 500 ms; never fail.
@@ -212,6 +185,8 @@ class Follower:
         at = None if isinstance(event, UnknownEvent) else event.at
         if at is not None:
             self.lag_seconds = max(0.0, self._wall() - at.timestamp())
+        if self._on_event is not None:
+            self._on_event(event)
         self._advance()
         match event:
             case RouteUpserted(sid=sid) | RouteRemoved(sid=sid):

@@ -15,19 +15,19 @@ from shared.routes import Found, Standing
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from gateway.follower import Follower
+    from gateway.feed import Feed
 
 
-class FollowerMeters(Collector):
+class FeedMeters(Collector):
     """Reads the follower whenever Prometheus asks; all labels come from closed sets."""
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
 
     def collect(self) -> Iterator[Metric]:
         """Yield where the table stands and how it got there."""
-        follower = self._follower
-        bus = follower.bus
+        feed = self._feed
+        bus = feed.bus
         state = GaugeMetricFamily("fumarole_gateway_bus", "1 for its state.", labels=["state"])
         for each in Bus:
             state.add_metric([each.value], float(each is bus))
@@ -35,12 +35,12 @@ class FollowerMeters(Collector):
         noted = CounterMetricFamily(
             "fumarole_gateway_bus_noted", "What happened while following.", labels=["what"]
         )
-        for what, count in follower.noted.items():
+        for what, count in feed.noted.items():
             noted.add_metric([what], count)
         yield noted
-        yield _gauge("bus_lag_seconds", "Of the last event.", follower.lag_seconds)
-        yield _gauge("controller_silent", "1 beyond its grace.", float(not follower.dialling))
-        table = follower.table
+        yield _gauge("bus_lag_seconds", "Of the last event.", feed.lag_seconds)
+        yield _gauge("controller_silent", "1 beyond its grace.", float(not feed.dialling))
+        table = feed.table
         if table is None:
             return
         yield _gauge("routes", "Routes in the table.", len(table))
@@ -57,24 +57,24 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"fumarole_gateway_{name}", text, value=value)
 
 
-def make_debug_route(follower: Follower) -> web.RouteDef:
+def make_debug_route(feed: Feed) -> web.RouteDef:
     """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does."""
 
     async def debug(request: web.Request) -> web.Response:
-        return web.json_response(describe(follower, request.query.get("host")))
+        return web.json_response(describe(feed, request.query.get("host")))
 
     return web.get("/debug/routes", debug)
 
 
-def describe(follower: Follower, host: str | None) -> dict[str, Any]:
+def describe(feed: Feed, host: str | None) -> dict[str, Any]:
     """Return what can be told of the table without its secrets."""
     told: dict[str, Any] = {
-        "bus": follower.bus.value,
-        "controller_silent": not follower.dialling,
-        "lag_seconds": round(follower.lag_seconds, 6),
-        "noted": dict(follower.noted),
+        "bus": feed.bus.value,
+        "controller_silent": not feed.dialling,
+        "lag_seconds": round(feed.lag_seconds, 6),
+        "noted": dict(feed.noted),
     }
-    table = follower.table
+    table = feed.table
     if table is None:
         return told
     told |= {

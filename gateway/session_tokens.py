@@ -15,7 +15,7 @@ from gateway.core.opening import (
     check_head,
     check_since,
 )
-from gateway.follower import Follower
+from gateway.feed import Feed
 from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
 from shared.jwks import KeySource
@@ -35,7 +35,7 @@ class SessionTokens:
         keys: The issuer's keys.
         issuer: The only accepted ``iss``.
         reader: Marks tokens as used.
-        follower: Says whether the bus can be believed.
+        feed: Says whether the bus can be believed.
         wall: Unix seconds.
     """
 
@@ -45,13 +45,13 @@ class SessionTokens:
         keys: KeySource,
         issuer: str,
         reader: BusReader,
-        follower: Follower,
+        feed: Feed,
         wall: Callable[[], float],
     ) -> None:
         self._keys = keys
         self._issuer = issuer
         self._reader = reader
-        self._follower = follower
+        self._feed = feed
         self._wall = wall
         self._verified: dict[str, tuple[SessionClaims, VerificationKey]] = {}
 
@@ -113,8 +113,8 @@ class SessionTokens:
         Raises:
             OpeningRefused: ``bus_lost``.
         """
-        table = self._follower.table
-        if table is None or not self._follower.opening:
+        table = self._feed.table
+        if table is None or not self._feed.opening:
             raise OpeningRefused("bus_lost")
         return table
 
@@ -129,7 +129,7 @@ class SessionTokens:
         mark = await self._mark(claims, use)
         if mark.head is not None and mark.head.epoch != self.table().epoch:
             # The publisher began another epoch just now: its table is a moment away.
-            await self._follower.repair()
+            await self._feed.repair()
         check_head(mark.head, self.table())
         check_since(claims, mark.head.since if mark.head is not None else None)
         if mark.before is not None and (use, mark.before) != ("bearer", "bearer"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, assert_never
@@ -220,6 +221,10 @@ class RouteTable:
         self.seq = head.seq
         self.hash = 0
         self.since = head.since
+        self.changes = 0
+        """Rises with every change: what was concluded from the table holds while it stays."""
+        self.states: Counter[State] = Counter()
+        """How many readable routes are in each state."""
         self._head = head
         self._reader = reader
         self._entries: dict[str, Entry] = {}
@@ -236,6 +241,16 @@ class RouteTable:
     def load_revocation(self, member: str, score: float) -> None:
         """Take one member of the ``revoked`` sorted set."""
         self._revoked[member] = max(score, self._revoked.get(member, 0.0))
+        self.changes += 1
+
+    def copy(self, head: Head) -> RouteTable:
+        """Return another table that holds the same and stands at *head*."""
+        other = RouteTable(head, self._reader)
+        other.hash, other.unreadable = self.hash, self.unreadable
+        other.states = self.states.copy()
+        other._entries, other._hosts = self._entries.copy(), self._hosts.copy()
+        other._revoked = self._revoked.copy()
+        return other
 
     def complete(self, *, replaces: RouteTable | None = None) -> None:
         """Accept the loaded table.
@@ -268,7 +283,7 @@ class RouteTable:
             case RouteUpserted(sid=sid, route=route):
                 self._put(sid, route)
             case RouteRemoved(sid=sid):
-                self._drop(sid)
+                self.drop(sid)
             case GrantRevoked():
                 revocation = event.revocation()
                 self.load_revocation(revocation.member, revocation.score)
@@ -279,27 +294,37 @@ class RouteTable:
         return Outcome.APPLIED
 
     def _put(self, sid: str, raw: bytes | msgspec.Raw) -> None:
-        self._drop(sid)
         share = digest(sid, raw)
         try:
-            route = self._reader.read(sid, raw, epoch=self.epoch)
+            entry = Entry(self._reader.read(sid, raw, epoch=self.epoch), share)
         except UnreadableRoute as error:
-            self._entries[sid] = Entry(None, share, str(error))
-            self.unreadable += 1
-        else:
-            self._entries[sid] = Entry(route, share)
-            for host in route.hosts:
-                self._name(host, sid)
-        self.hash ^= share
+            entry = Entry(None, share, str(error))
+        self.put(sid, entry)
 
-    def _drop(self, sid: str) -> None:
+    def put(self, sid: str, entry: Entry) -> None:
+        """Hold *entry*, which was read elsewhere, as that of *sid*."""
+        self.drop(sid)
+        self._entries[sid] = entry
+        self.hash ^= entry.digest
+        self.changes += 1
+        if entry.route is None:
+            self.unreadable += 1
+            return
+        self.states[entry.route.state] += 1
+        for host in entry.route.hosts:
+            self._name(host, sid)
+
+    def drop(self, sid: str) -> None:
+        """Hold nothing of *sid*."""
         entry = self._entries.pop(sid, None)
         if entry is None:
             return
         self.hash ^= entry.digest
+        self.changes += 1
         if entry.route is None:
             self.unreadable -= 1
             return
+        self.states[entry.route.state] -= 1
         for host in entry.route.hosts:
             self._unname(host, sid)
 

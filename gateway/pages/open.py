@@ -20,7 +20,7 @@ from gateway.core.opening import (
     read_opening,
 )
 from gateway.core.site import Site
-from gateway.follower import Follower
+from gateway.feed import Feed
 from gateway.pages.answers import Answers, handed_of
 from gateway.pages.documents import Card, form_action
 from gateway.pages.errors import wants_page
@@ -45,7 +45,7 @@ class OpenPage:
         site: What browsers see.
         open_origins: Whose pages may post tokens, beside the session's own host.
         tokens: Verifies tokens and uses them up.
-        follower: Keeps the routes.
+        feed: Keeps the routes.
         grants: Signs what was opened.
         answers: Writes answers.
         wall: Unix seconds.
@@ -57,7 +57,7 @@ class OpenPage:
         site: Site,
         open_origins: tuple[str, ...],
         tokens: SessionTokens,
-        follower: Follower,
+        feed: Feed,
         grants: GrantKeys,
         answers: Answers,
         wall: Callable[[], float],
@@ -65,7 +65,7 @@ class OpenPage:
         self._site = site
         self._open_origins = open_origins
         self._tokens = tokens
-        self._follower = follower
+        self._feed = feed
         self._grants = grants
         self._answers = answers
         self._wall = wall
@@ -119,7 +119,7 @@ class OpenPage:
     async def _find(self, claims: SessionClaims, host: str) -> Route:
         table = self._tokens.table()
         if claims.sid not in table:
-            await self._follower.repair()
+            await self._feed.repair()
             table = self._tokens.table()
         found = table.find(host)
         if found.standing is Standing.UNREADABLE:

@@ -49,6 +49,7 @@ class Permit:
     """
 
     __slots__ = (
+        "changes",
         "ends_at",
         "fields",
         "forwarded",
@@ -56,7 +57,6 @@ class Permit:
         "method",
         "passage",
         "prefix",
-        "seq",
         "table",
         "tail",
         "target",
@@ -76,7 +76,7 @@ class Permit:
         self.passage = passage
         self.target = target
         self.table = table
-        self.seq = table.seq
+        self.changes = table.changes
         self.ends_at = passage.ends_at
         self.user = user
         base = target.base_path
@@ -94,7 +94,7 @@ class Permit:
             self.kept
             and known is not None
             and self.table is table
-            and self.seq == table.seq
+            and self.changes == table.changes
             and now < self.ends_at
             and not fields.websocket
             and not start.target.startswith(OWN_PREFIX)

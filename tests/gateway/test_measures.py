@@ -7,7 +7,7 @@ import time
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
-from gateway.measures import FollowerMeters, describe
+from gateway.measures import FeedMeters, describe
 from tests.gateway.following import BASE, encode, following, make_route, published, sid_of
 
 ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
@@ -19,7 +19,7 @@ async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis:
         assert told["bus"] == "starting"
         assert "epoch" not in told
         registry = CollectorRegistry()
-        registry.register(FollowerMeters(seen.follower))
+        registry.register(FeedMeters(seen.follower))
         text = generate_latest(registry).decode()
         assert 'fumarole_gateway_bus{state="starting"} 1.0' in text
         assert "fumarole_gateway_routes " not in text
@@ -49,7 +49,7 @@ async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
             "standing": "absent",
         }
         registry = CollectorRegistry()
-        registry.register(FollowerMeters(seen.follower))
+        registry.register(FeedMeters(seen.follower))
         text = generate_latest(registry).decode()
         assert "fumarole_gateway_routes 3.0" in text
         assert "fumarole_gateway_routes_unreadable 1.0" in text

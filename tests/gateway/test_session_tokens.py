@@ -39,7 +39,7 @@ class Desk:
             keys=self.keys,
             issuer=ISSUER,
             reader=BusReader(redis, KEYS),
-            follower=seen.follower,
+            feed=seen.follower,
             wall=self.wall,
         )
         self.bearers = Bearers(self.tokens, wall=self.wall)

@@ -1,0 +1,74 @@
+"""What a gateway process knows of the world: the table, the revocations, the state of the bus.
+
+There are two kinds. A :class:`gateway.follower.Follower` reads them from Redis. A
+:class:`gateway.workers.fed.Fed` is told by the supervisor of several workers, whose follower
+reads for all. Whatever serves requests takes either.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from gateway.core.bus_state import Bus, BusClock
+
+if TYPE_CHECKING:
+    from shared.routes import RouteTable
+
+Changed: TypeAlias = Callable[[Iterable[str] | None], None]
+"""Called with the sessions that changed, or None for all, after the table has."""
+
+Noted = Literal[
+    "applied", "gap", "malformed", "unknown", "snapshot", "snapshot_refused", "rollback", "silent"
+]
+"""What can happen while following; a metric's label."""
+
+
+class Feed(ABC):
+    """Keeps the table for as long as :meth:`run` runs; no request waits for any of that.
+
+    Args:
+        clock: What is known of the bus' state.
+        monotonic: Seconds that only rise.
+    """
+
+    def __init__(self, *, clock: BusClock, monotonic: Callable[[], float]) -> None:
+        self._clock = clock
+        self._monotonic = monotonic
+        self.table: RouteTable | None = None
+        self.noted: Counter[Noted] = Counter()
+        self.lag_seconds = 0.0
+        """Of the last event: from its publication until it was applied, by both clocks."""
+
+    @property
+    def bus(self) -> Bus:
+        """How the bus stands now."""
+        return self._clock.bus(self._monotonic())
+
+    @property
+    def serving(self) -> bool:
+        """False before there is a table, and once the bus has been lost beyond its grace."""
+        return self.table is not None and self.bus.serves
+
+    @property
+    def opening(self) -> bool:
+        """Whether sessions may be opened: only while the bus is followed."""
+        return self.table is not None and self.bus.opens
+
+    @property
+    def dialling(self) -> bool:
+        """False once the controller has been silent beyond its grace."""
+        return not self._clock.controller_silent(self._monotonic())
+
+    @abstractmethod
+    async def repair(self) -> None:
+        """Return when the table is what Redis held after this call, or after 500 ms; never fail.
+
+        At most ten looks at the head a second come of it, however many ask.
+        """
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Keep the table until cancelled."""
