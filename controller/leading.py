@@ -32,7 +32,7 @@ from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.settings import ControllerSettings
 from controller.store.database import Store
-from controller.store.position import raise_term
+from controller.store.leadership import raise_term
 from shared.bus import Keys, Publisher
 from shared.link import Seal
 

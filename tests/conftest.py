@@ -23,7 +23,7 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (lambda: chromium() is not None, SYSTEM),
     "xvnc": (lambda: shutil.which("Xvnc") is not None, SYSTEM),
     "kubectl": (lambda: shutil.which("kubectl") is not None, "a kubectl on the PATH"),
-    "postgres": (lambda: bool(shutil.which("pg_ctlcluster") or shutil.which("postgres")), SYSTEM),
+    "postgres": (lambda: bool(shutil.which("pg_ctlcluster") or shutil.which("initdb")), SYSTEM),
     "namespaces": (lambda: _can_unshare(), "a kernel that lets users make namespaces"),
     "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
 }

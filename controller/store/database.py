@@ -16,6 +16,12 @@ from controller.store import tables
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.migrations import migrate
 
+# SQLSTATE: connections, resources, an operator's intervention, a system error (PostgreSQL's
+# documentation, appendix "Error Codes") ...
+_PASSING_CLASSES: Final = ("08", "53", "57", "58")
+# ... and serialization failure, deadlock, lock not available, read-only (a standby).
+_PASSING_STATES: Final = frozenset({"40001", "40P01", "55P03", "25006"})
+
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
 
@@ -86,7 +92,7 @@ class Store:
             StoreUnavailable: If the database does not answer; nothing was written.
         """
         async with self.write() as transaction:
-            row = sa.select(tables.position.c.term)
+            row = sa.select(tables.leadership.c.term)
             # The lock keeps a new leader from raising the term until this is committed.
             current = await transaction.scalar(row.with_for_update(read=True))
             if current != term:
@@ -107,15 +113,19 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (DBAPIError, sa.exc.TimeoutError, OSError) as error:
-        if isinstance(error, DBAPIError) and not _is_about_the_connection(error):
+        if isinstance(error, DBAPIError) and not _is_worth_another_try(error):
             raise
         # The cause alone: the statement's parameters hold what is not for logs.
         cause = error.orig if isinstance(error, DBAPIError) else error
         raise StoreUnavailable(f"the database does not answer: {cause}") from None
 
 
-def _is_about_the_connection(error: DBAPIError) -> bool:
-    return isinstance(error, OperationalError) or error.connection_invalidated
+def _is_worth_another_try(error: DBAPIError) -> bool:
+    if isinstance(error, OperationalError) or error.connection_invalidated:
+        return True
+    # asyncpg's errors are not sorted into DBAPI's classes, but have their SQLSTATE.
+    state = getattr(error.orig, "sqlstate", None) or ""
+    return state.startswith(_PASSING_CLASSES) or state in _PASSING_STATES
 
 
 def _make_engine(url: str) -> AsyncEngine:

@@ -9,10 +9,11 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, insert_if_absent
 from controller.store.position import raise_revision
+from controller.store.updates import forget_updates_of, record_transition
 
-Desired = Literal["run", "ended"]
+Desired = Literal["run", "suspended", "ended"]
 
 FINAL_STATES: Final = ("SUCCESS", "FAILURE", "EXPIRED")
 _table = tables.jobs
@@ -24,7 +25,9 @@ class JobRecord:
 
     ``desired`` is what was asked for, ``state`` what is told to the orchestrator; ``outcome`` is
     set once it is decided how the job ends, and becomes its state when everything is done. ``uid``
-    is that of the VolcanoJob of the current ``attempt``.
+    is that of the VolcanoJob of the current ``attempt``. ``end_state`` and its like say how it is
+    to be told when it is ended on purpose, ``renewal`` why another attempt follows this one,
+    ``stopping`` that a command of ours to stop the VolcanoJob is or was on its way.
     """
 
     id: str
@@ -44,6 +47,15 @@ class JobRecord:
     created_at: float
     started_at: float | None
     finished_at: float | None
+    queue: str | None = None
+    allocated_seconds: float | None = None
+    end_state: str | None = None
+    end_reason: str | None = None
+    end_message: str | None = None
+    renewal: str | None = None
+    stopping: bool = False
+    evictions: int = 0
+    retries_used: int = 0
 
     def __repr__(self) -> str:
         return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"
@@ -52,6 +64,13 @@ class JobRecord:
     def is_final(self) -> bool:
         """Whether the job is over."""
         return self.state in FINAL_STATES
+
+    @property
+    def expires_at(self) -> float | None:
+        """When its time is over; None where it has no end, or has not begun."""
+        if self.started_at is None or self.allocated_seconds is None:
+            return None
+        return self.started_at + self.allocated_seconds
 
 
 _COLUMNS: Final = [_table.c[name] for name in JobRecord.__slots__]
@@ -65,13 +84,15 @@ async def insert_job(
     transaction: Transaction, record: JobRecord, *, labels: Mapping[str, str]
 ) -> None:
     """Add a job that is not there yet."""
+    # Before the job itself: two calls that name the same jobs in another order wait here for each
+    # other, and not each for the other's job.
     revision = await raise_revision(transaction)
     values = {name: getattr(record, name) for name in JobRecord.__slots__}
     await transaction.execute(sa.insert(_table).values(revision=revision, **values))
     rows = [{"job_id": record.id, "name": n, "value": v} for n, v in labels.items()]
     if rows:
         await transaction.execute(sa.insert(tables.job_labels), rows)
-    await _note(transaction, record)
+    await record_transition(transaction, record, at=record.created_at)
 
 
 async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
@@ -82,7 +103,8 @@ async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
 
 async def hold_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     """Return the job, if there is one, which nobody else changes until this transaction ends."""
-    row = (await transaction.execute(_one(job_id).with_for_update())).first()
+    # Not the key: what refers to the job, such as a session, need not wait.
+    row = (await transaction.execute(_one(job_id).with_for_update(key_share=True))).first()
     return None if row is None else _record(row)
 
 
@@ -149,64 +171,88 @@ async def changed_jobs(transaction: Transaction, *, after: int) -> tuple[Sequenc
     return [row.id for row in rows], max((row.revision for row in rows), default=after)
 
 
-async def ask_to_end(transaction: Transaction, record: JobRecord, *, now: float) -> JobRecord:
-    """Note that the job is to end; return how it is now. Doing so again changes nothing."""
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job that is ended on purpose is to be told: a state, a word, and a text."""
+
+    state: str
+    reason: str
+    message: str
+
+
+ASKED: Final = Ending("SUCCESS", "asked", "ended as asked")
+
+
+async def ask_to_end(
+    transaction: Transaction, record: JobRecord, *, now: float, how: Ending = ASKED
+) -> JobRecord:
+    """Note that the job is to end; return how it is now. The first who asks decides how."""
     if record.desired == "ended":
         return record
-    revision = await raise_revision(transaction)
     asked: dict[str, Any] = {"desired": "ended"}
     if not record.is_final:
-        asked |= {"state": "CANCELING", "reason": "asked", "message": None}
-    await transaction.execute(
-        sa.update(_table).where(_table.c.id == record.id).values(revision=revision)
-    )
-    return await move_job(transaction, record, now=now, **asked)
+        asked |= {"state": "CANCELING", "reason": how.reason, "message": None}
+        asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
+    return await tell_job(transaction, record, now=now, **asked)
+
+
+async def tell_job(
+    transaction: Transaction, record: JobRecord, *, now: float, **values: Any
+) -> JobRecord:
+    """Set *values* as :func:`move_job` does, and have every process notice it."""
+    # The revision before the update's number, as everywhere: locks are taken in one order.
+    revision = await raise_revision(transaction)
+    same = _table.c.id == record.id
+    await transaction.execute(sa.update(_table).where(same).values(revision=revision))
+    return await move_job(transaction, record, now=now, **values)
 
 
 async def move_job(
-    transaction: Transaction, record: JobRecord, *, now: float, **values: Any
+    transaction: Transaction,
+    record: JobRecord,
+    *,
+    now: float,
+    exits: Any = None,
+    **values: Any,
 ) -> JobRecord:
     """Set *values* of a job that this transaction holds; return how it is then.
 
-    A transition is remembered if it is one.
+    A transition is remembered, and told, if it is one; with *exits*, how its ranks ended.
     """
     after = replace(record, **values)
     await transaction.execute(sa.update(_table).where(_table.c.id == record.id).values(**values))
     if _told(after) != _told(record):
-        await _note(transaction, after, now=now)
+        await record_transition(transaction, after, at=now, exits=exits)
     return after
 
 
-def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
-    return record.state, record.reason, record.message
-
-
-async def _note(transaction: Transaction, record: JobRecord, now: float | None = None) -> None:
-    await transaction.execute(
-        sa.insert(tables.transitions).values(
-            job_id=record.id,
-            attempt=record.attempt,
-            at=record.created_at if now is None else now,
-            state=record.state,
-            reason=record.reason,
-            message=record.message,
-        )
-    )
+def _told(record: JobRecord) -> tuple[str, str | None, str | None, int]:
+    return record.state, record.reason, record.message, record.attempt
 
 
 async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
     """Drop the records of jobs that were over before then, leaving tombstones; say how many."""
-    query = sa.select(_table.c.id, _table.c.uid).where(
+    query = sa.select(_table.c.id).where(
         _table.c.state.in_(FINAL_STATES), _table.c.finished_at < finished_before
     )
-    rows = (await transaction.execute(query.limit(limit))).all()
-    stones = [{"job_id": r.id, "uid": r.uid, "at": finished_before} for r in rows if r.uid]
+    gone = list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
+    if gone:
+        await _bury(transaction, gone, at=finished_before)
+        await forget_updates_of(transaction, gone)
+        await transaction.execute(sa.delete(_table).where(_table.c.id.in_(gone)))
+    return len(gone)
+
+
+async def _bury(transaction: Transaction, job_ids: Collection[str], *, at: float) -> None:
+    attempts = tables.attempts.c
+    uids = sa.select(attempts.job_id, attempts.uid).where(attempts.job_id.in_(job_ids))
+    current = sa.select(_table.c.id, _table.c.uid).where(
+        _table.c.id.in_(job_ids), _table.c.uid.is_not(None)
+    )
+    rows = (await transaction.execute(uids.union(current))).all()
+    stones = [{"job_id": job_id, "uid": uid, "at": at} for job_id, uid in rows]
     if stones:
-        await transaction.execute(sa.insert(tables.tombstones), stones)
-    if rows:
-        gone = sa.delete(_table).where(_table.c.id.in_([row.id for row in rows]))
-        await transaction.execute(gone)
-    return len(rows)
+        await transaction.execute(insert_if_absent(transaction, tables.tombstones, stones))
 
 
 async def has_tombstone(transaction: Transaction, job_id: str, uid: str) -> bool:

@@ -1,4 +1,4 @@
-"""The one row that says who this store is, who leads, and what was last told to Redis."""
+"""The one row that says who this store is, and what was last told to Redis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, insert_if_absent
 
 _ONLY = 1
 _table = tables.position
@@ -18,7 +18,6 @@ class Position:
     """What the row holds. ``epoch`` is None where nothing was ever published."""
 
     identity: str
-    term: int
     revision: int
     epoch: str | None
     seq: int
@@ -27,24 +26,15 @@ class Position:
 async def read_position(transaction: Transaction) -> Position:
     """Return the row; :func:`ensure_position` has made it."""
     row = (await transaction.execute(sa.select(_table))).one()
-    return Position(row.identity, row.term, row.revision, row.epoch, row.seq)
+    return Position(row.identity, row.revision, row.epoch, row.seq)
 
 
 async def ensure_position(transaction: Transaction, *, new_identity: str) -> Position:
     """Return the row, made with *new_identity* where the store is new."""
-    existing = (await transaction.execute(sa.select(_table.c.id))).first()
-    if existing is None:
-        await transaction.execute(
-            sa.insert(_table).values(id=_ONLY, identity=new_identity, term=0, revision=0, seq=0)
-        )
+    # If absent: two processes may find a new store at the same time.
+    new = {"id": _ONLY, "identity": new_identity, "revision": 0, "seq": 0}
+    await transaction.execute(insert_if_absent(transaction, _table, [new]))
     return await read_position(transaction)
-
-
-async def raise_term(transaction: Transaction) -> int:
-    """Return a term higher than every one before; whoever led before leads no more."""
-    raised = sa.update(_table).values(term=_table.c.term + 1).returning(_table.c.term)
-    term: int = (await transaction.execute(raised)).scalar_one()
-    return term
 
 
 async def raise_revision(transaction: Transaction, by: int = 1) -> int:

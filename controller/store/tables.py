@@ -15,17 +15,47 @@ metadata: Final = sa.MetaData(
     }
 )
 
-# One row: who this store is, who leads, and what was last told to Redis.
+# One row: who this store is, and what was last told to Redis.
 position: Final = sa.Table(
     "position",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("identity", sa.String(64), nullable=False),
-    sa.Column("term", sa.BigInteger, nullable=False),
     # Raised by every change that another process has to notice.
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("epoch", sa.String(64)),
     sa.Column("seq", sa.BigInteger, nullable=False),
+)
+
+# One row: who leads. Apart from `position`: each of a leader's transactions holds it shared, and
+# would wait for the others' end if it then had to write there (on PostgreSQL, for ever).
+leadership: Final = sa.Table(
+    "leadership",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("term", sa.BigInteger, nullable=False),
+    sa.Column("holder", sa.String(255), nullable=False),
+    # The leader's last sign of life: what happened later, nobody saw.
+    sa.Column("seen_at", sa.Double, nullable=False),
+)
+
+# Numbers handed out in the order of commits: whoever takes one holds its row until then, so that
+# a reader who has seen a number has seen all before it.
+counters: Final = sa.Table(
+    "counters",
+    metadata,
+    sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),
+)
+
+# One row: whether jobs are taken and submitted.
+maintenance: Final = sa.Table(
+    "maintenance",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("mode", sa.String(16), nullable=False),
+    sa.Column("message", sa.Text),
+    sa.Column("since", sa.Double, nullable=False),
 )
 
 jobs: Final = sa.Table(
@@ -50,6 +80,22 @@ jobs: Final = sa.Table(
     sa.Column("started_at", sa.Double),
     sa.Column("finished_at", sa.Double),
     sa.Column("revision", sa.BigInteger, nullable=False),
+    # Whom it waits behind; known once it is submitted.
+    sa.Column("queue", sa.String(63)),
+    # How long it may go on from its first start, extensions included.
+    sa.Column("allocated_seconds", sa.Double),
+    # How it is to be told when it was ended on purpose: by its owner, the clock, or its funds.
+    sa.Column("end_state", sa.String(16)),
+    sa.Column("end_reason", sa.String(64)),
+    sa.Column("end_message", sa.Text),
+    # Why its VolcanoJob is being replaced by another attempt's, while it is.
+    sa.Column("renewal", sa.String(16)),
+    # A command of ours to stop the VolcanoJob is, or was, on its way.
+    sa.Column("stopping", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
+    # By earlier attempts, of those that the job's own policies allow.
+    sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),
+    sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     sa.Index("ix_jobs_state", "state", "id"),
     sa.Index("ix_jobs_owner", "owner_user", "id"),
     sa.Index("ix_jobs_project", "owner_project", "id"),
@@ -76,20 +122,88 @@ attempts: Final = sa.Table(
     sa.Column("started_at", sa.Double),
     sa.Column("ended_at", sa.Double),
     sa.Column("outcome", sa.String(16)),
-    sa.Column("pods", sa.JSON),
+    sa.Column("reason", sa.String(64)),
+    sa.Column("message", sa.Text),
+    # The VolcanoJob's count of the times that it was started over.
+    sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
 )
 
+# Every pod that was ever seen: where a replica ran, from when to when, and how that ended.
+runs: Final = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("pod_uid", sa.String(64), primary_key=True),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("task", sa.String(63), nullable=False),
+    sa.Column("index", sa.Integer, nullable=False),
+    sa.Column("pod", sa.String(253), nullable=False),
+    sa.Column("node", sa.String(253), nullable=False),
+    sa.Column("phase", sa.String(16), nullable=False),
+    sa.Column("reason", sa.String(64), nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("signal", sa.Integer),
+    sa.Column("seen_at", sa.Double, nullable=False),
+    sa.Column("started_at", sa.Double),
+    sa.Column("ended_at", sa.Double),
+)
+
+# What orchestrators are told, in the order of its numbers, which are those of commits.
 transitions: Final = sa.Table(
     "transitions",
     metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column(
+        "id",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
     sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("reason", sa.String(64)),
     sa.Column("message", sa.Text),
+    # How each rank ended, once the job has.
+    sa.Column("exits", sa.JSON),
     sa.Index("ix_transitions_job_id", "job_id", "id"),
+)
+
+# Time that was added to a job's allocation; `key` is the caller's, so that asking again adds none.
+extensions: Final = sa.Table(
+    "extensions",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+# The ledger: appended to, never changed. It outlives the jobs.
+usage: Final = sa.Table(
+    "usage",
+    metadata,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("job_id", sa.String(40), nullable=False),
+    sa.Column("owner_user", sa.String(255), nullable=False),
+    sa.Column("owner_project", sa.String(255)),
+    # A job's id may come back after its record is forgotten; its VolcanoJob's never does.
+    sa.Column("uid", sa.String(64), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("period", sa.Integer, nullable=False),
+    sa.Column("until", sa.Double, nullable=False),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("final", sa.Boolean, nullable=False),
+    # What was used and what it costs, as at the job's acceptance.
+    sa.Column("product", sa.String(63)),
+    sa.Column("price", sa.JSON),
+    sa.Column("resources", sa.JSON, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.UniqueConstraint("uid", "rank", "period"),
+    sa.Index("ix_usage_at", "at"),
 )
 
 # Which hooks have run to their end.

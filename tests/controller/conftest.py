@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.store.database import Store
 from controller.store.position import ensure_position
+from tests.controller.postgres import Postgres, running_postgres
 
 
 class Clock:
@@ -29,6 +30,13 @@ def clock() -> Clock:
 @pytest.fixture
 def store_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of this session's own; tests that use it are marked ``needs("postgres")``."""
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture

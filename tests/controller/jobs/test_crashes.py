@@ -26,7 +26,8 @@ from controller.kube.kinds import NETWORK_POLICIES, PODS, VCJOBS
 from controller.plugins import PLUGINS
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.position import ensure_position, raise_term
+from controller.store.leadership import raise_term
+from controller.store.position import ensure_position
 from controller.store.progress import companions_of
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import (

@@ -22,7 +22,8 @@ from controller.kube.errors import Conflict, NotFound
 from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, NETWORK_POLICIES, SECRETS, VCJOBS
 from controller.store.database import Store
 from controller.store.jobs import find_job, forget_jobs, insert_job
-from controller.store.position import ensure_position, raise_term
+from controller.store.leadership import raise_term
+from controller.store.position import ensure_position
 from controller.store.progress import CompanionRecord
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from controller.volcano.observed import ObservedJob, read_job

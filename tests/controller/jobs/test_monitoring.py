@@ -11,7 +11,7 @@ from controller.jobs.pipeline import Pipeline
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.store.database import Store
 from controller.store.jobs import find_job, insert_job, move_job
-from controller.store.position import raise_term
+from controller.store.leadership import raise_term
 from controller.store.progress import due_jobs, set_due
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_job, make_record, make_seen

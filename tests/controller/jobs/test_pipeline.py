@@ -14,7 +14,7 @@ from controller.jobs.problems import JobRejected, Problem
 from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.jobs import insert_job
-from controller.store.position import raise_term
+from controller.store.leadership import raise_term
 from controller.store.progress import due_jobs, hooks_done
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_job, make_pipeline, make_record

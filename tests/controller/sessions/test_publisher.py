@@ -22,7 +22,8 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, refresh_hub, remove_hub
 from controller.store.jobs import ask_to_end, find_job, insert_job
-from controller.store.position import raise_term, read_position
+from controller.store.leadership import raise_term
+from controller.store.position import read_position
 from controller.store.sessions import find_session
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect

@@ -7,8 +7,10 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.errors import LeadershipLost
-from controller.store.position import ensure_position, raise_revision, raise_term, read_position
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.leadership import raise_term
+from controller.store.position import ensure_position, raise_revision, read_position
+from tests.controller.postgres import Postgres
 
 
 async def test_the_migrations_make_exactly_the_tables_of_the_code(store: Store) -> None:
@@ -37,9 +39,9 @@ async def test_writers_of_two_processes_wait_for_each_other(store: Store, store_
     async def count_up(one: Store) -> None:
         for _ in range(20):
             async with one.write() as transaction:
-                before = (await read_position(transaction)).revision
+                raised = await raise_revision(transaction)
                 await asyncio.sleep(0)
-                assert await raise_revision(transaction) == before + 1
+                assert (await read_position(transaction)).revision == raised
 
     try:
         await asyncio.gather(count_up(store), count_up(other))
@@ -95,3 +97,22 @@ async def test_what_a_failing_statement_was_given_is_not_in_its_error(store: Sto
                 sa.insert(tables.job_labels).values(job_id="x", name="a", value="canary")
             )
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.needs("postgres")
+async def test_a_database_that_goes_away_is_unavailable_and_then_there_again(
+    postgres: Postgres,
+) -> None:
+    store = Store(postgres.new_database())
+    await store.open()
+    try:
+        async with store.read() as transaction:
+            await transaction.execute(sa.text("SELECT 1"))
+        await asyncio.to_thread(postgres.restart)
+        with pytest.raises(StoreUnavailable):
+            async with store.read() as transaction:
+                await transaction.execute(sa.text("SELECT 1"))
+        async with store.read() as transaction:
+            assert await transaction.scalar(sa.text("SELECT 1")) == 1
+    finally:
+        await store.close()

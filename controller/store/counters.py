@@ -1,0 +1,41 @@
+"""Numbers in the order of commits.
+
+Whoever takes a number keeps its counter locked until the transaction ends. So numbers become
+visible in their order: a reader who has seen one has seen all before it. (A database's own
+sequences promise no such thing: of two transactions, the later number may be committed first.)
+Take numbers last in a transaction, so that others wait shortly.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+
+Counter = Literal["updates", "updates_forgotten", "usage", "usage_forgotten", "usage_acknowledged"]
+_table: Final = tables.counters
+
+
+async def take_number(transaction: Transaction, counter: Counter, count: int = 1) -> int:
+    """Return the last of *count* numbers, each higher than every one before."""
+    same = _table.c.name == counter
+    raised = sa.update(_table).where(same).values(value=_table.c.value + count)
+    number: int = (await transaction.execute(raised.returning(_table.c.value))).scalar_one()
+    return number
+
+
+async def read_counter(transaction: Transaction, counter: Counter) -> int:
+    """Return the number that was taken last."""
+    query = sa.select(_table.c.value).where(_table.c.name == counter)
+    number: int = (await transaction.execute(query)).scalar_one()
+    return number
+
+
+async def lift_counter(transaction: Transaction, counter: Counter, to: int) -> int:
+    """Return the counter, raised to *to* if it was lower."""
+    lower = sa.update(_table).where(_table.c.name == counter, _table.c.value < to)
+    await transaction.execute(lower.values(value=to))
+    return await read_counter(transaction, counter)

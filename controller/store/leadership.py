@@ -1,0 +1,50 @@
+"""Queries on who leads, and since when nobody has looked.
+
+The term is a counter: raised by the transaction that makes a leader, checked in each of a leader's
+transactions (see :meth:`controller.store.database.Store.lead`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+
+_table = tables.leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who leads, by which term, and when it was last heard of."""
+
+    term: int
+    holder: str
+    seen_at: float
+
+
+async def read_leadership(transaction: Transaction) -> Leadership:
+    """Return who leads."""
+    row = (await transaction.execute(sa.select(_table))).one()
+    return Leadership(row.term, row.holder, row.seen_at)
+
+
+async def raise_term(transaction: Transaction, *, holder: str = "") -> int:
+    """Return a term higher than every one before; whoever led before leads no more.
+
+    ``seen_at`` stays that of the leader before: what happened since, nobody saw.
+    """
+    raised = sa.update(_table).values(term=_table.c.term + 1, holder=holder)
+    term: int = (await transaction.execute(raised.returning(_table.c.term))).scalar_one()
+    return term
+
+
+async def refresh_leadership(transaction: Transaction, *, term: int, now: float) -> bool:
+    """Note that the leader of *term* is alive; False where another one leads.
+
+    In a transaction of its own, not one of :meth:`Store.lead`: those hold the row shared.
+    """
+    alive = sa.update(_table).where(_table.c.term == term).values(seen_at=now)
+    return (await transaction.execute(alive)).rowcount > 0

@@ -1,0 +1,184 @@
+"""A job's whole life: leadership, runs of pods, extensions, the usage ledger, maintenance."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add tables and columns; what there was is kept."""
+    _make_tables()
+    _fill_singletons()
+    _add_columns()
+    _move_pods()
+    # SQLite copies a table that loses a column. Nothing refers to these two, so nothing cascades;
+    # `jobs`, to which everything refers, is only added to.
+    with op.batch_alter_table("attempts") as batch:
+        batch.drop_column("pods")
+    with op.batch_alter_table("position") as batch:
+        batch.drop_column("term")
+
+
+def _make_tables() -> None:
+    op.create_table(
+        "leadership",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("term", sa.BigInteger(), nullable=False),
+        sa.Column("holder", sa.String(length=255), nullable=False),
+        sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_leadership")),
+    )
+    op.create_table(
+        "counters",
+        sa.Column("name", sa.String(length=32), nullable=False),
+        sa.Column("value", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_counters")),
+    )
+    op.create_table(
+        "maintenance",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("mode", sa.String(length=16), nullable=False),
+        sa.Column("message", sa.Text(), nullable=True),
+        sa.Column("since", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_maintenance")),
+    )
+    op.create_table(
+        "usage",
+        sa.Column("id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("job_id", sa.String(length=40), nullable=False),
+        sa.Column("owner_user", sa.String(length=255), nullable=False),
+        sa.Column("owner_project", sa.String(length=255), nullable=True),
+        sa.Column("uid", sa.String(length=64), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("period", sa.Integer(), nullable=False),
+        sa.Column("until", sa.Double(), nullable=False),
+        sa.Column("seconds", sa.Double(), nullable=False),
+        sa.Column("final", sa.Boolean(), nullable=False),
+        sa.Column("product", sa.String(length=63), nullable=True),
+        sa.Column("price", sa.JSON(), nullable=True),
+        sa.Column("resources", sa.JSON(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_usage")),
+        sa.UniqueConstraint("uid", "rank", "period", name=op.f("uq_usage_uid")),
+    )
+    op.create_index("ix_usage_at", "usage", ["at"], unique=False)
+    _make_tables_of_jobs()
+
+
+def _make_tables_of_jobs() -> None:
+    op.create_table(
+        "extensions",
+        sa.Column("job_id", sa.String(length=40), nullable=False),
+        sa.Column("key", sa.String(length=64), nullable=False),
+        sa.Column("seconds", sa.Double(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_extensions_job_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("job_id", "key", name=op.f("pk_extensions")),
+    )
+    op.create_table(
+        "runs",
+        sa.Column("job_id", sa.String(length=40), nullable=False),
+        sa.Column("pod_uid", sa.String(length=64), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("task", sa.String(length=63), nullable=False),
+        sa.Column("index", sa.Integer(), nullable=False),
+        sa.Column("pod", sa.String(length=253), nullable=False),
+        sa.Column("node", sa.String(length=253), nullable=False),
+        sa.Column("phase", sa.String(length=16), nullable=False),
+        sa.Column("reason", sa.String(length=64), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("signal", sa.Integer(), nullable=True),
+        sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_runs_job_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("job_id", "pod_uid", name=op.f("pk_runs")),
+    )
+
+
+def _fill_singletons() -> None:
+    op.execute(
+        "INSERT INTO leadership (id, term, holder, seen_at) "
+        "SELECT 1, COALESCE(MAX(term), 0), '', 0 FROM position"
+    )
+    op.execute(
+        "INSERT INTO counters (name, value) SELECT 'updates', COALESCE(MAX(id), 0) FROM transitions"
+    )
+    for name in ("updates_forgotten", "usage", "usage_forgotten", "usage_acknowledged"):
+        op.execute(sa.text("INSERT INTO counters VALUES (:name, 0)").bindparams(name=name))
+    op.execute("INSERT INTO maintenance (id, mode, since) VALUES (1, 'running', 0)")
+
+
+def _add_columns() -> None:
+    for column in (
+        sa.Column("queue", sa.String(length=63), nullable=True),
+        sa.Column("allocated_seconds", sa.Double(), nullable=True),
+        sa.Column("end_state", sa.String(length=16), nullable=True),
+        sa.Column("end_reason", sa.String(length=64), nullable=True),
+        sa.Column("end_message", sa.Text(), nullable=True),
+        sa.Column("renewal", sa.String(length=16), nullable=True),
+        sa.Column("stopping", sa.Boolean(), nullable=False, server_default=sa.false()),
+        sa.Column("evictions", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("retries_used", sa.Integer(), nullable=False, server_default="0"),
+    ):
+        op.add_column("jobs", column)
+    op.create_index("ix_jobs_queue", "jobs", ["queue", "state", "created_at"], unique=False)
+    op.add_column("attempts", sa.Column("reason", sa.String(length=64), nullable=True))
+    op.add_column("attempts", sa.Column("message", sa.Text(), nullable=True))
+    op.add_column(
+        "attempts", sa.Column("retries", sa.Integer(), nullable=False, server_default="0")
+    )
+    op.add_column("transitions", sa.Column("exits", sa.JSON(), nullable=True))
+    # Whoever was asked to end was so by its owner: nothing else could before.
+    op.execute(
+        "UPDATE jobs SET end_state = 'SUCCESS', end_reason = 'asked', "
+        "end_message = 'ended as asked' WHERE desired = 'ended'"
+    )
+
+
+def _move_pods() -> None:
+    connection = op.get_bind()
+    attempts = sa.table(
+        "attempts",
+        sa.column("job_id"),
+        sa.column("attempt"),
+        sa.column("ended_at"),
+        sa.column("pods", sa.JSON),
+    )
+    runs = sa.table("runs", *(sa.column(name) for name in _RUN))
+    for row in connection.execute(sa.select(attempts).where(attempts.c.pods.is_not(None))).all():
+        pods = row.pods if isinstance(row.pods, list) else json.loads(row.pods or "[]")
+        for pod in pods or ():
+            connection.execute(sa.insert(runs).values(_run_of(row, pod)))
+
+
+_RUN = (
+    "job_id", "pod_uid", "attempt", "rank", "task", "index", "pod", "node", "phase", "reason",
+    "message", "exit_code", "seen_at", "ended_at",
+)  # fmt: skip
+
+
+def _run_of(row: sa.Row[Any], pod: dict[str, Any]) -> dict[str, Any]:
+    # There was one task then, so that its index was the rank.
+    values = (
+        row.job_id, pod["uid"], row.attempt, pod["index"], pod["task"], pod["index"],
+        f"j-{row.job_id}-{pod['task']}-{pod['index']}", pod["node"], pod["phase"], pod["reason"],
+        "", pod["exit_code"], row.ended_at or 0.0, pod["finished_at"],
+    )  # fmt: skip
+    return dict(zip(_RUN, values, strict=True))

@@ -1,0 +1,89 @@
+"""A real PostgreSQL for tests: reached by a Unix socket in a folder of its own, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+
+START_SECONDS = 60
+_USER = "fumarole"
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A running server."""
+
+    folder: Path
+    programs: Path
+
+    def new_database(self) -> str:
+        """Return the URL of a database that is new and empty."""
+        name = f"t{uuid4().hex}"
+        call = ["createdb", "-h", str(self.folder), "-U", _USER, name]
+        subprocess.run([self.programs / call[0], *call[1:]], check=True, timeout=START_SECONDS)
+        return f"postgresql://{_USER}@/{name}?host={quote(str(self.folder), safe='')}"
+
+    def restart(self) -> None:
+        """End all connections at once and start again."""
+        _control(self.programs, self.folder, "restart", "-m", "immediate", "-w")
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """Run a server; nothing of it is kept, so it need not wait for the disk."""
+    programs = find_programs()
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    try:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(_account() or "nobody")
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        _run(programs / "initdb", "-D", str(folder / "data"), "-U", _USER, "-A", "trust",
+             "--no-sync", "-E", "UTF8", "--locale=C")  # fmt: skip
+        options = (
+            f"-c unix_socket_directories={folder} -c listen_addresses= -c fsync=off "
+            "-c shared_buffers=16MB -c max_connections=100"
+        )
+        _control(programs, folder, "start", "-w", "-o", options, "-l", str(folder / "log"))
+        try:
+            yield Postgres(folder, programs)
+        finally:
+            _control(programs, folder, "stop", "-m", "immediate", "-w")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_programs() -> Path:
+    """Return where initdb and pg_ctl are: on the PATH, or where distributions hide them."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).resolve().parent
+    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    return max(versions, key=lambda path: int(path.parts[-3])).parent
+
+
+def _control(programs: Path, folder: Path, *arguments: str) -> None:
+    _run(programs / "pg_ctl", "-D", str(folder / "data"), "-t", str(START_SECONDS), *arguments)
+
+
+def _run(program: Path, *arguments: str) -> None:
+    # It refuses to run as root.
+    subprocess.run(
+        [program, *arguments], check=True, timeout=2 * START_SECONDS, user=_account(),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+    )  # fmt: skip
+
+
+def _account() -> str | None:
+    if os.geteuid() != 0:
+        return None
+    names = {one.pw_name for one in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
