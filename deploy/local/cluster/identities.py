@@ -78,6 +78,13 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "verbs": _READ,
             },
             {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": _READ},
+            # What in a real cluster kube-proxy, the name server and the network plugin read.
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": _READ},
+            {
+                "apiGroups": ["networking.k8s.io"],
+                "resources": ["networkpolicies"],
+                "verbs": _READ,
+            },
             {
                 "apiGroups": [""],
                 "resources": ["nodes", "nodes/status", "pods", "pods/status", "events"],

@@ -68,7 +68,8 @@ def _give_address(store: Store, service: Object) -> None:
     if spec.get("clusterIP") or spec["type"] == "ExternalName":
         return
     taken = {item.value["spec"].get("clusterIP") for item in store.items(("", "services"))}
-    first, last = int(SERVICE_NETWORK[1]), int(SERVICE_NETWORK[-1])
+    # The first 256 are the nodes' own: their address, and their name server's.
+    first, last = int(SERVICE_NETWORK[256]), int(SERVICE_NETWORK[-1])
     free = (str(IPv4Address(n)) for n in range(first, last) if str(IPv4Address(n)) not in taken)
     address = next(free, None)
     if address is None:

@@ -18,8 +18,9 @@ from deploy.local.cluster.kubelet import node as nodes
 from deploy.local.cluster.kubelet.addresses import Addresses
 from deploy.local.cluster.kubelet.events import EventRecorder
 from deploy.local.cluster.kubelet.mounts import make_root
+from deploy.local.cluster.kubelet.network import PodNetwork
 from deploy.local.cluster.kubelet.pod import Node, PodRun
-from deploy.local.cluster.kubelet.sandboxes import namespaces_available
+from deploy.local.cluster.kubelet.sandboxes import SandboxFailed, namespaces_available
 from deploy.local.cluster.kubelet.server import make_app
 from deploy.local.cluster.program import (
     Stop,
@@ -89,6 +90,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     folder: Path = arguments.state
     async with Client(read_kubeconfig(arguments.kubeconfig)) as client:
         recorder = EventRecorder(client, "kubelet")
+        network = await _start_network(client) if isolated else None
         node = Node(
             client=client,
             name=arguments.node_name,
@@ -97,12 +99,23 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
             isolated=isolated,
             root=make_root(_host_root()),
             tell=recorder.tell,
+            network=network,
         )
         try:
             await _serve(arguments, node, recorder, stop)
         finally:
+            if network is not None:
+                await network.close()
             addresses.close()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _start_network(client: Client) -> PodNetwork | None:
+    try:
+        return await PodNetwork.start(client)
+    except (OSError, SandboxFailed) as error:
+        _LOG.warning("no network between pods here: %s", error)
+        return None
 
 
 async def _serve(
@@ -133,15 +146,25 @@ async def _serve(
             cpus=arguments.cpus or cpus,
             memory_bytes=arguments.memory_bytes or memory,
             pods=arguments.max_pods,
+            network=_shown(node.network),
         )
         await nodes.register(node.client, registered)
         await pods.synced.wait()
+        if node.network is not None:
+            background.append(tasks.create_task(node.network.run()))
+            await node.network.synced()
         announce_ready()
         await stop.wait()
         await runner.cleanup()
         kubelet.end()
         for task in background:
             task.cancel()
+
+
+def _shown(network: PodNetwork | None) -> str:
+    if network is None:
+        return "none"
+    return "filtered" if network.filters else "open"
 
 
 def _host_root() -> dict[str, str | None]:

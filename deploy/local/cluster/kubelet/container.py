@@ -20,6 +20,8 @@ from deploy.local.cluster.kubelet.environment import (
 from deploy.local.cluster.kubelet.images import Image, find_image
 from deploy.local.cluster.kubelet.logs import Log
 from deploy.local.cluster.kubelet.mounts import Step, make_mounts
+from deploy.local.cluster.kubelet.names import make_resolver_file
+from deploy.local.cluster.kubelet.network import NAME_SERVER
 from deploy.local.cluster.kubelet.sandboxes import Process, Sandbox, StartFailed
 from deploy.local.cluster.kubelet.status import Container, new_container, recall, terminated
 from deploy.local.cluster.kubelet.volumes import Volume
@@ -291,6 +293,8 @@ def _fresh_folder(own: Path, pod: Object, user: int) -> Path:
     hostname = pod_hostname(pod)
     (own / "hostname").write_text(f"{hostname}\n")
     (own / "hosts").write_text(make_hosts(pod))
+    namespace = pod["metadata"]["namespace"]
+    (own / "resolv.conf").write_text(make_resolver_file(namespace, NAME_SERVER))
     (own / "passwd").write_text(f"root:x:0:0:root:/root:/bin/sh\n{_account(user)}")
     (own / "group").write_text(f"root:x:0:\nuser:x:{user}:\n" if user else "root:x:0:\n")
     return own

@@ -13,6 +13,7 @@ Step = dict[str, Any]
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
 _SHM_BYTES: Final = 64 * 1024 * 1024  # what container runtimes give
 _SHARED: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "sys")
+_FILES: Final = ("hostname", "passwd", "group", "resolv.conf")
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 
 
@@ -54,11 +55,11 @@ def make_mounts(
         container: From the Pod's spec.
         image: What it is made from.
         volumes: Those of the Pod, ready.
-        own: A folder with the container's ``work``, ``hosts``, ``hostname``, ``passwd``, ``group``.
+        own: A folder with the container's ``work``, ``hosts`` and `_FILES`.
         environment: For ``subPathExpr``.
     """
     home = _bind(str(own / "work"), image.working_dir, read_only=False)
-    files = [_bind(str(own / name), f"/etc/{name}") for name in ("hostname", "passwd", "group")]
+    files = [_bind(str(own / name), f"/etc/{name}") for name in _FILES]
     # Kubernetes lets a container write its hosts file.
     files.append(_bind(str(own / "hosts"), "/etc/hosts", read_only=False))
     mounts = [_volume_mount(m, volumes, environment) for m in container.get("volumeMounts") or []]

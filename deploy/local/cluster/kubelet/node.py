@@ -16,7 +16,15 @@ _RENEW_SECONDS: Final = 10.0
 VERSION: Final = "v1.36.2+embedded"
 
 
-def make_node(name: str, port: int, *, cpus: int, memory_bytes: int, pods: int) -> Object:
+POD_NETWORK_LABEL: Final = "embedded-cluster/pod-network"
+"""On a Node of ours: ``filtered`` where Pods reach each other as NetworkPolicies let them,
+``open`` where policies are not enforced, ``none`` where each Pod is alone or has this
+machine's network."""
+
+
+def make_node(
+    name: str, port: int, *, cpus: int, memory_bytes: int, pods: int, network: str
+) -> Object:
     """Return the Node whose kubelet listens at *port*."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     amounts = {
@@ -37,6 +45,7 @@ def make_node(name: str, port: int, *, cpus: int, memory_bytes: int, pods: int) 
         "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(
             platform.machine(), platform.machine()
         ),
+        POD_NETWORK_LABEL: network,
     }
     return {
         "apiVersion": "v1",

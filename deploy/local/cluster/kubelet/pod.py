@@ -16,6 +16,7 @@ from deploy.local.cluster.kubelet.addresses import Addresses
 from deploy.local.cluster.kubelet.container import ContainerRun, Ground, pod_hostname
 from deploy.local.cluster.kubelet.environment import Unresolved
 from deploy.local.cluster.kubelet.mounts import Step
+from deploy.local.cluster.kubelet.network import Cable, PodNetwork
 from deploy.local.cluster.kubelet.probes import Where, follow_probe
 from deploy.local.cluster.kubelet.relay import Relay
 from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
@@ -46,6 +47,9 @@ class Node:
     tell: Tell
     """Records an Event about a Pod: type, reason, message."""
 
+    network: PodNetwork | None = None
+    """Joins the Pods; None where each is alone, or all share this machine's."""
+
 
 class PodRun:
     """A Pod; `run` is its life. `update` and `forget` tell it what the server says."""
@@ -61,6 +65,7 @@ class PodRun:
         self._recall()
         self.sandbox: Sandbox | None = None
         self._address = ""
+        self._cable: Cable | None = None
         self._started_at = _now()
         self._changed = asyncio.Event()
         self._publishing = asyncio.Lock()
@@ -82,6 +87,8 @@ class PodRun:
     def update(self, pod: Object) -> None:
         """Take the newer state of the Pod."""
         self.pod = pod
+        if self._node.network is not None:
+            self._node.network.pods_changed()
         if pod["metadata"].get("deletionTimestamp"):
             self._going.set()
 
@@ -182,7 +189,7 @@ class PodRun:
         while True:
             try:
                 return await self._prepared()
-            except (Unresolved, SandboxFailed, Refused) as error:
+            except (Unresolved, SandboxFailed, Refused, OSError) as error:
                 self._tell("Warning", "FailedMount", str(error))
                 await self._close_sandbox()
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -193,6 +200,10 @@ class PodRun:
         self.sandbox = await Sandbox.start(isolated=self._node.isolated)
         if not self._address:
             self._address = self._node.addresses.take()
+        if self._node.network is not None:
+            self._cable = await self._node.network.attach(
+                self.sandbox, self._address, self._with_address
+            )
         await self.sandbox.set_hostname(pod_hostname(self.pod))
         for volume in volumes.values():
             if volume.memory:
@@ -334,6 +345,8 @@ class PodRun:
 
     def _touch(self) -> None:
         self._changed.set()
+        if self._node.network is not None:
+            self._node.network.pods_changed()
 
     def _tell(self, kind: str, reason: str, message: str) -> None:
         self._node.tell(self.pod, kind, reason, message)
@@ -394,6 +407,9 @@ class PodRun:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _close_sandbox(self) -> None:
+        if self._cable is not None and self._node.network is not None:
+            self._node.network.detach(self._cable)
+            self._cable = None
         if self.sandbox is not None:
             sandbox, self.sandbox = self.sandbox, None
             await sandbox.close()

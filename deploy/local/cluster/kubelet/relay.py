@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import socket
 from typing import Final
 
 from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
@@ -71,22 +72,28 @@ class Relay:
     async def _carry(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Join an outer connection to an inner one until both directions have ended."""
         try:
             inner = await self._sandbox.connect(self._address, port)
         except (OSError, SandboxFailed):
             writer.transport.abort()
             return
-        inner_reader, inner_writer = await asyncio.open_connection(sock=inner, limit=_CHUNK_BYTES)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pump(reader, inner_writer))
-                tasks.create_task(_pump(inner_reader, writer))
-        except* OSError:
-            pass  # a reset, passed on by `_pump`
-        finally:
-            writer.close()
-            inner_writer.close()
+        await carry(reader, writer, inner)
+
+
+async def carry(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inner: socket.socket
+) -> None:
+    """Join a connection that came to one that was made for it, until both directions ended."""
+    inner_reader, inner_writer = await asyncio.open_connection(sock=inner, limit=_CHUNK_BYTES)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_pump(reader, inner_writer))
+            tasks.create_task(_pump(inner_reader, writer))
+    except* OSError:
+        pass  # a reset, passed on by `_pump`
+    finally:
+        writer.close()
+        inner_writer.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

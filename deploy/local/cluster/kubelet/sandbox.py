@@ -8,7 +8,7 @@ which is what a killed kubelet amounts to.
 A request is one packet of JSON with file descriptors beside it:
 
 - ``run``: a reply socket, a file with the process' specification, its stdin, stdout, stderr;
-- ``socket``: answered with a TCP socket that belongs to the Pod's network;
+- ``socket``: answered with a socket that belongs to the Pod's network;
 - ``tmpfs``: mounts one for the Pod's containers to share.
 
 Each ``run`` is supervised by a fork of this process, which says ``pid`` or ``error``, then
@@ -81,7 +81,7 @@ def _obey(control: socket.socket, request: Spec, fds: list[int]) -> None:
                 control.close()
                 _supervise(*fds)
         case "socket":
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as fresh:
+            with socket.socket(*request["of"]) as fresh:
                 socket.send_fds(control, [b"{}"], [fresh.fileno()])
         case "tmpfs":
             options = f"mode=1777,size={request['size']}" if request.get("size") else "mode=1777"
@@ -292,7 +292,7 @@ def _make_room(root: str, target: str, *, folder: bool) -> None:
     Where its parent is shared with the host, and so read-only, the parent is replaced by a
     folder of the Pod's own that holds the same entries.
     """
-    if os.path.lexists(target):
+    if os.path.lexists(target) and (folder or not os.path.islink(target)):
         return
     parent = os.path.dirname(target)
     if parent != root:
@@ -301,6 +301,8 @@ def _make_room(root: str, target: str, *, folder: bool) -> None:
         _make_entry(target, folder=folder)
     except OSError:
         _open_up(parent)
+        if os.path.islink(target):  # as resolv.conf often is, to where nothing is in here
+            os.unlink(target)
         _make_entry(target, folder=folder)
 
 
@@ -308,7 +310,7 @@ def _make_entry(path: str, *, folder: bool) -> None:
     if folder:
         os.mkdir(path)
     else:
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
 def _open_up(folder: str) -> None:

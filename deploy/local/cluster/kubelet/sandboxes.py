@@ -151,18 +151,23 @@ class Sandbox:
         Raises:
             OSError: If nothing listens there.
         """
-        if self.isolated:
-            fds = await self._ask({"op": "socket"})
-            connection = socket.socket(fileno=fds[0])
-        else:
-            connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        connection.setblocking(False)
+        connection = await self.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             await asyncio.get_running_loop().sock_connect(connection, (address, port))
         except BaseException:
             connection.close()
             raise
         return connection
+
+    async def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        """Return a fresh socket of the Pod's network, which does not block."""
+        if self.isolated:
+            fds = await self._ask({"op": "socket", "of": [family, kind, protocol]})
+            fresh = socket.socket(fileno=fds[0])
+        else:
+            fresh = socket.socket(family, kind, protocol)
+        fresh.setblocking(False)
+        return fresh
 
     def listening_ports(self, address: str) -> set[int]:
         """Return the TCP ports that are listened on at *address*, by itself or as any."""

@@ -1,0 +1,206 @@
+"""The network that the Pods of a node share: cables, a packet filter, names and Services.
+
+The node has a network of its own, held by a sandbox without containers. Every Pod's network
+is joined to it by a cable, so that Pods reach each other by address, on any port. Everything
+that decides is here, in the kubelet's process, with sockets that belong to the node's network:
+the packet filter asks whether a connection is allowed, a name server answers, and a listener
+at a Service's address stands for the Pods behind it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any, Final, Self
+
+from deploy.local.cluster.client import NAMESPACES, NETWORK_POLICIES, SERVICES, Cache, Client
+from deploy.local.cluster.kubelet import firewall, links, names
+from deploy.local.cluster.kubelet.addresses import NETWORK
+from deploy.local.cluster.kubelet.firewall import Attempt
+from deploy.local.cluster.kubelet.policies import allows
+from deploy.local.cluster.kubelet.sandboxes import Sandbox
+from deploy.local.cluster.kubelet.services import ServiceProxies
+
+Object = dict[str, Any]
+NODE_ADDRESS: Final = "127.128.0.1"
+NAME_SERVER: Final = "127.128.0.10"
+_SERVICE_NETWORK: Final = IPv4Network("127.128.0.0/16")
+_LOOPBACK_BITS: Final = 10
+_NAMES_PORT, _QUERY_BYTES = 53, 4096
+_NAME_SERVER_POD: Final[Object] = {
+    "metadata": {"namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
+    "spec": {"containers": []},
+}
+"""What policies know the name server as, in most clusters."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A Pod's connection to the network; `PodNetwork.detach` takes it."""
+
+    address: str
+    index: int
+
+
+class PodNetwork:
+    """The network of the Pods of one node; made by `start`, followed by `run`."""
+
+    def __init__(self, client: Client, node: Sandbox, routes: socket.socket) -> None:
+        self._node = node
+        self._routes = routes
+        self._pods: dict[str, Callable[[], Object]] = {}
+        self._cables = 0
+        self._policies = Cache(client, NETWORK_POLICIES, changed=_ignore)
+        self._namespaces = Cache(client, NAMESPACES, changed=_ignore)
+        self._services = Cache(client, SERVICES, changed=lambda *_: self.proxies.look_again())
+        self.proxies = ServiceProxies(node, self._allows)
+        self.filters = False
+        """Whether NetworkPolicies are enforced between Pods."""
+
+    @classmethod
+    async def start(cls, client: Client) -> Self:
+        """Make the node's network.
+
+        Raises:
+            OSError: If the kernel does not let us.
+            SandboxFailed: As above.
+        """
+        node = await Sandbox.start(isolated=True)
+        try:
+            routes = await _netlink(node)
+            links.narrow_loopback(routes, _LOOPBACK_BITS)
+            links.add_address(routes, links.LOOPBACK, NODE_ADDRESS, _SERVICE_NETWORK.prefixlen)
+            links.bring_up(routes, links.LOOPBACK, node=True)
+            network = cls(client, node, routes)
+            await network._filter()
+        except BaseException:
+            await node.close()
+            raise
+        return network
+
+    async def run(self) -> None:
+        """Follow what Services and policies say, and answer for names, until cancelled."""
+        server = await self._node.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind((NAME_SERVER, _NAMES_PORT))
+        loop = asyncio.get_running_loop()
+        loop.add_reader(server, self._answer_names, server)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for cache in (self._policies, self._namespaces, self._services):
+                    tasks.create_task(cache.follow())
+                tasks.create_task(self.proxies.run(self._known_services, self._present))
+        finally:
+            loop.remove_reader(server)
+            server.close()
+
+    async def synced(self) -> None:
+        """Return when everything that decides has been read once."""
+        for cache in (self._policies, self._namespaces, self._services):
+            await cache.synced.wait()
+
+    async def close(self) -> None:
+        """Take the network down."""
+        self._routes.close()
+        await self._node.close()
+
+    async def attach(self, sandbox: Sandbox, address: str, pod: Callable[[], Object]) -> Cable:
+        """Join a Pod's network to the others; inside, it has *address* from now on.
+
+        Raises:
+            OSError: If the kernel refuses.
+            SandboxFailed: If the Pod's sandbox is gone.
+        """
+        self._cables += 1
+        with await _netlink(sandbox) as routes:
+            inside, outside = links.join(routes, self._routes, f"pod{self._cables}")
+            links.narrow_loopback(routes, _LOOPBACK_BITS)
+            links.bring_up(routes, inside)
+            links.add_address(routes, inside, address, 32)
+            for network in (NETWORK, _SERVICE_NETWORK):
+                links.add_route(routes, network, inside)
+        links.bring_up(self._routes, outside, node=True)
+        only = IPv4Network(f"{address}/32")
+        links.add_route(self._routes, only, outside, source=NODE_ADDRESS)
+        self._pods[address] = pod
+        return Cable(address, outside)
+
+    def detach(self, cable: Cable) -> None:
+        """Remove a Pod's cable, so that its address is free at once."""
+        self._pods.pop(cable.address, None)
+        try:
+            links.remove_link(self._routes, cable.index)
+        except OSError as error:
+            _LOG.info("cable of %s: %s", cable.address, error)  # it went with the Pod's network
+
+    def pods_changed(self) -> None:
+        """Learn that a Pod's readiness or labels may have changed."""
+        self.proxies.look_again()
+
+    # --- deciding ---
+
+    def _allows(self, attempt: Attempt) -> bool:
+        source, target = self._pods.get(attempt.source), self._pods.get(attempt.target)
+        if attempt.target == NAME_SERVER:
+            return self._lets(source and source(), _NAME_SERVER_POD, attempt)
+        return self._lets(source and source(), target and target(), attempt)
+
+    def _lets(self, source: Object | None, target: Object | None, attempt: Attempt) -> bool:
+        labels = {
+            name: value["metadata"].get("labels") or {}
+            for (_, name), value in self._namespaces.objects.items()
+        }
+        return allows(
+            self._policies.objects.values(),
+            labels,
+            source,
+            target,
+            protocol=attempt.protocol,
+            port=attempt.port,
+        )
+
+    def _known_services(self) -> Mapping[tuple[str, str], Object]:
+        return self._services.objects
+
+    def _present(self) -> list[Object]:
+        return [pod() for pod in self._pods.values()]
+
+    def _resolve(self, name: str) -> list[str] | None:
+        return names.addresses_of(name, self._services.objects, self._present())
+
+    # --- acting ---
+
+    async def _filter(self) -> None:
+        try:
+            with await self._node.socket(
+                socket.AF_NETLINK, socket.SOCK_RAW, firewall.NETFILTER
+            ) as filters:
+                firewall.install(filters)
+            queue = await self._node.socket(socket.AF_NETLINK, socket.SOCK_RAW, firewall.NETFILTER)
+            firewall.answer_attempts(queue, self._allows)
+        except OSError as error:
+            _LOG.warning("NetworkPolicies are not enforced here: %s", error)
+        else:
+            self.filters = True
+
+    def _answer_names(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # nothing more, or the asker is gone
+            while True:
+                query, (address, port) = server.recvfrom(_QUERY_BYTES)
+                if not self._allows(Attempt(address, NAME_SERVER, "UDP", _NAMES_PORT)):
+                    continue
+                said = names.answer(query, self._resolve)
+                if said is not None:
+                    server.sendto(said, (address, port))
+
+
+async def _netlink(sandbox: Sandbox) -> socket.socket:
+    return await sandbox.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+
+
+def _ignore(change: str, value: Object) -> None:
+    """Nothing follows from a change by itself: what is known is asked for when it matters."""

@@ -1,0 +1,130 @@
+"""Services' addresses in the Pods' network: a listener for each port that has Pods behind it.
+
+The way kube-proxy once worked: a connection is taken at the Service's address and carried to
+one of its Pods, chosen by chance. Only TCP. A port without a ready Pod is not listened on, so
+that a connection to it is refused.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from deploy.local.cluster.kubelet.firewall import Attempt, Judge
+from deploy.local.cluster.kubelet.names import endpoints, target_port
+from deploy.local.cluster.kubelet.relay import carry
+from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
+
+Object = dict[str, Any]
+Services = Callable[[], Mapping[tuple[str, str], Object]]
+Pods = Callable[[], list[Object]]
+Place = tuple[str, int]
+_LOG: Final = logging.getLogger(__name__)
+_SETTLE_SECONDS: Final = 0.05
+_AGAIN_SECONDS: Final = 1.0
+_DIAL_SECONDS: Final = 5.0
+
+
+class ServiceProxies:
+    """Listens at Services' addresses in the network of *node* while `run` runs."""
+
+    def __init__(self, node: Sandbox, judge: Judge) -> None:
+        self._node = node
+        self._judge = judge
+        self._wake = asyncio.Event()
+        self._listeners: dict[Place, asyncio.Server] = {}
+        self._behind: dict[Place, list[Place]] = {}
+        self._connections: set[asyncio.Task[None]] = set()
+
+    def look_again(self) -> None:
+        """Learn that Services or Pods have changed."""
+        self._wake.set()
+
+    async def run(self, services: Services, pods: Pods) -> None:
+        """Follow until cancelled; then nothing listens any more."""
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(_SETTLE_SECONDS)
+                self._wake.clear()
+                self._behind = backends(services(), pods())
+                await self._listen()
+        finally:
+            for listener in self._listeners.values():
+                listener.close()
+            for connection in list(self._connections):
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        for place in self._listeners.keys() - self._behind.keys():
+            self._listeners.pop(place).close()
+        for place in self._behind.keys() - self._listeners.keys():
+            try:
+                self._listeners[place] = await self._open(place)
+            except (OSError, SandboxFailed) as error:
+                _LOG.warning("cannot listen at %s:%d: %s", *place, error)
+                asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._wake.set)
+
+    async def _open(self, place: Place) -> asyncio.Server:
+        listening = await self._node.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            return await asyncio.start_server(
+                lambda reader, writer: self._accept(place, reader, writer), sock=listening
+            )
+        except BaseException:
+            listening.close()
+            raise
+
+    def _accept(
+        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.create_task(self._carry(place, reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _carry(
+        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        source = writer.get_extra_info("peername")[0]
+        behind = self._behind.get(place)
+        target = random.choice(behind) if behind else None  # noqa: S311 - which Pod is no secret
+        if target is None or not self._judge(Attempt(source, target[0], "TCP", target[1])):
+            writer.transport.abort()
+            return
+        inner = None
+        with contextlib.suppress(OSError, SandboxFailed, TimeoutError):
+            async with asyncio.timeout(_DIAL_SECONDS):
+                inner = await self._node.connect(*target)
+        if inner is None:
+            writer.transport.abort()
+        else:
+            await carry(reader, writer, inner)
+
+
+def backends(
+    services: Mapping[tuple[str, str], Object], pods: list[Object]
+) -> dict[Place, list[Place]]:
+    """Return, for each address and port of a Service, the Pods' addresses and ports. No I/O."""
+    by_namespace: dict[str, list[Object]] = {}
+    for pod in pods:
+        by_namespace.setdefault(pod["metadata"]["namespace"], []).append(pod)
+    found: dict[Place, list[Place]] = {}
+    for (namespace, _), service in services.items():
+        address = service["spec"].get("clusterIP")
+        if not address or address == "None" or namespace not in by_namespace:
+            continue
+        behind = endpoints(service, by_namespace[namespace])
+        for port in service["spec"].get("ports") or []:
+            if (port.get("protocol") or "TCP") != "TCP":
+                continue
+            places = [(pod["status"]["podIP"], target_port(port, pod)) for pod in behind]
+            known = [(ip, number) for ip, number in places if number is not None]
+            if known:
+                found[address, port["port"]] = known
+    return found

@@ -1,0 +1,168 @@
+"""Pods reach each other: by address, by name, through Services, and not against policies."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from deploy.local.cluster.client import NETWORK_POLICIES, NODES, PODS, SERVICES, Client, Object
+from deploy.local.cluster.kubelet.node import POD_NETWORK_LABEL
+from tests.deploy.local.cluster.kubelet.test_pods import make_pod, output
+
+pytestmark = pytest.mark.needs("namespaces")
+_SERVE = (
+    "import http.server as h, os\n"
+    "class H(h.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    "        self.send_response(200); self.end_headers()\n"
+    "        self.wfile.write((os.uname().nodename + ' ' + self.client_address[0]).encode())\n"
+    "    def log_message(self, *_): pass\n"
+    "h.HTTPServer(('0.0.0.0', 8000), H).serve_forever()\n"
+)
+_FETCH = (
+    "import sys, urllib.request as u\n"
+    "for url in sys.argv[1:]:\n"
+    "    try: print(u.urlopen(url, timeout=1).read().decode())\n"
+    "    except Exception as e: print(getattr(e, 'reason', e))\n"
+)
+
+
+async def _pod_network(client: Client) -> str:
+    nodes, _ = await client.list_objects(NODES, {})
+    return str(nodes[0]["metadata"]["labels"][POD_NETWORK_LABEL])
+
+
+@pytest.fixture(autouse=True)
+async def joined(client: Client) -> None:
+    """Skip where this kernel joins no Pods; the kubelet's log says why."""
+    if await _pod_network(client) == "none":
+        pytest.skip("the kernel lets us make no network between Pods")
+
+
+@pytest.fixture
+async def filtered(client: Client) -> None:
+    """Skip where this kernel has no packet filter for us."""
+    if await _pod_network(client) != "filtered":
+        pytest.skip("the kernel has no packet filter for users' networks")
+
+
+def make_server(name: str, **spec: Any) -> Object:
+    """Return a Pod that says its host name and who asked."""
+    probe = {"readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1}}
+    ports = {"ports": [{"name": "web", "containerPort": 8000}]}
+    command = ["python", "-u", "-c", _SERVE]
+    return make_pod(name, command, image="python", container=probe | ports, **spec)
+
+
+async def ready(client: Client, namespace: str, name: str) -> str:
+    """Return the address of a Pod as soon as it is ready."""
+    async with asyncio.timeout(30):
+        while True:
+            pod = await client.get(PODS, namespace, name) or {}
+            conditions = (pod.get("status") or {}).get("conditions") or []
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+                return str(pod["status"]["podIP"])
+            await asyncio.sleep(0.05)
+
+
+async def ask(client: Client, namespace: str, name: str, *urls: str, **spec: Any) -> list[str]:
+    """Return what a fresh Pod is answered at *urls*, or why it is not."""
+    pod = make_pod(name, ["python", "-c", _FETCH, *urls], image="python", **spec)
+    return (await output(client, namespace, pod)).splitlines()
+
+
+async def serve(client: Client, namespace: str, name: str, **spec: Any) -> str:
+    """Start a server and return its address."""
+    await client.create(PODS, namespace, make_server(name, **spec))
+    return await ready(client, namespace, name)
+
+
+def make_service(name: str, app: str, **spec: Any) -> Object:
+    """Return a Service for the Pods labelled *app*."""
+    ports = [{"port": 80, "targetPort": "web"}]
+    return {"metadata": {"name": name}, "spec": {"selector": {"app": app}, "ports": ports, **spec}}
+
+
+async def test_a_pod_reaches_another_at_its_address(client: Client, namespace: str) -> None:
+    address = await serve(client, namespace, "server")
+    said = await ask(client, namespace, "asker", f"http://{address}:8000/")
+    asker = await client.get(PODS, namespace, "asker")
+    assert asker is not None
+    assert said == [f"server {asker['status']['podIP']}"]
+
+
+async def test_a_headless_service_names_its_pods(client: Client, namespace: str) -> None:
+    await client.create(SERVICES, namespace, make_service("gang", "server", clusterIP="None"))
+    await serve(client, namespace, "server", hostname="rank-0", subdomain="gang")
+    names = ("rank-0.gang", "gang", f"rank-0.gang.{namespace}.svc.cluster.local", "rank-1.gang")
+    said = await ask(client, namespace, "asker", *(f"http://{name}:8000/" for name in names))
+    assert [line.partition(" ")[0] for line in said[:3]] == ["rank-0"] * 3
+    assert "Name or service not known" in said[3]
+
+
+async def test_a_pod_knows_itself_by_its_name(client: Client, namespace: str) -> None:
+    script = "getent hosts self; hostname"
+    pod = make_pod("self", ["sh", "-c", script], hostname="self", subdomain="gang")
+    lines = (await output(client, namespace, pod)).splitlines()
+    assert lines[0].split()[1].startswith("self.gang.")
+    assert lines[1] == "self"
+
+
+async def test_a_service_has_an_address_for_its_ready_pods(client: Client, namespace: str) -> None:
+    service = await client.create(SERVICES, namespace, make_service("web", "server"))
+    address = service["spec"]["clusterIP"]
+    before = await ask(client, namespace, "early", f"http://{address}/")
+    assert "refused" in before[0]
+    await serve(client, namespace, "server")
+    said = await ask(
+        client,
+        namespace,
+        "asker",
+        "http://web/",
+        f"http://{address}/",
+        "http://alias/",
+        "http://web:81/",
+        hostAliases=[{"ip": address, "hostnames": ["alias"]}],
+    )
+    assert [line.partition(" ")[0] for line in said[:3]] == ["server"] * 3
+    assert "refused" in said[3]
+
+
+@pytest.mark.usefixtures("filtered")
+async def test_a_policy_admits_whom_it_names(client: Client, namespace: str) -> None:
+    address = await serve(client, namespace, "server")
+    await client.create(SERVICES, namespace, make_service("web", "server"))
+    await client.create(
+        NETWORK_POLICIES,
+        namespace,
+        {
+            "metadata": {"name": "friends"},
+            "spec": {
+                "podSelector": {"matchLabels": {"app": "server"}},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}],
+            },
+        },
+    )
+    urls = (f"http://{address}:8000/", "http://web/")
+    friend = await ask(client, namespace, "friend", *urls)
+    stranger = await ask(client, namespace, "stranger", *urls)
+    assert [line.partition(" ")[0] for line in friend] == ["server", "server"]
+    assert "timed out" in stranger[0]
+    assert "server" not in stranger[1]
+
+
+@pytest.mark.usefixtures("filtered")
+async def test_what_may_send_nothing_cannot_even_ask_for_names(
+    client: Client, namespace: str
+) -> None:
+    address = await serve(client, namespace, "server")
+    policy = {
+        "metadata": {"name": "quiet"},
+        "spec": {"podSelector": {"matchLabels": {"app": "mute"}}, "policyTypes": ["Egress"]},
+    }
+    await client.create(NETWORK_POLICIES, namespace, policy)
+    said = await ask(client, namespace, "mute", f"http://{address}:8000/")
+    assert "timed out" in said[0]
