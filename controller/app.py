@@ -126,7 +126,6 @@ async def _start_api(
         store=process.store,
         pipeline=core.pipeline,
         vault=core.vault,
-        namespace=settings.jobs.namespace,
         clock=time.time,
         random=os.urandom,
         wake=core.jobs.wake,

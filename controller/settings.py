@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
+from controller.fair_share import FairShare, read_fair_share
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.jwks import key_source
 from shared.log import LogSettings, read_log_settings
@@ -38,7 +39,8 @@ class JobDefaults:
     """What a job gets that does not say it, and what the deployment decides for all jobs.
 
     ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
-    ``history_seconds`` how long its record stays in the store.
+    ``history_seconds`` how long its record stays in the store. ``fair_share`` is None where all
+    owners share ``namespace``.
     """
 
     namespace: str
@@ -53,6 +55,7 @@ class JobDefaults:
     history_seconds: float
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
+    fair_share: FairShare | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
 
 def _job_defaults(environment: Environment) -> JobDefaults:
     read = environment.value
+    non_root = read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", _yes_or_no, True)
     return JobDefaults(
         namespace=read("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs"),
         queue=read("FUMAROLE_CONTROLLER_QUEUE", _label, "default"),
@@ -126,7 +130,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         memory=read("FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")),
         gpu_resource=read("FUMAROLE_CONTROLLER_GPU_RESOURCE", text, "nvidia.com/gpu"),
         working_directory=read("FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"),
-        run_as_non_root=read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", _yes_or_no, True),
+        run_as_non_root=non_root,
         run_as_user=environment.optional("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1)),
         retention_seconds=read("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600),
         history_seconds=read("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0),
@@ -136,6 +140,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             _label_pairs,
             (("app.kubernetes.io/name", "fumarole-gateway"),),
         ),
+        fair_share=read_fair_share(environment, non_root=non_root),
     )
 
 

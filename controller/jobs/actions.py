@@ -125,8 +125,8 @@ class Actions:
         except (JobRejected, VaultClosed) as error:
             await self._fail(record, "rejected", str(error))
             return
-        await self._wait_for_ground(record, plan)
         try:
+            await self._wait_for_ground(record, plan)
             before = await self._prepare(record, plan)
             made = await self._cluster.ensure_volcano_job(plan)
             companions = await self._apply(plan, record, owner=made, already=before)
@@ -145,13 +145,19 @@ class Actions:
         if lacks_secrets(record.spec, secrets):
             raise VaultClosed("its secrets are not known: it was adopted from the cluster")
         job = read_spec(record.spec, secrets)
-        return await self._pipeline.plan(job, attempt=record.attempt, created_at=record.created_at)
+        return await self._pipeline.plan(
+            job,
+            attempt=record.attempt,
+            created_at=record.created_at,
+            accepted_in=record.namespace,
+        )
 
     def _secrets(self, record: JobRecord) -> dict[str, str]:
         return {} if record.sealed is None else self._vault.open(record.id, record.sealed)
 
     async def _wait_for_ground(self, record: JobRecord, plan: Plan) -> None:
-        problem = await self._ground.why_not_ready(record.namespace, plan.volcano_job.queue)
+        place = record.namespace, plan.volcano_job.queue
+        problem = await self._ground.why_not_ready(*place, plan.shared)
         if problem is not None:
             await self._tell_waiting(record, "preparing", problem)
             raise Later(0.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.jobs.model import Job
@@ -28,13 +28,49 @@ class Companion:
     when: When
 
 
-class JobBuilder:
-    """Collects what the plugins make of one job, and what they find wrong with it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedObject:
+    """An object that many jobs share: made where it is missing, never removed with a job.
 
-    def __init__(self, job: Job, volcano_job: VolcanoJob) -> None:
+    It is labelled with the instance. One that is there and is not the instance's is never touched.
+
+    Args:
+        kind: What it is.
+        name: Its name.
+        namespace: Where it is; None for kinds that have no namespace.
+        manifest: All of it but name, labels and annotations.
+        labels: Beside the instance's.
+        annotations: By which it is known: where it is there with others, it is somebody else's.
+        kept: It is only made; what operators change about it stays as they want it.
+    """
+
+    kind: str
+    name: str
+    namespace: str | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    kept: bool = False
+
+
+class JobBuilder:
+    """Collects what the plugins make of one job, and what they find wrong with it.
+
+    Args:
+        job: The job.
+        volcano_job: What is made of it.
+        accepted_in: The namespace in which it was accepted, which nothing changes any more; None
+            while it is asked whether it can be accepted.
+    """
+
+    def __init__(
+        self, job: Job, volcano_job: VolcanoJob, *, accepted_in: str | None = None
+    ) -> None:
         self.job = job
         self.volcano_job = volcano_job
+        self.accepted_in = accepted_in
         self.companions: list[Companion] = []
+        self.shared: list[SharedObject] = []
         self.problems: list[Problem] = []
 
     def refuse(self, path: str, message: str) -> None:

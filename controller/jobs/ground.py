@@ -6,24 +6,33 @@ ServiceAccount is not there yet, or a queue that is not open yet, would end the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Final
 
+from controller.jobs.builder import SharedObject
+from controller.jobs.shared import SharedObjects
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, NotFound
 from controller.kube.kinds import NAMESPACES, QUEUES, SERVICE_ACCOUNTS
 from controller.volcano.names import INSTANCE_LABEL
 
 GOOD_FOR_SECONDS: Final = 10.0
+MADE_FOR_SECONDS: Final = 600.0
 
 
 class Ground:
-    """Namespaces and queues, asked about every ten seconds while they are good.
+    """Namespaces, queues and what is shared: asked about every ten seconds while they are good.
+
+    What is shared is made, and made again where somebody removed it, every ten minutes and
+    whenever it should be something else.
 
     Args:
         kube: The cluster.
-        instance: What a namespace that is made here is labelled with.
+        instance: What everything that is made here is labelled with.
         clock: Monotonic seconds.
     """
 
@@ -31,18 +40,31 @@ class Ground:
         self._kube = kube
         self._instance = instance
         self._clock = clock
+        self._objects = SharedObjects(kube, instance=instance)
         self._good_until: dict[tuple[str, str], float] = {}
+        self._made_until: dict[str, float] = {}
 
-    async def why_not_ready(self, namespace: str, queue: str) -> str | None:
+    async def why_not_ready(
+        self, namespace: str, queue: str, shared: Sequence[SharedObject] = ()
+    ) -> str | None:
         """Return what is still missing there, None when a job can be submitted.
 
-        Makes the namespace where there is none.
+        Makes what is *shared*, and the namespace where there is none.
 
         Raises:
+            NameTaken: If an object that is needed is there and is somebody else's.
             KubeError: If the cluster cannot be asked.
         """
-        if self._good_until.get((namespace, queue), 0.0) > self._clock():
+        now = self._clock()
+        made = _digest(shared)
+        is_made = not shared or self._made_until.get(made, 0.0) > now
+        if is_made and self._good_until.get((namespace, queue), 0.0) > now:
             return None
+        if not is_made:
+            for one in shared:
+                await self._objects.ensure(one)
+            self._forget_old(now)
+            self._made_until[made] = now + MADE_FOR_SECONDS
         problem = await self._namespace(namespace) or await self._queue(queue)
         if problem is None:
             self._good_until[namespace, queue] = self._clock() + GOOD_FOR_SECONDS
@@ -51,6 +73,12 @@ class Ground:
     def forget(self) -> None:
         """Ask again: something turned out not to be as it was."""
         self._good_until.clear()
+        self._made_until.clear()
+
+    def _forget_old(self, now: float) -> None:
+        # There are as many owners as there are users: those who went are not kept.
+        self._made_until = {key: at for key, at in self._made_until.items() if at > now}
+        self._good_until = {place: at for place, at in self._good_until.items() if at > now}
 
     async def _namespace(self, name: str) -> str | None:
         try:
@@ -83,3 +111,9 @@ async def ensure_namespace(kube: Kube, name: str, *, instance: str) -> None:
         metadata = {"name": name, "labels": {INSTANCE_LABEL: instance}}
         with suppress(AlreadyExists):
             await kube.create(NAMESPACES, {"metadata": metadata})
+
+
+def _digest(shared: Sequence[SharedObject]) -> str:
+    # Of a digest nothing of a pull secret can be read back.
+    text = json.dumps([asdict(one) for one in shared], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

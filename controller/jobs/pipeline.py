@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from controller.jobs.accepted import public_spec
-from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.model import BASE_FIELDS, Job
 from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.problems import JobRejected, Problem
@@ -43,11 +43,12 @@ class PluginFailed(FumaroleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the plugins make of a job."""
+    """What the plugins make of a job: ``shared`` is what has to be there before it."""
 
     job: Job
     volcano_job: VolcanoJob
     companions: tuple[Companion, ...]
+    shared: tuple[SharedObject, ...] = ()
 
 
 class Pipeline:
@@ -56,7 +57,7 @@ class Pipeline:
     Args:
         plugins: The plugins, in the order in which their hooks run.
         instance: What everything is labelled with.
-        namespace: Where jobs run.
+        namespace: Where jobs run that no plugin places elsewhere.
     """
 
     def __init__(self, plugins: Sequence[JobPlugin], *, instance: str, namespace: str) -> None:
@@ -80,14 +81,29 @@ class Pipeline:
         if unclaimed:
             raise JobRejected(Problem(field, "unknown field") for field in unclaimed)
 
-    async def plan(self, job: Job, *, attempt: int = 1, created_at: float = 0.0) -> Plan:
+    async def plan(
+        self,
+        job: Job,
+        *,
+        attempt: int = 1,
+        created_at: float = 0.0,
+        accepted_in: str | None = None,
+    ) -> Plan:
         """Return what is to be made for *job*; nothing is made yet.
+
+        Args:
+            job: The job.
+            attempt: Which attempt at it this is.
+            created_at: When it was accepted.
+            accepted_in: The namespace in which it was accepted, and stays, whatever settings say.
 
         Raises:
             JobRejected: With the problems that all plugins and the preflight checks found.
             PluginFailed: If a plugin raised anything else.
         """
-        builder = JobBuilder(job, self._empty(job, attempt, created_at))
+        empty = self._empty(job, attempt, created_at)
+        builder = JobBuilder(job, empty, accepted_in=accepted_in)
+        empty.namespace = accepted_in or self._namespace
         problems: list[Problem] = []
         for plugin in self._plugins:
             problems += await _create(plugin, job, builder)
@@ -96,7 +112,12 @@ class Pipeline:
             problems += [Problem(path, text) for path, text in findings(builder.volcano_job)]
         if problems:
             raise JobRejected(problems)
-        return Plan(job=job, volcano_job=builder.volcano_job, companions=tuple(builder.companions))
+        return Plan(
+            job=job,
+            volcano_job=builder.volcano_job,
+            companions=tuple(builder.companions),
+            shared=tuple(builder.shared),
+        )
 
     def _empty(self, job: Job, attempt: int, created_at: float) -> VolcanoJob:
         return VolcanoJob(
@@ -172,17 +193,49 @@ def make_plugins(
 ) -> list[JobPlugin]:
     """Return the plugins that run: those named in *wanted*, in that order, else all *known*.
 
+    Only what is wanted is loaded: a package that is installed and not named runs no code.
+
     Raises:
-        ValueError: If one is named that neither we nor an installed package have.
+        ValueError: If one is named that neither we nor an installed package have, that cannot be
+            loaded, or that is no plugin.
     """
     if wanted is None:
         return [plugin(context) for plugin in known]
-    by_name = {plugin.name: plugin for plugin in known}
-    by_name |= {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
-    unknown = [name for name in wanted if name not in by_name]
+    ours = {plugin.name: plugin for plugin in known}
+    theirs: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        theirs.setdefault(point.name, []).append(point)
+    unknown = [name for name in wanted if name not in ours and name not in theirs]
     if unknown:
         raise ValueError(f"there is no plugin {', '.join(unknown)}")
-    return [by_name[name](context) for name in wanted]
+    return [_made(name, ours.get(name) or _loaded(name, theirs[name]), context) for name in wanted]
+
+
+def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
+    sources = sorted({point.dist.name if point.dist else "?" for point in points})
+    if len(points) > 1:
+        raise ValueError(f"several packages have a plugin {name}: {', '.join(sources)}")
+    try:
+        found = points[0].load()
+    except Exception as error:  # whatever importing it raises
+        text = f"the plugin {name} of {sources[0]} cannot be loaded: {_described(error)}"
+        raise ValueError(text) from error
+    if not (isinstance(found, type) and issubclass(found, JobPlugin)):
+        raise ValueError(f"the plugin {name} of {sources[0]} is no JobPlugin")
+    if getattr(found, "name", None) != name:
+        raise ValueError(f"the plugin {name} of {sources[0]} does not call itself {name}")
+    return found
+
+
+def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
+    try:
+        return plugin(context)
+    except Exception as error:
+        raise ValueError(f"the plugin {name} cannot be made: {_described(error)}") from error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 async def _create(plugin: JobPlugin, job: Job, builder: JobBuilder) -> Sequence[Problem]:

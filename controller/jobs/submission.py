@@ -46,7 +46,6 @@ class Submissions:
         store: Where they are kept.
         pipeline: Says what is wrong with a job.
         vault: Seals their secrets.
-        namespace: Where they will run.
         clock: Unix seconds.
         random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
@@ -58,7 +57,6 @@ class Submissions:
         store: Store,
         pipeline: Pipeline,
         vault: Vault,
-        namespace: str,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         wake: Callable[[str], None],
@@ -66,7 +64,6 @@ class Submissions:
         self._store = store
         self._pipeline = pipeline
         self._vault = vault
-        self._namespace = namespace
         self._clock = clock
         self._random = random
         self._wake = wake
@@ -87,14 +84,15 @@ class Submissions:
             ids = [job.id for job in jobs if isinstance(job, Job)]
             known = await find_jobs(transaction, ids)
             results = [
-                self._compare(job, problems, known)
-                for job, problems in zip(jobs, checked, strict=True)
+                self._compare(job, one.problems, known)
+                for job, one in zip(jobs, checked, strict=True)
             ]
             if mode == "atomic" and not all(result.accepted for result in results):
                 return results
-            for job, result in zip(jobs, results, strict=True):
+            for job, one, result in zip(jobs, checked, results, strict=True):
                 if isinstance(job, Job) and result.result == "created":
-                    await insert_job(transaction, self._record(job), labels=job.labels)
+                    record = self._record(job, one.namespace)
+                    await insert_job(transaction, record, labels=job.labels)
         for result in results:
             if result.id is not None and result.result == "created":
                 self._wake(result.id)
@@ -116,15 +114,15 @@ class Submissions:
         self._wake(job_id)
         return record
 
-    async def _check(self, job: Job | JobRejected) -> tuple[Problem, ...]:
+    async def _check(self, job: Job | JobRejected) -> _Checked:
         if isinstance(job, JobRejected):
-            return job.problems
+            return _Checked(job.problems)
         try:
             self._pipeline.refuse_unclaimed(job)
-            await self._pipeline.plan(job)
+            plan = await self._pipeline.plan(job)
         except JobRejected as rejected:
-            return rejected.problems
-        return ()
+            return _Checked(rejected.problems)
+        return _Checked((), plan.volcano_job.namespace)
 
     def _compare(
         self, job: Job | JobRejected, problems: tuple[Problem, ...], known: dict[str, JobRecord]
@@ -146,13 +144,13 @@ class Submissions:
             return True
         return self._vault.matches(job.id, secrets, record.fingerprint)
 
-    def _record(self, job: Job) -> JobRecord:
+    def _record(self, job: Job, namespace: str) -> JobRecord:
         secrets = job.secrets()
         return JobRecord(
             id=job.id,
             owner_user=job.owner.user,
             owner_project=job.owner.project,
-            namespace=self._namespace,
+            namespace=namespace,
             spec=public_spec(job),
             sealed=self._vault.seal(job.id, secrets, random=self._random) if secrets else None,
             fingerprint=self._vault.fingerprint(job.id, secrets),
@@ -169,10 +167,18 @@ class Submissions:
         )
 
 
-def _refuse_twins(jobs: Sequence[Job | JobRejected], checked: list[tuple[Problem, ...]]) -> None:
+@dataclass(slots=True)
+class _Checked:
+    """What is wrong with a job by itself, and where it will run if nothing is."""
+
+    problems: tuple[Problem, ...]
+    namespace: str = ""
+
+
+def _refuse_twins(jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked]) -> None:
     seen: set[str] = set()
     for index, job in enumerate(jobs):
         if isinstance(job, Job):
             if job.id in seen:
-                checked[index] += (Problem("id", "is used twice in this call"),)
+                checked[index].problems += (Problem("id", "is used twice in this call"),)
             seen.add(job.id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from controller.jobs.plugin import JobPlugin
+from controller.plugins.fair_share import FairSharePlugin
 from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.plugins.parameter import ParameterPlugin
 from controller.plugins.proxy import ProxyPlugin
@@ -21,6 +22,8 @@ PLUGINS: Final[tuple[type[JobPlugin], ...]] = (
     ParameterPlugin,
     # After task: reads the containers' memory.
     SharedMemoryPlugin,
+    # After task, which names the queue; before those whose companions name the namespace.
+    FairSharePlugin,
     # After whatever mounts something: it makes the working directory if nobody else has.
     MiscellaneousPlugin,
     # Last: it exposes the job, and on clean-up nothing may be left that leads to it.

@@ -79,6 +79,7 @@ class Controller:
             "FUMAROLE_CONTROLLER_TOKEN_JWKS": str(keys),
             "FUMAROLE_CONTROLLER_PUBLIC_URL": f"https://{BASE_DOMAIN}",
             "FUMAROLE_CONTROLLER_NAMESPACE": "jobs",
+            "FUMAROLE_CONTROLLER_FAIR_SHARE": "off",
             "FUMAROLE_LOG_LEVEL": "INFO",
             **settings,
         }

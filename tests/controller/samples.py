@@ -80,7 +80,7 @@ class NoSessions:
 
 def make_defaults(**settings: str) -> JobDefaults:
     """Return the defaults of a deployment that sets *settings*."""
-    return read_settings(Environment(settings)).jobs
+    return read_settings(Environment({"FUMAROLE_CONTROLLER_FAIR_SHARE": "off"} | settings)).jobs
 
 
 def make_context(

@@ -73,7 +73,6 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         store=store,
         pipeline=pipeline,
         vault=Vault([os.urandom(32)]),
-        namespace="jobs",
         clock=time.time,
         random=os.urandom,
         wake=woken.append,

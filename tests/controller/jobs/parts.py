@@ -160,7 +160,6 @@ def make_parts(
         store=store,
         pipeline=pipeline,
         vault=vault,
-        namespace="jobs",
         clock=time.time,
         random=os.urandom,
         wake=lambda _job: None,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -219,20 +219,6 @@ async def test_the_settings_say_which_plugins_run_and_in_which_order() -> None:
     assert [p.name for p in make_plugins(PLUGINS, context, wanted=wanted)] == wanted
     with pytest.raises(ValueError, match="nonsense"):
         make_plugins(PLUGINS, context, wanted=["nonsense"])
-
-
-async def test_a_plugin_of_another_package_runs_in_its_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Point:
-        name = "recording"
-
-        def load(self) -> Any:
-            return Recording
-
-    monkeypatch.setattr("controller.jobs.pipeline.entry_points", lambda group: [Point()])
-    made = make_plugins(PLUGINS, make_context(), wanted=["task", "recording", "proxy"])
-    assert [type(one).__name__ for one in made] == ["TaskPlugin", "Recording", "ProxyPlugin"]
 
 
 def test_two_plugins_cannot_make_the_same_companion() -> None:

@@ -1,0 +1,145 @@
+"""Keeps owners apart: a namespace and a Volcano queue for each project, or user without one.
+
+Volcano shares between queues. (Its share between namespaces went in 1.8.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+from controller.fair_share import ClaimTemplate, FairShare
+from controller.jobs.builder import JobBuilder, SharedObject
+from controller.jobs.model import Job
+from controller.jobs.owners import (
+    OWNER_ANNOTATION,
+    OWNER_LABEL,
+    OwnerKey,
+    owned_name,
+    owner_hash,
+    owner_key,
+)
+from controller.jobs.plugin import JobPlugin
+
+_NAME: Final = "fumarole"
+_DENY: Final = "fumarole.default-deny"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+class FairSharePlugin(JobPlugin):
+    """Places the job in its owner's namespace and queue, and says what has to be there.
+
+    Nothing is removed with a job. A job that was accepted before its owner had a namespace stays
+    where it was accepted.
+    """
+
+    name: ClassVar[str] = "fair_share"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Place the job."""
+        share = self.context.jobs.fair_share
+        if share is None:
+            return
+        owner = owner_key(job.owner)
+        name = owned_name(owner, instance=self.context.instance, prefix=share.prefix)
+        if builder.accepted_in not in (None, name):
+            return
+        volcano_job = builder.volcano_job
+        volcano_job.namespace = name
+        builder.shared.extend(_ground(owner, name, share, instance=self.context.instance))
+        if volcano_job.queue == self.context.jobs.queue:
+            # One that the job names itself is one that operators made for it.
+            volcano_job.queue = name
+            builder.shared.append(_queue(owner, name, share, instance=self.context.instance))
+
+
+def _ground(
+    owner: OwnerKey, name: str, share: FairShare, *, instance: str
+) -> Iterator[SharedObject]:
+    """Yield the namespace and what is in it, in the order in which it can be made."""
+    yield _namespace(owner, name, share, instance=instance)
+    # First of all the right to make the others.
+    for grant in share.grants:
+        role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": grant.role}
+        subject = {"kind": "ServiceAccount", "name": grant.account, "namespace": grant.namespace}
+        yield SharedObject(
+            kind="RoleBinding",
+            name=f"fumarole.{grant.role}",
+            namespace=name,
+            manifest={"roleRef": role, "subjects": [subject]},
+            kept=True,
+        )
+    yield SharedObject(
+        kind="NetworkPolicy",
+        name=_DENY,
+        namespace=name,
+        # What a job may reach, and who may reach it, is added job by job.
+        manifest={"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}},
+    )
+    if share.owners.quota:
+        amounts = {resource: str(amount) for resource, amount in share.owners.quota.items()}
+        quota = {"spec": {"hard": amounts}}
+        yield SharedObject(kind="ResourceQuota", name=_NAME, namespace=name, manifest=quota)
+    for secret, configuration in share.pull_secrets.items():
+        content = {
+            "type": "kubernetes.io/dockerconfigjson",
+            "data": {".dockerconfigjson": configuration},
+        }
+        yield SharedObject(kind="Secret", name=secret, namespace=name, manifest=content)
+    for claim in share.owners.claims:
+        yield _claim(claim, name, owner_hash(owner, instance=instance))
+
+
+def _namespace(owner: OwnerKey, name: str, share: FairShare, *, instance: str) -> SharedObject:
+    level = share.owners.pod_security
+    security = {
+        f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "audit", "warn")
+    }
+    return SharedObject(
+        kind="Namespace",
+        name=name,
+        labels={
+            **share.owners.labels,
+            **security,
+            OWNER_LABEL: owner_hash(owner, instance=instance),
+        },
+        annotations={OWNER_ANNOTATION: owner.encode()},
+        kept=True,
+    )
+
+
+def _queue(owner: OwnerKey, name: str, share: FairShare, *, instance: str) -> SharedObject:
+    wanted = share.owners.queue
+    spec: dict[str, Any] = {"weight": wanted.weight, "reclaimable": True}
+    if wanted.capability:
+        spec["capability"] = {what: str(amount) for what, amount in wanted.capability.items()}
+    return SharedObject(
+        kind="Queue",
+        name=name,
+        manifest={"spec": spec},
+        labels={OWNER_LABEL: owner_hash(owner, instance=instance)},
+        annotations={OWNER_ANNOTATION: owner.encode()},
+        # An operator may give one owner more than the others.
+        kept=True,
+    )
+
+
+def _claim(claim: ClaimTemplate, namespace: str, owner: str) -> SharedObject:
+    spec: dict[str, Any] = {
+        "accessModes": list(claim.access_modes),
+        "resources": {"requests": {"storage": str(claim.size)}},
+    }
+    if claim.storage_class is not None:
+        spec["storageClassName"] = claim.storage_class
+    if claim.volume is not None:
+        spec["volumeName"] = claim.volume.replace("{namespace}", namespace).replace(
+            "{owner}", owner
+        )
+    return SharedObject(
+        kind="PersistentVolumeClaim",
+        name=claim.name,
+        namespace=namespace,
+        manifest={"spec": spec},
+        # What a claim says is decided when it is bound.
+        kept=True,
+    )
