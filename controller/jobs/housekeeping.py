@@ -10,6 +10,7 @@ from typing import Final
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs import forget_jobs
+from controller.store.links import forget_links
 
 EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200
@@ -61,5 +62,8 @@ class Housekeeping:
                 gone = await forget_jobs(transaction, finished_before=before, limit=AT_ONCE)
             total += gone
             if gone < AT_ONCE:
-                return total
+                break
             await asyncio.sleep(0.1)
+        async with self._store.lead(self._term) as transaction:
+            await forget_links(transaction, now=self._clock())
+        return total

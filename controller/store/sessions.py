@@ -22,6 +22,7 @@ class Session:
 
     ``endpoint`` is None for a port that the job did not declare; ``port`` is None for terminals.
     Of a terminal, ``hub_id``, ``pod`` and ``pod_uid`` say where its shell is, once that is known.
+    ``links`` are the public names under which everybody reaches it.
     """
 
     sid: str
@@ -37,12 +38,14 @@ class Session:
     hub_id: str | None = None
     pod: str | None = None
     pod_uid: str | None = None
+    links: tuple[str, ...] = ()
 
 
 def _session(row: sa.Row[tuple[object, ...]]) -> Session:
     values = dict(row._mapping)
     del values["revision"]
     values["kind"] = cast(Kind, values["kind"])
+    values["links"] = tuple(cast(list[str] | None, values["links"]) or ())
     return Session(**values)
 
 
@@ -50,6 +53,7 @@ async def insert_session(transaction: Transaction, session: Session) -> None:
     """Add *session*."""
     revision = await raise_revision(transaction)
     values = {name: getattr(session, name) for name in Session.__slots__}
+    values["links"] = list(session.links) or None
     await transaction.execute(sa.insert(_table).values(revision=revision, **values))
 
 

@@ -237,6 +237,32 @@ companions: Final = sa.Table(
     sa.Column("name", sa.String(253), primary_key=True),
     sa.Column("uid", sa.String(64), nullable=False),
     sa.Column("owner_uid", sa.String(64)),
+    # Where it is reached, if it is a Service.
+    sa.Column("address", sa.String(64)),
+    # Of which connections to other jobs it was made; another value now means that it is stale.
+    sa.Column("basis", sa.String(64)),
+)
+
+# Which job names which other as its peer. Its rows follow from the jobs' specs.
+connections: Final = sa.Table(
+    "connections",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("peer_id", sa.String(40), primary_key=True),
+    # The ports that it asked for; none for those that the peer declares.
+    sa.Column("ports", sa.JSON, nullable=False),
+    sa.Index("ix_connections_peer_id", "peer_id"),
+)
+
+# Public names: whose each is, which job has it now, and since when none has.
+links: Final = sa.Table(
+    "links",
+    metadata,
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("job_id", sa.String(40)),
+    sa.Column("released_at", sa.Double),
+    sa.Index("ix_links_job_id", "job_id"),
 )
 
 # Jobs whose record is gone and whose VolcanoJob may be removed.
@@ -265,6 +291,8 @@ sessions: Final = sa.Table(
     sa.Column("hub_id", sa.String(64)),
     sa.Column("pod", sa.String(253)),
     sa.Column("pod_uid", sa.String(64)),
+    # Public names under which everybody reaches it; none for a session of somebody's.
+    sa.Column("links", sa.JSON),
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Index("ix_sessions_job_id", "job_id"),
     sa.Index("ix_sessions_hub_id", "hub_id"),
