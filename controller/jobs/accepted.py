@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from controller.jobs.model import Job
+from controller.jobs.parameters import SECRET_FIELDS
 from controller.jobs.problems import JobRejected, problems_of
 
 _UNKNOWN: Final = "(unknown)"
@@ -20,7 +21,7 @@ def public_spec(job: Job) -> dict[str, Any]:
     """
     spec = job.model_dump(mode="json", exclude_defaults=True)
     for name in job.secrets():
-        del spec["parameters"][name]["value"]
+        _withhold(spec["parameters"][name])
     return spec
 
 
@@ -47,12 +48,27 @@ def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
 def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
     """Say whether the job has a secret parameter whose value is not among *secrets*."""
     return any(
-        given.get("type") == "secret" and name not in secrets
+        _is_withheld(given) and name not in secrets
         for name, given in (spec.get("parameters") or {}).items()
     )
 
 
+def _withhold(given: dict[str, Any]) -> None:
+    if given["type"] == "secret":
+        del given["value"]
+    else:
+        # A licence may do without a key, and then does not say it: null says that there is one.
+        given["key"] = None
+
+
+def _is_withheld(given: Any) -> bool:
+    if not isinstance(given, dict):
+        return False
+    return given.get("type") == "secret" or (given.get("type") == "licence" and "key" in given)
+
+
 def _with_value(name: str, given: Any, secrets: Mapping[str, str]) -> Any:
-    if isinstance(given, dict) and given.get("type") == "secret":
-        return {**given, "value": secrets.get(name, _UNKNOWN)}
-    return given
+    if not _is_withheld(given):
+        return given
+    field = SECRET_FIELDS[given["type"]]
+    return {**given, field: secrets.get(name, _UNKNOWN)}

@@ -98,6 +98,17 @@ class JobBuilder:
                 return task
         raise LookupError(f"there is no task {name} yet: the task plugin must run first")
 
+    def container(self, task: str) -> Container:
+        """Return the container of the task *task* in which the job's program runs.
+
+        Raises:
+            LookupError: If there is none yet.
+        """
+        for container in self.task(task).template.containers:
+            if container.name == JOB_CONTAINER:
+                return container
+        raise LookupError(f"the task {task} has no container {JOB_CONTAINER}")
+
     def containers(self) -> list[Container]:
         """Return the container of each task in which the job's program runs.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -18,19 +19,26 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     Tag,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from controller.jobs.parameters import Parameter, SecretParameter, Strict, Text
+from controller.jobs.parameters import Parameter, Path, Strict, Text, secret_of
 from controller.jobs.problems import TAG
-from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
+from controller.volcano.policies import Action, Event, Rule
+from controller.volcano.quantity import Quantity, parse_bandwidth, parse_cpu, parse_memory
 
 ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
+TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DEFAULT_TASK: Final = "job"
 MOST_REPLICAS: Final = 1000
+MOST_TASKS: Final = 32
 
 JobId = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
@@ -39,6 +47,11 @@ LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
+TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
+SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""A name of the deployment's: of a product, a queue, a priority, a runtime, a credential."""
+Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
+Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$')]
 
@@ -53,6 +66,12 @@ def _memory(value: Any) -> Quantity:
     if not isinstance(value, str):
         raise PydanticCustomError("memory", "should be a quantity such as 2Gi")
     return _quantity(parse_memory, value)
+
+
+def _bandwidth(value: Any) -> Quantity:
+    if not isinstance(value, str):
+        raise PydanticCustomError("bandwidth", "should be bits per second, such as 100M")
+    return _quantity(parse_bandwidth, value)
 
 
 def _quantity(parse: Any, raw: str) -> Quantity:
@@ -72,6 +91,9 @@ Cpu = Annotated[
 Memory = Annotated[
     Quantity, PlainValidator(_memory), PlainSerializer(str), WithJsonSchema({"type": "string"})
 ]
+Bandwidth = Annotated[
+    Quantity, PlainValidator(_bandwidth), PlainSerializer(str), WithJsonSchema({"type": "string"})
+]
 
 
 class Owner(Strict):
@@ -90,10 +112,16 @@ class Resources(Strict):
 
 
 class ParameterRef(Strict):
-    """Where the value of a parameter goes; ``prefix`` stands directly before it."""
+    """Where the value of a parameter goes; ``prefix`` stands directly before it.
+
+    A repeated parameter becomes a word for each of its values, or with ``separator`` a single
+    one. What is ``optional`` is left out where the job has no such parameter.
+    """
 
     parameter: ParameterName
     prefix: Text = ""
+    separator: Text | None = None
+    optional: bool = False
 
 
 def _word_tag(value: Any) -> str:
@@ -137,6 +165,69 @@ class Endpoint(Strict):
         return self
 
 
+class Policy(Strict):
+    """What Volcano does when something happens: an ``event``, or a program's ``exit_code``."""
+
+    action: Action
+    event: Event | None = None
+    exit_code: Annotated[int, Field(ge=1, le=255)] | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=10**8)] | None = None
+
+    @model_validator(mode="after")
+    def _one_trigger(self) -> Self:
+        if (self.event is None) == (self.exit_code is None):
+            raise ValueError("either an event or an exit_code")
+        return self
+
+    def rule(self) -> Rule:
+        """Return it as Volcano has it."""
+        return Rule(
+            action=self.action,
+            event=self.event,
+            exit_code=self.exit_code,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+Policies = Annotated[list[Policy], Field(max_length=64)]
+
+
+class NetworkTopology(Strict):
+    """How near to each other the pods are: ``hard`` waits for it, ``soft`` tries."""
+
+    mode: Literal["hard", "soft"]
+    tier: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
+class Topology(Strict):
+    """Where a pod's processors are within its node, and pods within the network."""
+
+    numa: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
+    network: NetworkTopology | None = None
+
+
+class NetworkLimits(Strict):
+    """Bits per second of each replica."""
+
+    ingress: Bandwidth | None = None
+    egress: Bandwidth | None = None
+
+
+class Task(Strict):
+    """A group of equal replicas; what it does not say, the job says for all."""
+
+    name: TaskName
+    replicas: Replicas | None = None
+    min_available: Replicas | None = None
+    image: Image | None = None
+    resources: Resources = Resources()
+    invocation: Invocation | None = None
+    depends_on: Annotated[list[TaskName], Field(max_length=MOST_TASKS)] = Field(
+        default_factory=list
+    )
+    policies: Policies = Field(default_factory=list)
+
+
 class Job(Strict):
     """A job as accepted."""
 
@@ -144,55 +235,139 @@ class Job(Strict):
     owner: Owner
     name: Name | None = None
     labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=64)
-    image: Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
+    kind: SiteName | None = None
+    tasks: list[Task] = Field(default_factory=list, max_length=MOST_TASKS)
+    # After tasks, each of which may have one.
+    image: Image | None = Field(default=None, validate_default=True)
+    pull_credential: SiteName | None = None
+    product: SiteName | None = None
     resources: Resources = Resources()
-    replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
+    replicas: Replicas = 1
+    framework: Literal["pytorch", "mpi", "tensorflow", "ray"] | None = None
+    queue: SiteName | None = None
+    priority: SiteName | None = None
+    topology: Topology = Topology()
+    runtime: SiteName | None = None
+    time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = None
     invocation: Invocation = Invocation()
     parameters: dict[ParameterName, Parameter] = Field(default_factory=dict, max_length=1000)
+    output: Path | None = None
+    network: NetworkLimits = NetworkLimits()
     interactive: dict[EndpointName, Endpoint] = Field(default_factory=dict, max_length=16)
+    links: list[Annotated[str, Field(pattern=LINK_PATTERN)]] = Field(
+        default_factory=list, max_length=16
+    )
+    policies: Policies = Field(default_factory=list)
+    max_retry: Annotated[int, Field(ge=0, le=1000)] | None = None
+    min_success: Annotated[int, Field(ge=1)] | None = None
 
-    @property
-    def tasks(self) -> tuple[TaskRanks, ...]:
-        """The tasks and the ranks of their replicas, which count over all of them in order."""
-        return (TaskRanks(DEFAULT_TASK, 0, self.replicas),)
+    @field_validator("image")
+    @classmethod
+    def _is_there(cls, value: str | None, info: ValidationInfo) -> str | None:
+        tasks = info.data.get("tasks")
+        # Without an answer about the tasks, they are what is wrong.
+        if value is None and tasks is not None and not (tasks and all(t.image for t in tasks)):
+            raise PydanticKnownError("missing")
+        return value
+
+    @cached_property
+    def effective_tasks(self) -> tuple[EffectiveTask, ...]:
+        """The tasks with what the job says for all of them, in the order that ranks follow."""
+        found: list[EffectiveTask] = []
+        first = 0
+        for index, task in enumerate(self.tasks or [Task(name=DEFAULT_TASK)]):
+            replicas = task.replicas or self.replicas
+            found.append(
+                EffectiveTask(
+                    name=task.name,
+                    path=f"tasks[{index}]" if self.tasks else "",
+                    first=first,
+                    replicas=replicas,
+                    min_available=task.min_available or replicas,
+                    image=task.image or self.image or "",
+                    resources=_merged(task.resources, self.resources),
+                    invocation=task.invocation or self.invocation,
+                    depends_on=tuple(task.depends_on),
+                    policies=tuple(task.policies),
+                )
+            )
+            first += replicas
+        return tuple(found)
 
     @property
     def ranks(self) -> int:
         """How many ranks there are."""
-        return sum(task.replicas for task in self.tasks)
+        return sum(task.replicas for task in self.effective_tasks)
 
     def rank_of(self, task: str, index: int) -> int | None:
         """Return the rank of the task's replica, None where the job has no such one."""
-        for one in self.tasks:
+        for one in self.effective_tasks:
             if one.name == task and 0 <= index < one.replicas:
                 return one.first + index
         return None
 
     def task_of(self, rank: int) -> str | None:
         """Return the name of the task that the rank belongs to."""
-        for one in self.tasks:
+        for one in self.effective_tasks:
             if one.first <= rank < one.first + one.replicas:
                 return one.name
         return None
 
     def secrets(self) -> dict[str, str]:
-        """Return the values of the secret parameters by name."""
-        return {name: one.value for name, one in self._secret_parameters()}
+        """Return the secret values of parameters by the parameters' names."""
+        return dict(self._secret_values())
 
-    def _secret_parameters(self) -> Iterator[tuple[str, SecretParameter]]:
+    def asks_for(self) -> dict[str, str]:
+        """Return what of this job some plugin must carry out, and where it stands.
+
+        The fields that it sets; and for parameters of types that need more than to be written
+        down, ``parameters.<type>``.
+        """
+        asked = {field: field for field in sorted(self.model_fields_set)}
         for name, parameter in self.parameters.items():
-            if isinstance(parameter, SecretParameter):
-                yield name, parameter
+            if parameter.type in CARRIED_TYPES:
+                asked.setdefault(f"parameters.{parameter.type}", f"parameters.{name}")
+        return asked
+
+    def _secret_values(self) -> Iterator[tuple[str, str]]:
+        for name, parameter in self.parameters.items():
+            value = secret_of(parameter)
+            if value is not None:
+                yield name, value
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRanks:
-    """A task's replicas: their ranks are ``first`` and following."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveTask:
+    """A task as it is run: its replicas' ranks are ``first`` and following.
+
+    ``path`` is where the job says it, and is empty where the job itself is the only task.
+    """
 
     name: str
+    path: str
     first: int
     replicas: int
+    min_available: int
+    image: str
+    resources: Resources
+    invocation: Invocation
+    depends_on: tuple[str, ...]
+    policies: tuple[Policy, ...]
 
+    def at(self, field: str) -> str:
+        """Return the path of one of its fields."""
+        return f"{self.path}.{field}" if self.path else field
+
+
+def _merged(own: Resources, of_all: Resources) -> Resources:
+    """Return *own*, and of what it does not say what is said for all."""
+    said = {name: getattr(own, name) for name in type(own).model_fields}
+    missing = {name: getattr(of_all, name) for name, value in said.items() if value is None}
+    return own.model_copy(update=missing)
+
+
+CARRIED_TYPES: Final = frozenset({"file", "directory", "peer"})
+"""Types of parameters that need a plugin of their own (``parameters.<type>`` in ``fields``)."""
 
 BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels"})
 """Fields of a job that need no plugin: they say whose it is and how it is found."""

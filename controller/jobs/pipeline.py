@@ -68,7 +68,7 @@ class Pipeline:
 
     @property
     def offered_fields(self) -> frozenset[str]:
-        """The fields of a job that are carried out."""
+        """What of a job is carried out: fields, and ``parameters.<type>`` (``Job.asks_for``)."""
         return BASE_FIELDS.union(*(plugin.fields for plugin in self._plugins))
 
     def refuse_unclaimed(self, job: Job) -> None:
@@ -77,9 +77,10 @@ class Pipeline:
         Raises:
             JobRejected: If there is none for some field.
         """
-        unclaimed = sorted(job.model_fields_set - self.offered_fields)
+        offered = self.offered_fields
+        unclaimed = [path for what, path in job.asks_for().items() if what not in offered]
         if unclaimed:
-            raise JobRejected(Problem(field, "unknown field") for field in unclaimed)
+            raise JobRejected(Problem(path, "unknown field") for path in unclaimed)
 
     async def plan(
         self,

@@ -9,12 +9,20 @@ VolcanoJob holds one.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.model import Job, ParameterRef, Word
-from controller.jobs.parameters import SecretParameter
+from controller.jobs.model import Invocation, Job, ParameterRef, Word
+from controller.jobs.parameters import (
+    DirectoryParameter,
+    FileParameter,
+    LicenceParameter,
+    Parameter,
+    SecretParameter,
+    secret_of,
+)
+from controller.jobs.paths import parse_path, place_of
 from controller.jobs.plugin import JobPlugin
 from controller.jobs.problems import make_path
 from controller.volcano.manifest import Variable, escape, reference
@@ -22,6 +30,9 @@ from controller.volcano.names import companion_name
 
 RESERVED_PREFIXES: Final = ("FUMAROLE_", "VC_", "VK_")
 """Variables that we and Volcano set."""
+
+LONGEST_WORD: Final = 2**17 - 1
+"""Of an argument, or of a variable with its name and ``=``, in bytes: Linux takes no longer one."""
 
 _COMPANION: Final = "parameters"
 
@@ -33,66 +44,117 @@ class ParameterPlugin(JobPlugin):
     fields: ClassVar[frozenset[str]] = frozenset({"invocation", "parameters"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Write the invocation into every container."""
-        for path, message in _problems(job):
+        """Write each task's invocation into its container."""
+        written = _Written(job, self.context.jobs.working_directory)
+        found = [
+            problem
+            for path, invocation in _invocations(job)
+            for problem in written.problems(path, invocation)
+        ]
+        for path, message in found:
             builder.refuse(path, message)
-        if builder.problems:
+        if found:
             return
-        for container in builder.containers():
-            container.environment.extend(_environment(job))
-            container.command = [_written(job, word) for word in job.invocation.command]
+        for task in job.effective_tasks:
+            container = builder.container(task.name)
+            container.environment.extend(written.environment(task.invocation))
+            container.command = written.command(task.invocation)
         if job.secrets():
             builder.add_companion(_secret(job))
 
 
-def _problems(job: Job) -> Iterator[tuple[str, str]]:
-    for index, word in enumerate(job.invocation.command):
-        if isinstance(word, ParameterRef) and word.parameter not in job.parameters:
-            yield f"invocation.command[{index}].parameter", "there is no such parameter"
-    if job.invocation.command[:1] == [""]:
-        yield "invocation.command[0]", "the program's name is empty"
-    for name, word in job.invocation.environment.items():
-        path = make_path(["invocation", "environment", name])
-        if isinstance(word, ParameterRef) and word.parameter not in job.parameters:
-            yield f"{path}.parameter", "there is no such parameter"
+def _invocations(job: Job) -> Iterator[tuple[str, Invocation]]:
+    """Give every invocation that is run, with its path; that of the job once."""
+    if any(task.invocation is job.invocation for task in job.effective_tasks):
+        yield "invocation", job.invocation
+    for task in job.effective_tasks:
+        if task.invocation is not job.invocation:
+            yield task.at("invocation"), task.invocation
+
+
+class _Written:
+    """What a program receives of a job's invocations."""
+
+    def __init__(self, job: Job, working_directory: str) -> None:
+        self._job = job
+        self._working_directory = working_directory
+
+    def problems(self, path: str, invocation: Invocation) -> Iterator[tuple[str, str]]:
+        """Find what cannot be written down, with its path."""
+        for index, word in enumerate(invocation.command):
+            yield from self._of_word(f"{path}.command[{index}]", word)
+        for name, word in invocation.environment.items():
+            here = f"{path}.{make_path(['environment', name])}"
+            yield from self._of_word(here, word)
+            yield from self._of_variable(here, name, word)
+        if invocation.command and self._lacks_program(invocation.command):
+            yield f"{path}.command[0]", "the program's name is empty"
+
+    def command(self, invocation: Invocation) -> list[str]:
+        """Return the arguments, as Kubernetes expands them."""
+        return [one for word in invocation.command for one in self._words(word)]
+
+    def environment(self, invocation: Invocation) -> Iterator[Variable]:
+        """Give the variables, those that others refer to first: Kubernetes knows none after."""
+        job = self._job
+        for name in sorted(self._secrets_within_text(invocation)):
+            yield Variable(name=_variable_of(name), secret=(_secret_name(job), name))
+        for name, word in invocation.environment.items():
+            if isinstance(word, ParameterRef) and not word.prefix and self._is_secret(word):
+                yield Variable(name=name, secret=(_secret_name(job), word.parameter))
+            else:
+                yield from (Variable(name=name, value=value) for value in self._words(word))
+
+    def _of_word(self, path: str, word: Word) -> Iterator[tuple[str, str]]:
+        if isinstance(word, ParameterRef) and word.parameter not in self._job.parameters:
+            if not word.optional:
+                yield f"{path}.parameter", "there is no such parameter"
+        elif any(len(one.encode()) > LONGEST_WORD for one in self._words(word)):
+            yield path, f"is longer than {LONGEST_WORD} bytes, and no program can receive it"
+
+    def _of_variable(self, path: str, name: str, word: Word) -> Iterator[tuple[str, str]]:
         if name.startswith(RESERVED_PREFIXES):
             yield path, f"variables that begin with {', '.join(RESERVED_PREFIXES)} are reserved"
+        if isinstance(word, ParameterRef) and word.parameter in self._job.parameters:
+            parameter = self._job.parameters[word.parameter]
+            if word.separator is None and len(self._values(parameter)) != 1:
+                yield f"{path}.separator", "is missing: a variable has one value"
 
+    def _lacks_program(self, command: Sequence[Word]) -> bool:
+        return [one for word in command[:1] for one in self._words(word)] in ([], [""])
 
-def _environment(job: Job) -> Iterator[Variable]:
-    # Those that others refer to come first: Kubernetes knows only what stands before.
-    for name in sorted(_secrets_within_text(job)):
-        yield Variable(name=_variable_of(name), secret=(_secret_name(job), name))
-    for name, word in job.invocation.environment.items():
-        if isinstance(word, ParameterRef) and not word.prefix and _is_secret(job, word):
-            yield Variable(name=name, secret=(_secret_name(job), word.parameter))
-        else:
-            yield Variable(name=name, value=_written(job, word))
+    def _words(self, word: Word) -> list[str]:
+        if isinstance(word, str):
+            return [escape(word)]
+        parameter = self._job.parameters.get(word.parameter)
+        if parameter is None:
+            return []
+        if secret_of(parameter) is not None:
+            return [escape(word.prefix) + reference(_variable_of(word.parameter))]
+        values = self._values(parameter)
+        if word.separator is not None:
+            values = (word.separator.join(values),)
+        return [escape(word.prefix + value) for value in values]
 
+    def _values(self, parameter: Parameter) -> tuple[str, ...]:
+        match parameter:
+            case SecretParameter():
+                return ("",)
+            case FileParameter() | DirectoryParameter():
+                paths = map(parse_path, parameter.paths)
+                return tuple(place_of(path, self._working_directory) for path in paths)
+            case _:
+                return parameter.words()
 
-def _secrets_within_text(job: Job) -> set[str]:
-    words = [
-        *job.invocation.command,
-        *(
-            w
-            for w in job.invocation.environment.values()
-            if isinstance(w, ParameterRef) and w.prefix
-        ),
-    ]
-    return {w.parameter for w in words if isinstance(w, ParameterRef) and _is_secret(job, w)}
+    def _is_secret(self, word: ParameterRef) -> bool:
+        parameter = self._job.parameters.get(word.parameter)
+        return parameter is not None and secret_of(parameter) is not None
 
-
-def _written(job: Job, word: Word) -> str:
-    if isinstance(word, str):
-        return escape(word)
-    parameter = job.parameters[word.parameter]
-    if isinstance(parameter, SecretParameter):
-        return escape(word.prefix) + reference(_variable_of(word.parameter))
-    return escape(word.prefix + parameter.written())
-
-
-def _is_secret(job: Job, word: ParameterRef) -> bool:
-    return isinstance(job.parameters[word.parameter], SecretParameter)
+    def _secrets_within_text(self, invocation: Invocation) -> set[str]:
+        variables = invocation.environment.values()
+        prefixed = [w for w in variables if isinstance(w, ParameterRef) and w.prefix]
+        references = [w for w in invocation.command if isinstance(w, ParameterRef)]
+        return {w.parameter for w in (*prefixed, *references) if self._is_secret(w)}
 
 
 def _variable_of(parameter: str) -> str:
@@ -106,7 +168,8 @@ def _secret_name(job: Job) -> str:
 
 def _secret(job: Job) -> Companion:
     data = {
-        name: base64.b64encode(value.encode()).decode() for name, value in job.secrets().items()
+        name: base64.b64encode(_secret_text(job.parameters[name]).encode()).decode()
+        for name in job.secrets()
     }
     return Companion(
         kind="Secret",
@@ -115,3 +178,8 @@ def _secret(job: Job) -> Companion:
         # Its pods cannot start without it.
         when="before",
     )
+
+
+def _secret_text(parameter: Parameter) -> str:
+    secret = secret_of(parameter) or ""
+    return f"{parameter.words()[0]}/{secret}" if isinstance(parameter, LicenceParameter) else secret

@@ -74,7 +74,7 @@ class ProxyPlugin(JobPlugin):
 
 
 def _check(job: Job, builder: JobBuilder) -> None:
-    names = [task.name for task in job.tasks]
+    names = [task.name for task in job.effective_tasks]
     for name, endpoint in job.interactive.items():
         path = make_path(["interactive", name])
         if endpoint.task is not None and endpoint.task not in names:

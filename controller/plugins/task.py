@@ -26,8 +26,10 @@ class TaskPlugin(JobPlugin):
         """Add the tasks."""
         volcano_job = builder.volcano_job
         labels = dict(volcano_job.labels)
-        for task in job.tasks:
-            container = Container(name=JOB_CONTAINER, image=job.image, resources=self._amounts(job))
+        for task in job.effective_tasks:
+            container = Container(
+                name=JOB_CONTAINER, image=task.image, resources=self._amounts(job)
+            )
             template = PodTemplate(containers=[container], labels=dict(labels))
             volcano_job.tasks.append(
                 Task(name=task.name, replicas=task.replicas, template=template)

@@ -17,6 +17,8 @@ _QUANTITY: Final = re.compile(
     r"(\d{1,19}(?:\.\d{0,9})?|\.\d{1,9})(?:[eE]([+]?\d{1,2})|(m|k|M|G|T|P|E|[KMGTPE]i)?)", re.ASCII
 )
 _LARGEST: Final = Decimal(2) ** 63 - 1
+_LEAST_BANDWIDTH: Final = 10**3 * 1000
+_MOST_BANDWIDTH: Final = 10**15 * 1000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,6 +76,18 @@ def parse_memory(raw: str) -> Quantity:
         raise ValueError("memory is counted in whole bytes")
     if quantity.milli < 4 * 2**20 * 1000:
         raise ValueError("less than 4Mi of memory runs nothing")
+    return quantity
+
+
+def parse_bandwidth(raw: str) -> Quantity:
+    """Return bits per second, from 1k to 1P: what Kubernetes' bandwidth plug-in takes.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if not _LEAST_BANDWIDTH <= quantity.milli <= _MOST_BANDWIDTH or quantity.milli % 1000:
+        raise ValueError("bandwidth is whole bits per second, from 1k to 1P")
     return quantity
 
 

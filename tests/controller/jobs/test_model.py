@@ -76,6 +76,36 @@ def problems(**fields: Any) -> dict[str, str]:
         ({"parameters": {"a": {"type": "secret", "value": ""}}}, "parameters.a.value"),
         ({"parameters": {"a": {"type": "enumeration", "value": "x", "options": ["y"]}}},
          "parameters.a"),
+        ({"image": None}, "image"),
+        ({"image": None, "tasks": [{"name": "a", "image": "x"}, {"name": "b"}]}, "image"),
+        ({"tasks": [{"name": "a" * 13}]}, "tasks[0].name"),
+        ({"tasks": [{"name": "1"}]}, "tasks[0].name"),
+        ({"tasks": [{"name": "a", "replicas": 0}]}, "tasks[0].replicas"),
+        ({"tasks": [{"name": "a", "resources": {"cpu": 0}}]}, "tasks[0].resources.cpu"),
+        ({"framework": "horovod"}, "framework"),
+        ({"tools": ["tensorboard"]}, "tools"),
+        ({"policies": [{"action": "RestartJob"}]}, "policies[0]"),
+        ({"policies": [{"action": "SyncJob", "event": "*"}]}, "policies[0].action"),
+        ({"policies": [{"action": "RestartJob", "event": "JobUpdated"}]}, "policies[0].event"),
+        ({"policies": [{"action": "RestartJob", "event": "*", "exit_code": 1}]}, "policies[0]"),
+        ({"policies": [{"action": "RestartJob", "exit_code": 0}]}, "policies[0].exit_code"),
+        ({"max_retry": -1}, "max_retry"),
+        ({"min_success": 0}, "min_success"),
+        ({"topology": {"numa": "all"}}, "topology.numa"),
+        ({"topology": {"network": {"mode": "hard", "tier": 0}}}, "topology.network.tier"),
+        ({"network": {"ingress": 100}}, "network.ingress"),
+        ({"network": {"egress": "1"}}, "network.egress"),
+        ({"output": "work"}, "output"),
+        ({"output": "/home/../etc"}, "output"),
+        ({"parameters": {"a": {"type": "file", "path": "/home//x"}}}, "parameters.a.path"),
+        ({"parameters": {"a": {"type": "file", "path": ["/h/x", "/h/."]}}},
+         "parameters.a.path[1]"),
+        ({"parameters": {"a": {"type": "text", "value": ["x", 1]}}}, "parameters.a.value[1]"),
+        ({"parameters": {"a": {"type": "peer", "job": "J", "hostname": "x"}}}, "parameters.a.job"),
+        ({"parameters": {"a": {"type": "licence", "address": "a b", "port": 1}}},
+         "parameters.a.address"),
+        ({"parameters": {"a": {"type": "licence", "address": ":::", "port": 1}}},
+         "parameters.a.address"),
         ({"interactive": {"A": {"kind": "web", "port": 1}}}, "interactive.A"),
         ({"interactive": {"a": {"kind": "tcp", "port": 1}}}, "interactive.a.kind"),
         ({"interactive": {"a": {"kind": "web", "port": 0}}}, "interactive.a.port"),
@@ -121,6 +151,17 @@ def test_the_same_job_said_differently_has_the_same_spec() -> None:
     one = make_job(resources={"cpu": 0.5, "memory": "2Gi"}, replicas=1)
     other = make_job(resources={"memory": "2048Mi", "cpu": "500m"}, labels={}, name=None)
     assert public_spec(one) == public_spec(other)
+
+
+def test_a_licence_with_a_key_is_kept_without_it_and_says_that_there_is_one() -> None:
+    licence = {"type": "licence", "address": "10.0.0.5", "port": 27000}
+    job = make_job(parameters={"with": {**licence, "key": CANARY}, "without": licence})
+    spec = public_spec(job)
+    assert CANARY not in json.dumps(spec)
+    assert CANARY not in repr(job)
+    assert lacks_secrets(spec, {})
+    assert read_spec(spec, {"with": CANARY}) == job
+    assert not lacks_secrets(public_spec(make_job(parameters={"without": licence})), {})
 
 
 def test_a_job_that_lacks_its_secrets_can_be_looked_at_and_says_so() -> None:
@@ -170,6 +211,47 @@ def test_ranks_count_over_the_replicas_of_the_task() -> None:
     assert [job.rank_of("job", index) for index in (-1, 0, 2, 3)] == [None, 0, 2, None]
     assert job.rank_of("other", 0) is None
     assert [job.task_of(rank) for rank in (-1, 0, 2, 3)] == [None, "job", "job", None]
+
+
+def test_without_tasks_the_job_itself_is_the_only_one() -> None:
+    (task,) = make_job(replicas=3, resources={"cpu": 2}).effective_tasks
+    assert (task.name, task.first, task.replicas, task.min_available) == ("job", 0, 3, 3)
+    assert task.at("image") == "image"
+
+
+def test_what_a_task_does_not_say_the_job_says_for_all() -> None:
+    job = make_job(
+        image="all",
+        resources={"cpu": 2, "memory": "1Gi"},
+        replicas=2,
+        tasks=[{"name": "a"}, {"name": "b", "image": "own", "replicas": 1,
+                               "resources": {"memory": "3Gi"}}],
+    )  # fmt: skip
+    a, b = job.effective_tasks
+    assert (a.image, a.replicas, str(a.resources.cpu), str(a.resources.memory)) == (
+        "all", 2, "2", "1Gi",
+    )  # fmt: skip
+    assert (b.image, b.replicas, str(b.resources.cpu), str(b.resources.memory)) == (
+        "own", 1, "2", "3Gi",
+    )  # fmt: skip
+    assert b.at("image") == "tasks[1].image"
+
+
+def test_ranks_count_over_all_tasks_in_their_order() -> None:
+    job = make_job(tasks=[{"name": "master"}, {"name": "worker", "replicas": 2}])
+    assert job.ranks == 3
+    assert [job.rank_of("worker", index) for index in range(3)] == [1, 2, None]
+    assert [job.task_of(rank) for rank in range(4)] == ["master", "worker", "worker", None]
+
+
+def test_a_job_whose_tasks_all_have_an_image_needs_none() -> None:
+    job = make_job(image=None, tasks=[{"name": "a", "image": "x"}])
+    assert job.effective_tasks[0].image == "x"
+
+
+def test_a_path_has_one_name() -> None:
+    one, other = make_job(output="/home/ada/"), make_job(output="/home/ada")
+    assert one == other
 
 
 def test_paths_quote_what_is_no_identifier() -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.model import Job
+from controller.jobs.model import CARRIED_TYPES, Job
 from controller.jobs.pipeline import HookRecorder, Pipeline, PluginFailed, make_plugins
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import JobRejected, Problem
@@ -141,8 +141,19 @@ async def test_a_field_that_no_plugin_carries_out_is_unknown() -> None:
     make_pipeline().refuse_unclaimed(job)
 
 
-async def test_every_field_of_a_job_is_carried_out_by_a_plugin_of_ours() -> None:
-    assert make_pipeline().offered_fields == set(Job.model_fields)
+async def test_no_plugin_of_ours_claims_what_no_job_can_say() -> None:
+    carried = {f"parameters.{kind}" for kind in CARRIED_TYPES}
+    assert make_pipeline().offered_fields <= set(Job.model_fields) | carried
+
+
+async def test_a_parameter_that_no_plugin_carries_out_is_unknown() -> None:
+    pipeline = pipeline_of(*(p for p in PLUGINS if p.name in ("task", "parameter")))
+    job = make_job(parameters={"lab": {"type": "peer", "job": "j2", "hostname": "lab"}})
+    with pytest.raises(JobRejected) as caught:
+        pipeline.refuse_unclaimed(job)
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        ("parameters.lab", "unknown field")
+    ]
 
 
 async def test_a_volcano_job_says_what_was_accepted_without_its_secrets() -> None:

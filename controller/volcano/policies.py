@@ -1,0 +1,127 @@
+"""Volcano's retry policies: what may be said, what Volcano makes of it, and its arithmetic.
+
+A task's policies stand before the job's, and the first that fits is the one (``deciding``).
+``max_retry`` of a job is how often it may be started again; Volcano's ``maxRetry`` counts the
+first start too, and takes 0 for 3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, get_args
+
+Event: TypeAlias = Literal["*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted"]
+"""What may trigger a policy.
+
+Not among them: ``JobUpdated``, which no Volcano emits, and ``TaskFailed``, which counts containers
+that were started again within their pod, and ours never are.
+"""
+
+Action: TypeAlias = Literal[
+    "AbortJob", "RestartJob", "RestartTask", "RestartPod", "TerminateJob", "CompleteJob"
+]
+EVENTS: Final[tuple[str, ...]] = get_args(Event)
+ACTIONS: Final[tuple[str, ...]] = get_args(Action)
+RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod"})
+"""Actions that use up a retry."""
+
+DEFAULT_RETRIES: Final = 3
+"""Of a job that restarts something and does not say how often: Volcano's own number."""
+
+_NEEDS_TIMEOUT: Final = "PodPending"
+_ANY: Final = "*"
+
+REASONS: Final = MappingProxyType(
+    {
+        "*": "anything",
+        "PodFailed": "a pod failed",
+        "PodEvicted": "a pod was deleted by somebody else",
+        "PodPending": "a pod waited too long",
+        "Unknown": "some pods run and others cannot be placed",
+        "TaskCompleted": "all pods of a task succeeded",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A policy as Volcano has it: an event or an exit code, and what is done then."""
+
+    action: str
+    event: str | None = None
+    exit_code: int | None = None
+    timeout_seconds: int | None = None
+
+    def manifest(self) -> dict[str, object]:
+        """Return the JSON."""
+        found: dict[str, object] = {"action": self.action}
+        if self.event is not None:
+            found["event"] = self.event
+        if self.exit_code is not None:
+            found["exitCode"] = self.exit_code
+        if self.timeout_seconds is not None:
+            found["timeout"] = f"{self.timeout_seconds}s"
+        return found
+
+    def fits(self, event: str, exit_code: int | None) -> bool:
+        """Say whether *event*, with the exit code of the program that failed, triggers it."""
+        if self.exit_code is not None:
+            return event == "PodFailed" and exit_code == self.exit_code
+        return self.event in (event, _ANY)
+
+
+def volcano_max_retry(max_retry: int | None, rules: Sequence[Rule]) -> int:
+    """Return Volcano's ``maxRetry`` for a job that may be started again *max_retry* times."""
+    return retries(max_retry, rules) + 1
+
+
+def retries(max_retry: int | None, rules: Sequence[Rule]) -> int:
+    """Return how often the job is started again at most."""
+    if max_retry is not None:
+        return max_retry
+    return DEFAULT_RETRIES if any(rule.action in RESTARTS for rule in rules) else 0
+
+
+def retries_left(volcano_retry: int, retry_count: int) -> int:
+    """Return how many restarts are left where ``status.retryCount`` is *retry_count*.
+
+    Volcano fails a job that restarts when its count has come to ``maxRetry``. Evictions and
+    resuming after a suspension count too.
+    """
+    return max(0, volcano_retry - 1 - retry_count)
+
+
+def deciding(
+    event: str, exit_code: int | None, *, of_task: Sequence[Rule], of_job: Sequence[Rule]
+) -> Rule | None:
+    """Return the policy that decides what *event* does; None where nothing is done about it."""
+    for rule in (*of_task, *of_job):
+        if rule.fits(event, exit_code):
+            return rule
+    return None
+
+
+def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
+    """Find what Volcano refuses in one list of policies, by position."""
+    events = Counter(rule.event for rule in rules if rule.event is not None)
+    codes = Counter(rule.exit_code for rule in rules if rule.exit_code is not None)
+    for index, rule in enumerate(rules):
+        if rule.event is not None and rule.exit_code is not None:
+            yield index, "an event and an exit code exclude each other"
+        if rule.event is None and rule.exit_code is None:
+            yield index, "an event or an exit code is needed"
+        if rule.event is not None and rule.event not in EVENTS:
+            yield index, f"there is no event {rule.event}"
+        if rule.action not in ACTIONS:
+            yield index, f"there is no action {rule.action}"
+        if rule.exit_code == 0:
+            yield index, "an exit code of 0 is no failure"
+        if events[rule.event or ""] > 1 or codes[rule.exit_code or 0] > 1:
+            yield index, "what triggers it is there twice"
+        if rule.event == _ANY and len(rules) > 1:
+            yield index, "a policy for * must be the only one"
+        if rule.event == _NEEDS_TIMEOUT and rule.timeout_seconds is None:
+            yield index, "without timeout_seconds, PodPending never happens"
