@@ -28,6 +28,9 @@ test: install ## run the tests
 test-long: install ## run the soaks, chaos runs and models
 	@$(PYTHON) -m pytest -m long --timeout 7200
 
+bench: install ## measure the gateway beside its peers, 15 min (QUICK=1: 3 min)
+	@$(PYTHON) -m benchmarks $(if $(QUICK),--quick)
+
 check: install ## lint, format, types and import contracts
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .

@@ -1,0 +1,87 @@
+"""The budgets, and whether a run has met them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+Costs = Mapping[tuple[str, str], float]
+"""The median cost by work and proxy."""
+
+OURS: Final = "fumarole"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A budget's outcome; ``value`` is None when a peer was missing."""
+
+    work: str
+    limit: str
+    value: float | None
+    most: float
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it was met; None when that is not known."""
+        return None if self.value is None else self.value <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Our cost, at most so many times a peer's."""
+
+    work: str
+    title: str
+    most: float
+    peer: str
+    label: str
+
+    def judge(self, costs: Costs) -> Verdict:
+        """Return how it came out."""
+        ours, theirs = costs.get((self.work, OURS)), costs.get((self.work, self.peer))
+        value = ours / theirs if ours and theirs else None
+        return Verdict(self.title, f"≤ {self.most:g} × {self.label}", value, self.most)
+
+
+_GETS: Final = (("get", "same fields"), ("get-varied", "new fields"))
+RATIOS: Final = (
+    *(
+        Ratio(work, f"authorised 1 KiB GET, 13 fields, {what}", most, peer, label)
+        for work, what in _GETS
+        for most, peer, label in (
+            (1.6, "nginx", "nginx without auth"),
+            (0.8, "envoy-jwt", "Envoy with jwt_authn"),
+            (0.25, "chp", "configurable-http-proxy"),
+        )
+    ),
+    Ratio("echo", "64 B WebSocket echo, 64 sockets", 1.2, "nginx", "nginx"),
+    Ratio("echo", "64 B WebSocket echo, 64 sockets", 0.95, "envoy", "Envoy"),
+    Ratio("frames", "64 KiB WebSocket frames downstream", 1.0, "nginx", "nginx"),
+    Ratio("frames", "64 KiB WebSocket frames downstream", 1.2, "envoy", "Envoy"),
+    Ratio("down", "HTTP bodies down", 0.9, "nginx", "nginx"),
+    Ratio("down", "HTTP bodies down", 1.4, "envoy", "Envoy"),
+    Ratio("up", "HTTP bodies up", 0.9, "nginx", "nginx"),
+    Ratio("up", "HTTP bodies up", 1.4, "envoy", "Envoy"),
+    Ratio("desktop", "VNC bridge, 64 KiB updates", 0.5, "websockify", "websockify"),
+)
+IDLE_KIB: Final = 6.0
+ROUTABLE_MS: Final = 50.0
+REVOKED_MS: Final = 250.0
+
+
+def judge_all(costs: Costs, amounts: Mapping[str, float]) -> list[Verdict]:
+    """Return every budget's outcome.
+
+    Args:
+        costs: Medians by work and proxy.
+        amounts: ``idle`` in KiB, ``routable`` and ``revoked`` in milliseconds, as far as measured.
+    """
+    verdicts = [ratio.judge(costs) for ratio in RATIOS]
+    for work, unit, name, most in (
+        ("memory per idle proxied WebSocket", "KiB", "idle", IDLE_KIB),
+        ("event published → routable, p99", "ms", "routable", ROUTABLE_MS),
+        ("revocation published → 5,000 sockets closed, p99", "ms", "revoked", REVOKED_MS),
+    ):
+        verdicts.append(Verdict(work, f"≤ {most:g} {unit}", amounts.get(name), most))
+    return verdicts

@@ -1,0 +1,40 @@
+"""nginx, bare and with ``auth_request``; the authoriser does nothing but say yes."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from benchmarks.peers import Ground, Peer, Proxy, free_port, proxy_of, template
+
+
+@asynccontextmanager
+async def _start(name: str, ground: Ground, authorise: str) -> AsyncIterator[Proxy]:
+    port = free_port()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    config = template("nginx.conf", ground, port=port, files=files, authorise=authorise)
+    command = [ground.programs.found["nginx"], "-c", str(config), "-p", str(ground.folder)]
+    # Without -e, nginx tries its compiled-in log file first and complains.
+    command += ["-e", str(ground.folder / "error.log")]
+    async with proxy_of(name, ground, command, port) as proxy:
+        yield proxy
+
+
+def _bare(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
+    return _start("nginx", ground, "")
+
+
+def _with_auth(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
+    return _start("nginx-auth", ground, "auth_request /_authorise;")
+
+
+BARE = Peer(name="nginx", label="nginx", program="nginx", start=_bare, grows=True)
+WITH_AUTH = Peer(
+    name="nginx-auth",
+    label="nginx, `auth_request`",
+    program="nginx",
+    start=_with_auth,
+    authorises=True,
+    notes="its authoriser answers 200 to everybody and costs the proxy's core nothing",
+)

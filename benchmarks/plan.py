@@ -1,0 +1,44 @@
+"""How much of everything a run does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.growth import MOST_SOCKETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much of everything is done."""
+
+    rounds: int
+    seconds: float
+    sockets: tuple[int, ...]
+    in_flight: tuple[int, ...]
+    routes: tuple[int, ...]
+    idle: int
+    events: int
+    revoked: int
+
+
+FULL: Final = Plan(
+    rounds=3,
+    seconds=1.5,
+    sockets=(1, 10, 100, 1000, MOST_SOCKETS),
+    in_flight=(1, 16, 64, 256, 1000, 4000),
+    routes=(1, 1000, 10_000, 100_000),
+    idle=4000,
+    events=300,
+    revoked=5000,
+)
+QUICK: Final = Plan(
+    rounds=1,
+    seconds=0.8,
+    sockets=(1, 1000),
+    in_flight=(1, 1000),
+    routes=(1, 10_000),
+    idle=1000,
+    events=50,
+    revoked=1000,
+)

@@ -1,0 +1,100 @@
+"""Programs of a run: each in a process group of its own, pinned to a core, ended with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+START_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 5.0
+PROXY_CORE: Final = 1
+LOAD_CORE: Final = 0
+
+
+class Ended(Exception):
+    """A program ended that should run."""
+
+
+def cores() -> tuple[int, int]:
+    """Return the core for the proxy and the one for load and backend; one machine may have one."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[min(PROXY_CORE, len(usable) - 1)], usable[LOAD_CORE]
+
+
+def pinned(command: Sequence[str], core: int) -> list[str]:
+    """Return *command* bound to one core, with all the threads and children it will have."""
+    return ["taskset", "-c", str(core), *command]
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago, for programs that cannot choose one themselves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running(
+    command: Sequence[str],
+    *,
+    core: int,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> AsyncIterator[Process]:
+    """Run *command*; what it writes goes to *log*, and its whole group ends with the block."""
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *pinned(command, core),
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        await end(process)
+
+
+async def end(process: Process) -> None:
+    """End the group of *process*: politely first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+                break
+    # What the leader left behind.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def until_listening(process: Process, port: int, log: Path) -> None:
+    """Return once somebody listens at *port*.
+
+    Raises:
+        Ended: If *process* ended, or did not listen in time.
+    """
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            if process.returncode is not None:
+                break
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return
+    raise Ended(log.read_text(errors="replace")[-1000:])

@@ -1,0 +1,161 @@
+"""The page, the figures and the plots, from what a run has measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.budgets import OURS, Verdict, judge_all
+from benchmarks.plot import Bars, Lines, draw_bars, draw_lines, round_number
+from benchmarks.results import Results
+from benchmarks.run import PEERS
+from benchmarks.works import WORKS, Sample, Work
+
+PROSE: Final = Path(__file__).with_name("prose.md")
+_LABELS: Final = {peer.name: peer.label for peer in PEERS}
+_PLAIN: Final = {name: label.replace("*", "").replace("`", "") for name, label in _LABELS.items()}
+
+
+def write_report(results: Results, out: Path) -> Path:
+    """Write ``benchmarks.md`` and the folder ``benchmarks`` into *out*; return the page."""
+    folder = out / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(results.to_json())
+    (folder / "costs.svg").write_text(draw_bars(list(_cost_panels(results))))
+    (folder / "growth.svg").write_text(draw_lines(_growth_panels(results)))
+    page = out / "benchmarks.md"
+    page.write_text(make_page(results, PROSE.read_text()))
+    return page
+
+
+def make_page(results: Results, prose: str) -> str:
+    """Return the page: *prose* with the measured parts where it names them."""
+    parts = {
+        "machine": _machine(results),
+        "budgets": _budgets(judge_all(results.costs(), results.amounts())),
+        "works": "\n\n".join(_work(results, work) for work in WORKS),
+        "memory": _memory(results),
+        "latencies": _latencies(results),
+        "growth": _growth(results),
+        "problems": _problems(results),
+    }
+    for name, text in parts.items():
+        prose = prose.replace(f"<!-- {name} -->", text)
+    return prose
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    numbers = ["---", *("---:" for _ in header[1:])]
+    lines = [header, numbers, *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _machine(results: Results) -> str:
+    machine = results.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    return (
+        f"Measured {machine.date} at commit `{machine.commit}` by "
+        f"`make bench{' QUICK=1' if machine.quick else ''}` on {machine.processor}, "
+        f"{machine.cores} cores, Linux {machine.kernel}; {versions}. "
+        f"Load average before the run: {machine.load_average:.1f}."
+    )
+
+
+def _budgets(verdicts: Iterable[Verdict]) -> str:
+    rows = []
+    for verdict in verdicts:
+        value = "not measured" if verdict.value is None else round_number(verdict.value)
+        word = {True: "met", False: "**missed**", None: "–"}[verdict.met]
+        if verdict.met is False and verdict.value is not None:
+            word += f" by {100 * (verdict.value / verdict.most - 1):.0f} %"
+        rows.append((verdict.work, verdict.limit, value, word))
+    return _table(("work", "budget", "measured", ""), rows)
+
+
+def _work(results: Results, work: Work) -> str:
+    medians = results.medians()
+    found = [(peer.name, medians.get((work.name, peer.name))) for peer in PEERS]
+    there = [(name, sample) for name, sample in found if sample is not None]
+    ours = medians.get((work.name, OURS))
+    rows = [
+        _row(name, sample, ours, work) for name, sample in sorted(there, key=lambda x: x[1].cost)
+    ]
+    cost, rate = ("CPU, µs each", "a second") if work.unit == "µs" else ("CPU, ms/MB", "MB/s")
+    head = ("proxy", cost, "× Fumarole", rate, "p50 µs", "p99 µs", "p99.9 µs", "core used")
+    return f"### {work.title}\n\n" + _table(head, rows)
+
+
+def _row(name: str, sample: Sample, ours: Sample | None, work: Work) -> tuple[str, ...]:
+    times = f"{sample.cost / ours.cost:.2f}" if ours is not None and ours.cost else "–"
+    # A stream has no latency of its own.
+    stream = work.name in ("frames", "down", "up")
+    latencies = (
+        ("–",) * 3
+        if stream
+        else tuple(f"{value:,.0f}" for value in (sample.p50, sample.p99, sample.p999))
+    )
+    cost = f"{sample.cost:.2f}" if work.unit != "µs" else f"{sample.cost:.1f}"
+    return (_LABELS[name], cost, times, f"{sample.rate:,.0f}", *latencies, f"{sample.busy:.0%}")
+
+
+def _memory(results: Results) -> str:
+    ordered = sorted(results.idle_kib.items(), key=lambda item: item[1])
+    return _table(
+        ("proxy", "KiB an idle WebSocket"), [(_LABELS[n], f"{kib:.1f}") for n, kib in ordered]
+    )
+
+
+def _latencies(results: Results) -> str:
+    rows = [
+        (one.name, f"{one.count:,}", f"{one.p50:.1f}", f"{one.p99:.1f}", f"{one.most:.1f}")
+        for one in results.latencies.values()
+    ]
+    return _table(("from → to", "times", "p50 ms", "p99 ms", "longest ms"), rows)
+
+
+def _growth(results: Results) -> str:
+    tables = []
+    for curve in dict.fromkeys(point.curve for point in results.points):
+        points = [point for point in results.points if point.curve == curve]
+        counts = sorted({point.count for point in points})
+        rows = []
+        for name in dict.fromkeys(point.sample.proxy for point in points):
+            of = {p.count: p.sample.cost for p in points if p.sample.proxy == name}
+            rows.append((_LABELS[name], *(f"{of[c]:.1f}" if c in of else "–" for c in counts)))
+        tables.append(_table((f"µs, by {curve}", *(f"{count:,}" for count in counts)), rows))
+    return "\n\n".join(tables)
+
+
+def _problems(results: Results) -> str:
+    lines = [f"- without {_PLAIN[name]}: {why}" for name, why in results.missing.items()]
+    lines += [f"- {problem}" for problem in results.problems]
+    return "\n".join(lines) or "Everything was measured, and no answer was wrong."
+
+
+def _cost_panels(results: Results) -> Iterable[Bars]:
+    costs = results.costs()
+    for work in WORKS:
+        values = {_PLAIN[n]: cost for (w, n), cost in costs.items() if w == work.name}
+        if values:
+            yield Bars(work.title.partition(",")[0], work.unit, values, _PLAIN[OURS])
+    if results.idle_kib:
+        values = {_PLAIN[name]: kib for name, kib in results.idle_kib.items()}
+        yield Bars("Idle WebSocket", "KiB", values, _PLAIN[OURS])
+
+
+def _growth_panels(results: Results) -> list[Lines]:
+    panels = []
+    for curve, title in (
+        ("sockets", "WebSocket echo"),
+        ("in flight", "GET"),
+        ("routes", "GET, by routes in the table"),
+    ):
+        points = [point for point in results.points if point.curve == curve]
+        series: dict[str, list[tuple[float, float]]] = {}
+        for point in points:
+            label = _PLAIN[point.sample.proxy]
+            series.setdefault(label, []).append((point.count, point.sample.cost))
+        if series:
+            panels.append(Lines(title, curve, "CPU, µs", series, _PLAIN[OURS]))
+    return panels

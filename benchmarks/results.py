@@ -1,0 +1,109 @@
+"""What a run has measured: gathered while it goes, written and read as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.growth import Latency, Point
+from benchmarks.measure import median
+from benchmarks.works import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where and with what a run was made."""
+
+    processor: str
+    cores: int
+    kernel: str
+    commit: str
+    date: str
+    versions: dict[str, str]
+    quick: bool
+    load_average: float
+
+
+def this_machine(versions: dict[str, str], *, quick: bool) -> Machine:
+    """Return what this machine is, now."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return Machine(
+        processor=names[0] if names else platform.machine(),
+        cores=len(os.sched_getaffinity(0)),
+        kernel=platform.release(),
+        commit=_git("rev-parse", "--short=12", "HEAD")
+        + ("+" if _git("status", "-s", "-uno") else ""),
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        versions=versions,
+        quick=quick,
+        load_average=os.getloadavg()[0],
+    )
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class Results:
+    """Everything that was measured; ``missing`` and ``problems`` say what was not."""
+
+    machine: Machine
+    samples: list[Sample] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    idle_kib: dict[str, float] = field(default_factory=dict)
+    latencies: dict[str, Latency] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, sample: Sample) -> None:
+        """Keep *sample*, or say why it does not count."""
+        if sample.problem:
+            self.problems.append(f"{sample.work} on {sample.proxy}: {sample.problem}")
+        else:
+            self.samples.append(sample)
+
+    def medians(self) -> dict[tuple[str, str], Sample]:
+        """Return the median of each figure by work and proxy."""
+        grouped: dict[tuple[str, str], list[Sample]] = {}
+        for sample in self.samples:
+            grouped.setdefault((sample.work, sample.proxy), []).append(sample)
+        return {key: _median_of(group) for key, group in grouped.items()}
+
+    def costs(self) -> dict[tuple[str, str], float]:
+        """Return the median cost by work and proxy."""
+        return {key: sample.cost for key, sample in self.medians().items()}
+
+    def amounts(self) -> dict[str, float]:
+        """Return what the budgets that are no ratios are judged by."""
+        amounts = {name: latency.p99 for name, latency in self.latencies.items()}
+        if "fumarole" in self.idle_kib:
+            amounts["idle"] = self.idle_kib["fumarole"]
+        return amounts
+
+    def to_json(self) -> str:
+        """Return all of it."""
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def _median_of(group: list[Sample]) -> Sample:
+    return dataclasses.replace(
+        group[0],
+        cost=median(sample.cost for sample in group),
+        rate=median(sample.rate for sample in group),
+        p50=median(sample.p50 for sample in group),
+        p99=median(sample.p99 for sample in group),
+        p999=median(sample.p999 for sample in group),
+        busy=median(sample.busy for sample in group),
+        load_busy=median(sample.load_busy for sample in group),
+    )

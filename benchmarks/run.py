@@ -1,0 +1,204 @@
+"""One run: everything in a plan is measured, in turn, on every peer that is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from benchmarks import growth
+from benchmarks.install import Programs
+from benchmarks.native_programs import Backend, running_backend
+from benchmarks.peers import Ground, Peer, Proxy, chp, envoy, fumarole, haproxy, nginx, relays
+from benchmarks.peers import websockify as desktops
+from benchmarks.plan import QUICK, Plan
+from benchmarks.programs import Ended
+from benchmarks.results import Results, this_machine
+from benchmarks.works import ECHO, VARIED, WORKS, Work, run_work
+
+PEERS: Final = (
+    fumarole.GATEWAY,
+    nginx.BARE,
+    nginx.WITH_AUTH,
+    haproxy.BARE,
+    envoy.BARE,
+    envoy.WITH_JWT,
+    chp.BARE,
+    relays.AIOHTTP,
+    relays.PROTOCOL,
+    desktops.BARE,
+)
+_FAILURES: Final = (OSError, RuntimeError, TimeoutError, Ended, ValueError)
+Running = Sequence[tuple[Peer, Proxy]]
+
+
+class Run:
+    """Measures; ``results`` holds what it has found so far."""
+
+    def __init__(
+        self, plan: Plan, programs: Programs, native: dict[str, Path], folder: Path
+    ) -> None:
+        self.plan = plan
+        self._programs = programs
+        self._native = native
+        self._folder = folder
+        self._backend = Backend(0, 0)
+        self._began = time.monotonic()
+        self._grounds = 0
+        self.results = Results(machine=this_machine(programs.versions, quick=plan is QUICK))
+
+    async def all(self) -> None:
+        """Do everything in the plan; what fails is noted, and the rest goes on."""
+        async with running_backend(self._native["backend"]) as self._backend:
+            peers = self._present()
+            # Memory first, of processes that have done nothing yet.
+            await self._measure_memory(peers)
+            await self._measure_bus()
+            await self._measure_routes()
+            async with AsyncExitStack() as stack:
+                running = await self._start_all(peers, stack)
+                await self._measure_works(running)
+                await self._measure_growth(running)
+
+    def say(self, text: str) -> None:
+        """Tell how far it is."""
+        print(f"[{time.monotonic() - self._began:4.0f} s] {text}", flush=True)
+
+    def _fail(self, what: str, error: Exception) -> None:
+        text = f"{what}: {type(error).__name__}: {str(error)[-300:]}"
+        self.results.problems.append(text)
+        self.say(text)
+
+    def _ground(self, name: str) -> Ground:
+        self._grounds += 1
+        folder = self._folder / f"{name}-{self._grounds}"
+        folder.mkdir()
+        return Ground(folder=folder, backend=self._backend, programs=self._programs)
+
+    def _present(self) -> list[Peer]:
+        there = [peer for peer in PEERS if peer.program in self._programs.found]
+        for peer in PEERS:
+            if peer not in there:
+                why = self._programs.missing.get(peer.program, "not found")
+                self.results.missing[peer.name] = why
+                self.say(f"without {peer.name}: {why}")
+        return there
+
+    async def _start_all(
+        self, peers: Iterable[Peer], stack: AsyncExitStack
+    ) -> list[tuple[Peer, Proxy]]:
+        running = []
+        for peer in peers:
+            try:
+                proxy = await stack.enter_async_context(peer.start(self._ground(peer.name)))
+            except _FAILURES as error:
+                self._fail(f"{peer.name} did not start", error)
+            else:
+                running.append((peer, proxy))
+        return running
+
+    # What is measured
+
+    async def _measure_memory(self, peers: Iterable[Peer]) -> None:
+        for peer in peers:
+            if peer.desktop:
+                continue
+            self.say(f"memory of {self.plan.idle} idle sockets: {peer.name}")
+            try:
+                size = await growth.idle_bytes(
+                    peer, self._ground(peer.name), self.plan.idle, self._native["load"]
+                )
+            except _FAILURES as error:
+                self._fail(f"memory of {peer.name}", error)
+            else:
+                self.results.idle_kib[peer.name] = size / 1024
+
+    async def _measure_bus(self) -> None:
+        self.say(f"{self.plan.events} publications, {self.plan.revoked} sockets revoked")
+        latencies = self.results.latencies
+        try:
+            latencies["routable"] = await growth.publication_latency(
+                self._ground("events"), self.plan.events
+            )
+            latencies["revoked"] = await growth.revocation_latency(
+                self._ground("revoked"), self.plan.revoked, self._native["load"]
+            )
+        except _FAILURES as error:
+            self._fail("the bus", error)
+
+    async def _measure_routes(self) -> None:
+        for count in self.plan.routes:
+            self.say(f"GETs with {count} routes in the table")
+            try:
+                point = await growth.grow_routes(
+                    self._ground("routes"),
+                    count,
+                    load=self._native["load"],
+                    seconds=self.plan.seconds,
+                )
+            except _FAILURES as error:
+                self._fail(f"{count} routes", error)
+            else:
+                self._keep(point)
+
+    async def _measure_works(self, running: Running) -> None:
+        for turn in range(self.plan.rounds):
+            for work in WORKS:
+                self.say(f"round {turn + 1} of {self.plan.rounds}: {work.title}")
+                for peer, proxy in running:
+                    if _takes(peer, work):
+                        await self._measure_one(work, proxy)
+
+    async def _measure_one(self, work: Work, proxy: Proxy) -> None:
+        try:
+            sample = await run_work(
+                work,
+                proxy,
+                load=self._native["load"],
+                folder=self._folder,
+                seconds=self.plan.seconds,
+            )
+        except _FAILURES as error:
+            self._fail(f"{work.name} on {proxy.name}", error)
+        else:
+            self.results.add(sample)
+
+    async def _measure_growth(self, running: Running) -> None:
+        growing = [proxy for peer, proxy in running if peer.grows]
+        bound = growth.socket_bound()
+        curves = (("sockets", ECHO, self.plan.sockets), ("in flight", VARIED, self.plan.in_flight))
+        for curve, work, counts in curves:
+            for count in sorted({min(count, bound) for count in counts}):
+                self.say(f"{curve}: {count}")
+                for proxy in growing:
+                    await self._grow_one(curve, work, proxy, count)
+
+    async def _grow_one(self, curve: str, work: Work, proxy: Proxy, count: int) -> None:
+        try:
+            point = await growth.grow(
+                curve,
+                work,
+                proxy,
+                count,
+                load=self._native["load"],
+                folder=self._folder,
+                seconds=self.plan.seconds,
+            )
+        except _FAILURES as error:
+            self._fail(f"{count} {curve} on {proxy.name}", error)
+        else:
+            self._keep(point)
+
+    def _keep(self, point: growth.Point) -> None:
+        if point.sample.problem:
+            where = f"{point.count} {point.curve} on {point.sample.proxy}"
+            self.results.problems.append(f"{where}: {point.sample.problem}")
+        else:
+            self.results.points.append(point)
+
+
+def _takes(peer: Peer, work: Work) -> bool:
+    """Whether *peer* does such work; the gateway does both kinds."""
+    return peer.desktop == work.desktop or peer is fumarole.GATEWAY
