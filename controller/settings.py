@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from controller.fair_share import FairShare, read_fair_share
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
+from shared.bus import check_url
 from shared.jwks import key_source
 from shared.log import LogSettings, read_log_settings
 from shared.settings import (
@@ -108,7 +109,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         hub_advertise=environment.optional("FUMAROLE_CONTROLLER_HUB_ADVERTISE", listen_address),
         address_file=environment.optional("FUMAROLE_CONTROLLER_ADDRESS_FILE", Path),
         store_url=_store_url(environment),
-        redis_url=read("FUMAROLE_REDIS_URL", _redis_url, "redis://127.0.0.1:6379/0"),
+        redis_url=read("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
         kubeconfig=environment.optional("KUBECONFIG", Path),
         plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
@@ -209,12 +210,6 @@ def _database_url(raw: str) -> str:
     scheme = raw.partition(":")[0].partition("+")[0]
     if scheme not in ("sqlite", "postgresql", "postgres"):
         raise ValueError("not a sqlite or postgresql URL")
-    return raw
-
-
-def _redis_url(raw: str) -> str:
-    if not raw.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("not a redis, rediss or unix URL")
     return raw
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from gateway.core.site import Site
+from shared.bus import check_url
 from shared.errors import BadKeySet
 from shared.jwks import key_source
 from shared.jws import KeySet, read_key_set
@@ -80,7 +81,7 @@ def settings_from(env: Environment) -> Settings:
     env.value("FUMAROLE_GATEWAY_WORKERS", _one_worker, 1)
     return Settings(
         instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
-        redis_url=env.value("FUMAROLE_REDIS_URL", _redis_url, "redis://127.0.0.1:6379/0"),
+        redis_url=env.value("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
         link_key=link_keys[0],
         listen=env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080)),
         ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
@@ -186,13 +187,6 @@ def _some_networks(raw: str) -> tuple[Network, ...]:
 def _instance(raw: str) -> str:
     if not (raw.isascii() and raw.replace("-", "").isalnum() and raw == raw.lower()):
         raise ValueError("an instance is named by lower-case letters, digits and '-'")
-    return raw
-
-
-def _redis_url(raw: str) -> str:
-    if not raw.startswith(("redis://", "rediss://", "unix://")):
-        # Never with the URL itself, which may hold a password.
-        raise ValueError("not a redis://, rediss:// or unix:// URL")
     return raw
 
 

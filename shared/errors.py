@@ -73,7 +73,8 @@ class BusUnavailable(BusError):
 class PublishRefused(BusError):
     """Redis holds something else than this publisher believed, and nothing was written.
 
-    ``reason`` is ``term`` (another publisher leads), ``epoch``, ``seq``, ``missing`` or ``counts``.
+    ``reason`` is ``term`` (another publisher leads), ``epoch``, ``seq``, ``missing``, ``counts``,
+    ``server`` (another process answers than the one on which the epoch began) or ``damaged``.
     """
 
     def __init__(self, reason: str) -> None:

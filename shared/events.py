@@ -27,6 +27,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``routes`` and ``revoked`` count its parts; ``term`` is its publisher's. ``since`` is the unix
     time at which this epoch replaced a lost one: what was used before it has been forgotten.
+    ``server`` is the ``run_id`` of the process on which the epoch began.
     """
 
     epoch: _Text
@@ -35,6 +36,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     routes: Annotated[int, msgspec.Meta(ge=0)]
     revoked: Annotated[int, msgspec.Meta(ge=0)]
     since: float | None = None
+    server: str | None = None
 
 
 class Revocation(msgspec.Struct, frozen=True, gc=False):

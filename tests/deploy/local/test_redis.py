@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from redis.exceptions import NoPermissionError, RedisError
 
-from deploy.local.redis import RedisSetup, write_redis_setup
+from deploy.local.redis import ACL, RedisSetup, write_redis_setup
 from shared.bus import BusReader, Keys, Publisher, connect
-from tests.shared.samples import SID, encode, make_route
+from shared.events import GrantRevoked, event_time
+from tests.shared.samples import SID, encode, make_route, make_sid
 
 NOW = 1_800_000_000.0
 KEYS = Keys("demo")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -46,6 +48,34 @@ async def test_the_controller_publishes_and_a_gateway_follows(setup: RedisSetup)
     assert mark.before is None
     await writer.aclose()
     await viewer.aclose()
+
+
+async def test_a_gateway_may_do_what_is_documented_and_needs_no_more(setup: RedisSetup) -> None:
+    writer, viewer = connect(setup.urls["controller"]), connect(setup.urls["gateway"])
+    publisher, reader = Publisher(writer, KEYS, term=1), BusReader(viewer, KEYS)
+    # So many that they are read in pages.
+    routes = {make_sid(n): encode(make_route(make_sid(n))) for n in range(2500)}
+    revoked = {f"jti:{n}": NOW for n in range(700)}
+    await publisher.rebuild(routes, revoked, epoch="e", now=NOW)
+    await publisher.upsert(SID, encode(make_route()), now=NOW)
+    assert await reader.head() is not None
+    assert len((await reader.log_after(0)).events) == 1
+    snapshot = await reader.snapshot()
+    assert snapshot is not None
+    assert (len(snapshot.routes), snapshot.revoked) == (2501, revoked)
+    event = GrantRevoked(epoch="-", seq=0, at=event_time(NOW), sid=SID)
+    async with reader.subscribe() as messages:
+        await publisher.notice(event)
+        assert b"GrantRevoked" in await asyncio.wait_for(anext(messages), 5)
+    await writer.aclose()
+    await viewer.aclose()
+
+
+def test_a_gateways_commands_are_exactly_the_documented_ones() -> None:
+    (line,) = (one for one in ACL.read_text().splitlines() if one.startswith("user gateway"))
+    commands = line[line.index("-@all") :].split()[1:]
+    told = (ROOT / "docs" / "proxy-events.md").read_text()
+    assert f"`{' '.join(commands)}`" in told
 
 
 async def test_a_gateway_can_change_nothing_but_marks(setup: RedisSetup) -> None:

@@ -151,7 +151,9 @@ async def test_a_rebuild_replaces_everything_under_a_new_epoch(
     assert snapshot is not None
     assert (snapshot.routes, snapshot.revoked) == (routes, {"jti:a": NOW})
     assert (snapshot.head.routes, snapshot.head.revoked, snapshot.head.since) == (2500, 1, NOW)
-    assert not await redis.exists(KEYS.log, f"{KEYS.routes}:next", f"{KEYS.revoked}:next")
+    assert not await redis.exists(KEYS.log, *KEYS.pending("e2"))
+    assert await redis.ttl(KEYS.routes) == -1
+    assert await redis.ttl(KEYS.revoked) == -1
     await publisher.upsert(SID, ROUTE, now=NOW)
 
 

@@ -1,0 +1,33 @@
+"""Redis between controller and gateways: where the route table lives and its events travel.
+
+A :class:`Publisher` changes the table and announces the change in one script, which refuses when
+Redis holds anything else than the publisher believes. A :class:`BusReader` reads the head, the
+log of events and snapshots, subscribes, and marks tokens as used.
+
+- ``keys``: what is where.
+- ``connection``: the URL of one Redis, of Sentinels or of a Redis Cluster becomes a client.
+- ``scripts``: the three scripts in which everything is written.
+- ``publisher``, ``reader``: the two sides.
+
+docs/proxy-events.md is the contract.
+"""
+
+from shared.bus.connection import check_url, connect
+from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
+from shared.bus.publisher import Publisher
+from shared.bus.reader import BusReader, LogPart, Mark, Snapshot, parse_head
+
+__all__ = [
+    "CALL_SECONDS",
+    "HEARTBEAT_SECONDS",
+    "LOG_LENGTH",
+    "BusReader",
+    "Keys",
+    "LogPart",
+    "Mark",
+    "Publisher",
+    "Snapshot",
+    "check_url",
+    "connect",
+    "parse_head",
+]

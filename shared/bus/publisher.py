@@ -1,0 +1,258 @@
+"""The controller's side of the bus: changes the table, in one order, as the leader of one term."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from shared.bus.connection import is_sharded, translated
+from shared.bus.keys import LOG_LENGTH, Keys
+from shared.bus.reader import read_place
+from shared.bus.scripts import NOTICE, PUBLISH, SWAP
+from shared.errors import PublishRefused
+from shared.events import (
+    GrantRevoked,
+    Head,
+    Heartbeat,
+    RouteRemoved,
+    RouteUpserted,
+    event_time,
+)
+
+_PIECE: Final = 1000
+_PENDING_SECONDS: Final = 3600
+"""How long what a publisher that died had filled in is kept."""
+
+
+class Publisher:
+    """Changes the table in Redis, one call at a time, as the leader of *term*.
+
+    After :class:`PublishRefused` nothing was written: with reason ``term`` another publisher
+    leads and this one must stop; with any other it must :meth:`rebuild`. After
+    :class:`BusUnavailable` it is not known whether the change was made: :meth:`settle` finds out,
+    or :meth:`rebuild` makes it not matter. Until then nothing else may be published.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, *, term: int) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._lock = asyncio.Lock()
+        self._publish = redis.register_script(PUBLISH)
+        self._swap = redis.register_script(SWAP)
+        self._notice = redis.register_script(NOTICE)
+        self._verb = "SPUBLISH" if is_sharded(redis) else "PUBLISH"
+        self._unanswered: list[str | int | bytes] | None = None
+        self.term = term
+        self.epoch = ""
+        self.seq = 0
+
+    async def head(self) -> Head | None:
+        """Return the head in Redis.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        return (await read_place(self._redis, self._keys)).head
+
+    async def has_lost(self) -> bool:
+        """Say whether another process answers than the one on which the epoch began.
+
+        It may have lost marks of used tokens without a trace in the table.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        return not (await read_place(self._redis, self._keys)).is_where_it_began
+
+    def follow(self, head: Head) -> None:
+        """Go on from *head*, which fits what this publisher knows."""
+        self.epoch, self.seq = head.epoch, head.seq
+
+    # One change
+
+    async def upsert(self, sid: str, route: bytes, *, now: float) -> None:
+        """Publish that the route of *sid* is now *route* (JSON)."""
+        async with self._lock:
+            event = RouteUpserted(
+                epoch=self.epoch,
+                seq=self.seq + 1,
+                at=event_time(now),
+                sid=sid,
+                route=msgspec.Raw(route),
+            )
+            await self._change("upsert", sid, route, event.encode())
+
+    async def remove(self, sid: str, reason: str, *, now: float) -> None:
+        """Publish that the session *sid* has ended."""
+        async with self._lock:
+            event = RouteRemoved(
+                epoch=self.epoch, seq=self.seq + 1, at=event_time(now), sid=sid, reason=reason
+            )
+            await self._change("remove", sid, b"", event.encode())
+
+    async def revoke(
+        self,
+        *,
+        at: float,
+        sid: str | None = None,
+        jti: str | None = None,
+        sub: str | None = None,
+        kid: str | None = None,
+    ) -> None:
+        """Publish a revocation that happened *at* (unix seconds)."""
+        async with self._lock:
+            event = GrantRevoked(
+                epoch=self.epoch,
+                seq=self.seq + 1,
+                at=event_time(at),
+                sid=sid,
+                jti=jti,
+                sub=sub,
+                kid=kid,
+            )
+            entry = event.revocation()
+            await self._change("revoke", entry.member, repr(entry.score).encode(), event.encode())
+
+    async def beat(self, *, now: float) -> None:
+        """Publish that nothing changed, and find out whether Redis still holds what it should."""
+        async with self._lock:
+            event = Heartbeat(epoch=self.epoch, seq=self.seq, at=event_time(now))
+            await self._call("beat", "", repr(now).encode(), event.encode())
+
+    async def settle(self) -> None:
+        """Make the change whose answer never came, unless it was made; none: change nothing.
+
+        Raises:
+            BusUnavailable: If Redis does not answer this time either.
+            PublishRefused: As for the change itself.
+        """
+        async with self._lock:
+            if self._unanswered is not None:
+                await self._send(self._unanswered)
+                self.seq += 1
+
+    async def notice(self, revocation: GrantRevoked) -> None:
+        """Tell gateways of a revocation out of the order, without a place in it.
+
+        For those who do not lead. Only gateways that listen hear it; the leader publishes the
+        revocation in its order, from the store, and so it is in the table for all others.
+
+        Raises:
+            PublishRefused: If there is no table, or a later term leads than this one knows.
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            answer = await self._notice(
+                keys=[self._keys.head],
+                args=[self.term, self._keys.events, self._verb, revocation.encode()],
+            )
+        _expect_done(answer)
+
+    # Everything anew
+
+    async def rebuild(
+        self,
+        routes: Mapping[str, bytes],
+        revoked: Mapping[str, float],
+        *,
+        epoch: str,
+        now: float,
+        since: float | None = None,
+    ) -> None:
+        """Replace everything in Redis by *routes* and *revoked* under the new *epoch*.
+
+        Args:
+            routes: Each session's route as JSON.
+            revoked: Members and scores of the revoked set.
+            epoch: A fresh random name.
+            now: Unix seconds.
+            since: When this epoch replaces one that was lost: the time of the loss's discovery.
+
+        Raises:
+            PublishRefused: ``term`` when another publisher leads by now.
+            BusUnavailable: If Redis does not answer.
+        """
+        async with self._lock:
+            pending = self._keys.pending(epoch)
+            with translated():
+                await self._fill(pending, routes, revoked)
+            await self._finish(pending, (len(routes), len(revoked)), epoch, now, since)
+            self.epoch, self.seq, self._unanswered = epoch, 0, None
+
+    async def _fill(
+        self, pending: tuple[str, str], routes: Mapping[str, bytes], revoked: Mapping[str, float]
+    ) -> None:
+        for piece in _pieces(routes.items()):
+            items = [part for item in piece for part in item]
+            await self._redis.hset(pending[0], items=items)
+            await self._redis.expire(pending[0], _PENDING_SECONDS)
+        for piece in _pieces(revoked.items()):
+            await self._redis.zadd(pending[1], dict(piece))
+            await self._redis.expire(pending[1], _PENDING_SECONDS)
+
+    async def _finish(
+        self,
+        pending: tuple[str, str],
+        counts: tuple[int, int],
+        epoch: str,
+        now: float,
+        since: float | None,
+    ) -> None:
+        keys = self._keys
+        beat = Heartbeat(epoch=epoch, seq=0, at=event_time(now)).encode()
+        head: list[str | int] = ["epoch", epoch, "seq", 0, "term", self.term]
+        head += ["routes", counts[0], "revoked", counts[1]]
+        head += ["since", repr(since)] if since is not None else []
+        names = [keys.routes, keys.revoked, keys.head, keys.log, *pending]
+        with translated():
+            answer = await self._swap(
+                keys=names, args=[self.term, keys.events, beat, self._verb, *counts, *head]
+            )
+        _expect_done(answer)
+
+    async def _change(self, verb: str, field: str, value: bytes, event: bytes) -> None:
+        await self._call(verb, field, value, event)
+        self.seq += 1
+
+    async def _call(self, verb: str, field: str, value: bytes, event: bytes) -> None:
+        args: list[str | int | bytes] = [self.epoch, self.seq, self.term, self._keys.events]
+        args += [verb, field, value, event, LOG_LENGTH, self._verb]
+        if verb != "beat":
+            self._unanswered = args
+        await self._send(args)
+
+    async def _send(self, args: list[str | int | bytes]) -> None:
+        keys = self._keys
+        with translated():
+            try:
+                answer = await self._publish(
+                    keys=[keys.routes, keys.revoked, keys.head, keys.log], args=args
+                )
+            except ResponseError as error:
+                if not str(error).startswith("WRONGTYPE"):
+                    raise
+                raise PublishRefused("damaged") from error
+        _expect_done(answer)
+        self._unanswered = None
+
+
+def _expect_done(answer: bytes | str) -> None:
+    word = answer.decode() if isinstance(answer, bytes) else answer
+    if word != "done":
+        raise PublishRefused(word)
+
+
+def _pieces(items: Iterable[tuple[str, Any]]) -> Iterable[list[tuple[str, Any]]]:
+    piece: list[tuple[str, Any]] = []
+    for item in items:
+        piece.append(item)
+        if len(piece) == _PIECE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece

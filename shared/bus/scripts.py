@@ -1,0 +1,85 @@
+"""The scripts in which everything is written: each decides and acts in one step.
+
+All of them compare the ``run_id`` of the server with the one in the head. A failover or a restart
+may have lost marks of used tokens without a trace in the table; so another process never goes on
+under an epoch that was begun on the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SERVER: Final = """
+local function server() return redis.call('INFO', 'server'):match('run_id:(%w+)') or '' end
+"""
+
+# KEYS: routes, revoked, head, log.
+# ARGV: epoch, seq, term, channel, verb, field, value, event, length of the log, (S)PUBLISH.
+# Nothing is written unless Redis holds exactly what the publisher last saw. A head that is one
+# ahead, by this very event, is this publisher's own call whose answer was lost: not done again.
+PUBLISH: Final = (
+    _SERVER
+    + """
+local head = redis.call('HMGET', KEYS[3], 'epoch', 'seq', 'term', 'routes', 'revoked', 'server',
+  'last')
+for field = 1, 5 do if not head[field] then return 'missing' end end
+local at, seq, term = tonumber(head[2]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if tonumber(head[3]) > term then return 'term' end
+if head[1] ~= ARGV[1] then return 'epoch' end
+if head[6] and head[6] ~= server() then return 'server' end
+if redis.call('HLEN', KEYS[1]) ~= tonumber(head[4])
+  or redis.call('ZCARD', KEYS[2]) ~= tonumber(head[5]) then return 'counts' end
+local verb = ARGV[5]
+if verb == 'beat' then
+  if at ~= seq then return 'seq' end
+  local dropped = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[7])
+  if dropped > 0 then redis.call('HINCRBY', KEYS[3], 'revoked', -dropped) end
+else
+  local this = redis.sha1hex(ARGV[8])
+  if at == seq + 1 and head[7] == this then return 'done' end
+  if at ~= seq then return 'seq' end
+  if verb == 'upsert' then redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])
+  elseif verb == 'remove' then redis.call('HDEL', KEYS[1], ARGV[6])
+  else redis.call('ZADD', KEYS[2], 'GT', ARGV[7], ARGV[6]) end
+  redis.call('HSET', KEYS[3], 'seq', seq + 1, 'term', term, 'last', this,
+    'routes', redis.call('HLEN', KEYS[1]), 'revoked', redis.call('ZCARD', KEYS[2]))
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[9], (seq + 1) .. '-0', 'event', ARGV[8])
+end
+redis.call(ARGV[10], ARGV[4], ARGV[8])
+return 'done'
+"""
+)
+
+# KEYS: routes, revoked, head, log, and the pending routes and revocations.
+# ARGV: term, channel, event, PUBLISH or SPUBLISH, routes, revoked, then the fields of the new head.
+SWAP: Final = (
+    _SERVER
+    + """
+local term = redis.call('HGET', KEYS[3], 'term')
+if term and tonumber(term) > tonumber(ARGV[1]) then return 'term' end
+if redis.call('HLEN', KEYS[5]) ~= tonumber(ARGV[5])
+  or redis.call('ZCARD', KEYS[6]) ~= tonumber(ARGV[6]) then return 'counts' end
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+for pending = 5, 6 do
+  if redis.call('EXISTS', KEYS[pending]) == 1 then
+    redis.call('PERSIST', KEYS[pending])
+    redis.call('RENAME', KEYS[pending], KEYS[pending - 4])
+  end
+end
+redis.call('HSET', KEYS[3], 'server', server(), unpack(ARGV, 7))
+redis.call(ARGV[4], ARGV[2], ARGV[3])
+return 'done'
+"""
+)
+
+# KEYS: head. ARGV: term, channel, PUBLISH or SPUBLISH, and an event, which is given the head's
+# epoch and seq. Nothing is written.
+NOTICE: Final = """
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'term')
+for field = 1, 3 do if not head[field] then return 'missing' end end
+if tonumber(head[3]) > tonumber(ARGV[1]) then return 'term' end
+local event = cjson.decode(ARGV[4])
+event.epoch, event.seq = head[1], tonumber(head[2])
+redis.call(ARGV[3], ARGV[2], cjson.encode(event))
+return 'done'
+"""

@@ -1,0 +1,182 @@
+"""Real Redis servers that belong together: a master with a replica, Sentinels, a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from deploy.local.redis import redis_program
+
+START_SECONDS = 20.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody had a moment ago."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+class Node:
+    """A server on a TCP port, with a folder of its own."""
+
+    def __init__(self, folder: Path, port: int, *options: str, sentinel: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.port = port
+        self._options = options
+        self._sentinel = sentinel
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        program = redis_program()
+        common = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        if self._sentinel:
+            configuration = self.folder / "sentinel.conf"
+            configuration.write_text(self._sentinel)
+            command = [program, str(configuration), *common, "--sentinel"]
+        else:
+            kept = [
+                "--save",
+                "",
+                "--maxmemory-policy",
+                "noeviction",
+                "--repl-diskless-sync-delay",
+                "0",
+            ]
+            command = [program, *common, *kept, *self._options]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def pid(self) -> int:
+        """The process' number."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def ask(self, *command: str | int) -> Any:
+        """Return its answer to one command."""
+        client = Redis(host="127.0.0.1", port=self.port, protocol=2, decode_responses=True)
+        try:
+            return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # of redis
+        finally:
+            await client.aclose()
+
+    async def until(self, wanted: str, *command: str | int) -> None:
+        """Wait until *wanted* is in what it answers."""
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                try:
+                    if wanted in str(await self.ask(*command)):
+                        return
+                except (RedisError, OSError):
+                    pass
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def running(nodes: Sequence[Node]) -> AsyncIterator[None]:
+    """Run the nodes."""
+    try:
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            await node.until("True", "PING")
+        yield
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+@asynccontextmanager
+async def sentinel_site(folder: Path, *, options: Sequence[str] = ()) -> AsyncIterator[Site]:
+    """A master, its replica and a Sentinel that makes the latter master soon after a death."""
+    one, two, sentinel_port = free_ports(3)
+    master = Node(folder / "a", one, *options)
+    replica = Node(folder / "b", two, "--replicaof", f"127.0.0.1 {one}", *options)
+    watch = (
+        f"sentinel monitor main 127.0.0.1 {one} 1\n"
+        "sentinel down-after-milliseconds main 400\n"
+        "sentinel failover-timeout main 2000\n"
+    )
+    sentinel = Node(folder / "s", sentinel_port, sentinel=watch)
+    async with running([master, replica]):
+        await replica.until("'up'", "INFO", "replication")
+        async with running([sentinel]):
+            await sentinel.until(str(two), "SENTINEL", "REPLICAS", "main")
+            yield Site(
+                master, replica, sentinel, f"redis+sentinel://127.0.0.1:{sentinel_port}/main"
+            )
+
+
+@asynccontextmanager
+async def cluster_site(folder: Path, slot: int) -> AsyncIterator[Site]:
+    """A cluster: a master with *slot* and its replica, and another master with the rest."""
+    ports = free_ports(6)
+    nodes = [
+        Node(
+            folder / name, port, "--cluster-enabled", "yes", "--cluster-port", str(bus),
+            "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
+        )
+        for name, port, bus in zip("abc", ports[:3], ports[3:], strict=True)
+    ]  # fmt: skip
+    master, replica, other = nodes
+    async with running(nodes):
+        await master.ask("CLUSTER", "ADDSLOTS", slot)
+        await other.ask("CLUSTER", "ADDSLOTSRANGE", *_all_but(slot))
+        for node, port, bus in zip(nodes[1:], ports[1:3], ports[4:], strict=True):
+            del node
+            await master.ask("CLUSTER", "MEET", "127.0.0.1", port, bus)
+        await replica.until(str(other.port), "CLUSTER", "NODES")
+        await replica.until(str(master.port), "CLUSTER", "NODES")
+        name = await master.ask("CLUSTER", "MYID")
+        await replica.until("", "CLUSTER", "REPLICATE", name)
+        await replica.until("'up'", "INFO", "replication")
+        await other.until(f" {slot}", "CLUSTER", "NODES")
+        for node in nodes:
+            await node.until("cluster_state:ok", "CLUSTER", "INFO")
+        # The one that does not serve the slot is asked first.
+        yield Site(master, replica, other, f"redis+cluster://127.0.0.1:{other.port}")
+
+
+def _all_but(slot: int) -> list[int]:
+    below = [0, slot - 1] if slot > 0 else []
+    return below + ([slot + 1, 16383] if slot < 16383 else [])
+
+
+class Site:
+    """Servers that belong together, and the URL of what they are together."""
+
+    def __init__(self, master: Node, replica: Node, other: Node, url: str) -> None:
+        self.master = master
+        self.replica = replica
+        self.other = other
+        self.url = url
+
+    async def caught_up(self) -> None:
+        """Wait until the replica has everything."""
+        written = (await self.master.ask("INFO", "replication"))["master_repl_offset"]
+        async with asyncio.timeout(START_SECONDS):
+            while (await self.replica.ask("INFO", "replication"))["slave_repl_offset"] < written:
+                await asyncio.sleep(0.02)

@@ -1,0 +1,172 @@
+"""One Redis, Sentinels and a cluster by URL: each against real servers, a failover included."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.crc import key_slot
+
+from shared.bus import BusReader, Keys, Publisher, check_url, connect
+from shared.bus.connection import _parse
+from shared.errors import BusUnavailable, PublishRefused
+from shared.events import RouteUpserted, decode_event
+from tests.redis_nodes import Node, Site, cluster_site, free_ports, running, sentinel_site
+from tests.shared.samples import SID, encode, make_route
+
+KEYS = Keys("test")
+ROUTE = encode(make_route())
+FAILOVER_SECONDS = 20.0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:6379/0",
+        "rediss://u:p@redis.example:6380/0?ssl_ca_certs=/etc/ca.pem",
+        "unix://gateway:secret@/run/redis.sock",
+        "redis+sentinel://u:p@a:26379,b/main/2?sentinel_username=s&sentinel_password=t",
+        "rediss+sentinel://[::1]:26379/main",
+        "redis+cluster://u:p%40@a:7000,b:7001",
+        "rediss+cluster://a?ssl_ca_certs=/etc/ca.pem",
+    ],
+)
+def test_what_a_url_may_be(url: str) -> None:
+    assert check_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1",
+        "redis+sentinel://secret@a:26379",
+        "redis+sentinel:///main",
+        "redis+cluster://secret@a/1",
+        "redis+cluster://secret@a:x",
+        "redis+cluster://secret@a:0",
+        "redis+other://secret@a",
+        "redis+cluster://secret@a?password=x",
+        "127.0.0.1:6379",
+    ],
+)
+def test_what_is_no_url_is_refused_without_telling_it(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|node|option|path") as refused:
+        check_url(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_several_nodes_with_their_ports_and_credentials() -> None:
+    place = _parse("rediss+cluster://ada:p%40ss@a,b:7001,[::1]:7002,[fe80::1]")
+    assert place.nodes == (("a", 6379), ("b", 7001), ("::1", 7002), ("fe80::1", 6379))
+    assert place.options == {"username": "ada", "password": "p@ss", "ssl": True}
+    assert "p@ss" not in repr(place)
+    place = _parse("redis+sentinel://s/main/3?sentinel_password=q")
+    assert (place.service, place.options["db"], place.sentinel_options) == (
+        "main",
+        3,
+        {"password": "q"},
+    )
+
+
+async def publish_and_follow(site: Site) -> None:
+    """A table, its events and its marks go through *site*, also once its master has died."""
+    client, follower = connect(site.url), connect(site.url)
+    try:
+        publisher, reader = Publisher(client, KEYS, term=1), BusReader(follower, KEYS)
+        await publisher.rebuild({}, {}, epoch="e1", now=time.time())
+        async with reader.subscribe() as messages:
+            await publisher.upsert(SID, ROUTE, now=time.time())
+            event = decode_event(await asyncio.wait_for(anext(messages), 5))
+        assert isinstance(event, RouteUpserted)
+        mark = await reader.mark_used("t", "open", kept_until=time.time() + 60, now=time.time())
+        assert (mark.before, mark.sure) == (None, True)
+        await site.caught_up()
+        site.master.kill()
+        await _take_over(site)
+        # Each client finds the way for itself, and the other nodes learn of it one by one.
+        await _until_answered(reader)
+        await _until_answered(publisher)
+        # Everything that was replicated is there, and yet nobody may trust its marks.
+        mark = await reader.mark_used("u", "open", kept_until=time.time() + 60, now=time.time())
+        assert not mark.sure
+        with pytest.raises(PublishRefused) as refused:
+            await publisher.beat(now=time.time())
+        assert refused.value.reason == "server"
+        assert await publisher.has_lost()
+        await publisher.rebuild({SID: ROUTE}, {}, epoch="e2", now=time.time(), since=time.time())
+        async with reader.subscribe() as messages:
+            await publisher.upsert(SID, ROUTE, now=time.time())
+            assert decode_event(await asyncio.wait_for(anext(messages), 5)).epoch == "e2"
+        mark = await reader.mark_used("v", "open", kept_until=time.time() + 60, now=time.time())
+        assert mark.sure
+    finally:
+        await client.aclose()
+        await follower.aclose()
+
+
+async def _take_over(site: Site) -> None:
+    if "cluster" in site.url:
+        await site.replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+        await site.replica.until("cluster_state:ok", "CLUSTER", "INFO")
+    await site.replica.until("'master'", "INFO", "replication")
+
+
+async def _until_answered(reader: BusReader | Publisher) -> None:
+    async with asyncio.timeout(FAILOVER_SECONDS):
+        while True:
+            try:
+                assert await reader.head() is not None
+                return
+            except BusUnavailable:
+                await asyncio.sleep(0.05)
+
+
+async def test_sentinels_lead_to_the_master_also_after_a_failover(tmp_path: Path) -> None:
+    async with sentinel_site(tmp_path) as site:
+        await publish_and_follow(site)
+
+
+async def test_a_cluster_is_followed_by_its_own_redirections_alone(tmp_path: Path) -> None:
+    async with cluster_site(tmp_path, key_slot(KEYS.head.encode())) as site:
+        site.url = f"redis+cluster://127.0.0.1:{site.other.port},127.0.0.1:{site.replica.port}"
+        await publish_and_follow(site)
+        calls = str(await site.other.ask("INFO", "commandstats"))
+        assert "cmdstat_command" not in calls
+
+
+async def test_what_a_replica_answers_is_no_answer(tmp_path: Path) -> None:
+    one, two = free_ports(2)
+    master = Node(tmp_path / "a", one)
+    replica = Node(tmp_path / "b", two, "--replicaof", f"127.0.0.1 {one}")
+    async with running([master, replica]):
+        await replica.until("'up'", "INFO", "replication")
+        client, behind = connect(f"redis://127.0.0.1:{one}"), connect(f"redis://127.0.0.1:{two}")
+        await Publisher(client, KEYS, term=1).rebuild({}, {}, epoch="e1", now=time.time())
+        reader = BusReader(behind, KEYS)
+        for call in (reader.head, reader.snapshot):
+            with pytest.raises(BusUnavailable):
+                await call()
+        with pytest.raises(BusUnavailable):
+            await reader.log_after(0)
+        await client.aclose()
+        await behind.aclose()
+
+
+async def test_a_server_that_was_started_again_is_not_the_one_that_was(tmp_path: Path) -> None:
+    node = Node(tmp_path / "a", free_ports(1)[0], "--appendonly", "yes", "--appendfsync", "always")
+    async with running([node]):
+        client: Redis = connect(f"redis://127.0.0.1:{node.port}")
+        publisher = Publisher(client, KEYS, term=1)
+        await publisher.rebuild({SID: ROUTE}, {}, epoch="e1", now=time.time())
+        await publisher.beat(now=time.time())
+        node.kill()
+        node.start()
+        await node.until("True", "PING")
+        with pytest.raises(PublishRefused) as refused:
+            await publisher.beat(now=time.time())
+        # Its table is whole. What else it had acknowledged and not kept, nobody can say.
+        assert refused.value.reason == "server"
+        await client.aclose()
