@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import sqlalchemy as sa
 
 from controller.fair_share import FairShare, read_fair_share
+from controller.pod_settings import PodSettings, read_pod_settings
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
 from shared.jwks import key_source
@@ -57,6 +58,7 @@ class JobDefaults:
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
     fair_share: FairShare | None
+    pods: PodSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             (("app.kubernetes.io/name", "fumarole-gateway"),),
         ),
         fair_share=read_fair_share(environment, non_root=non_root),
+        pods=read_pod_settings(environment),
     )
 
 

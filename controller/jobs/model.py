@@ -57,18 +57,24 @@ BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$'
 
 
 def _cpu(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise PydanticCustomError("cpu", "should be a number or a quantity such as 500m")
     return _quantity(parse_cpu, f"{value:f}" if isinstance(value, float) else str(value))
 
 
 def _memory(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
     if not isinstance(value, str):
         raise PydanticCustomError("memory", "should be a quantity such as 2Gi")
     return _quantity(parse_memory, value)
 
 
 def _bandwidth(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
     if not isinstance(value, str):
         raise PydanticCustomError("bandwidth", "should be bits per second, such as 100M")
     return _quantity(parse_bandwidth, value)
