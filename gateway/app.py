@@ -43,6 +43,7 @@ from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.listening import Listener, bind
 from gateway.relay.sockets import BridgeParts
 from gateway.relay.terminal import TerminalBridge
 from gateway.relay.vnc import VncBridge
@@ -59,7 +60,7 @@ from shared.routes import Kind, RouteReader
 
 log = logging.getLogger(__name__)
 
-_BACKLOG: Final = 2048
+_PAGES_SECONDS: Final = 1.0
 _DRAIN_LOOK_SECONDS: Final = 0.05
 
 
@@ -214,22 +215,29 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.redis.aclose)
         # The addresses first: who cannot take them has nothing to follow the bus for.
-        path, server = await stack.enter_async_context(_listening(gateway))
+        path, listener = await stack.enter_async_context(_listening(gateway))
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(gateway.feed.run()),
                 tasks.create_task(gateway.keys.keep_fresh()),
             ]
             await stop.wait()
-            await _drain(gateway, path, server)
+            await _drain(gateway, path, listener)
             for task in background:
                 task.cancel()
 
 
 @asynccontextmanager
-async def _listening(gateway: Gateway) -> AsyncIterator[tuple[DataPath, asyncio.Server]]:
+async def _listening(gateway: Gateway) -> AsyncIterator[tuple[DataPath, Listener]]:
     settings = gateway.settings
-    runner = web.AppRunner(gateway.pages, handle_signals=False, access_log=None)
+    # Cancelled with its browser, so that a page does not go on for nobody.
+    runner = web.AppRunner(
+        gateway.pages,
+        handle_signals=False,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=_PAGES_SECONDS,
+    )
     await runner.setup()
     try:
         if runner.server is None:
@@ -240,37 +248,33 @@ async def _listening(gateway: Gateway) -> AsyncIterator[tuple[DataPath, asyncio.
         registry.register(FeedMeters(gateway.feed))
         ops = make_ops_app(registry, gateway.reasons, [make_debug_route(gateway.feed)])
         async with listening(ops, settings.ops_listen) as ops_address:
-            server = await _listen(path, settings)
+            listener = _listen(path, settings)
             try:
-                _announce(settings, server, ops_address)
-                yield path, server
+                _announce(settings, listener, ops_address)
+                yield path, listener
             finally:
-                server.close()
+                listener.close()
                 await path.close()
     finally:
         await runner.cleanup()
 
 
-async def _listen(path: DataPath, settings: Settings) -> asyncio.Server:
+def _listen(path: DataPath, settings: Settings) -> Listener:
     tls = None
     if settings.tls_cert_file is not None and settings.tls_key_file is not None:
         tls = make_tls_context(settings.tls_cert_file, settings.tls_key_file)
-    host, port = settings.listen
-    return await asyncio.get_running_loop().create_server(
-        path.protocol_factory, host, port, ssl=tls, backlog=_BACKLOG
-    )
+    return Listener(path, [bind(*settings.listen)], tls=lambda: tls)
 
 
-def _announce(settings: Settings, server: asyncio.Server, ops: Address) -> None:
-    public = server.sockets[0].getsockname()[:2]
-    addresses = {"public": join_address(*public), "ops": join_address(*ops)}
+def _announce(settings: Settings, listener: Listener, ops: Address) -> None:
+    addresses = {"public": join_address(*listener.address), "ops": join_address(*ops)}
     log.info("listening", extra=addresses)
     write_address_file(settings.address_file, addresses)
 
 
-async def _drain(gateway: Gateway, path: DataPath, server: asyncio.Server) -> None:
+async def _drain(gateway: Gateway, path: DataPath, listener: Listener) -> None:
     gateway.draining = True
-    server.close()
+    listener.close()
     log.info("draining", extra={"open": len(gateway.live)})
     path.drain()
     deadline = time.monotonic() + gateway.settings.drain_seconds

@@ -68,6 +68,8 @@ class Live:
         table: Returns the table in use; None before there is one.
         wall: Unix seconds.
         loop: Where the connections live.
+        most_of_session: Connections of one session; 0 for without limit.
+        most_of_user: Connections of one user, over all sessions.
     """
 
     def __init__(
@@ -76,6 +78,8 @@ class Live:
         table: Callable[[], RouteTable | None],
         wall: Callable[[], float],
         loop: asyncio.AbstractEventLoop,
+        most_of_session: int = 0,
+        most_of_user: int = 0,
     ) -> None:
         self._table = table
         self._wall = wall
@@ -84,6 +88,9 @@ class Live:
         self._sessions: dict[str, _Session] = {}
         self._reviewed: list[Reviewed] = []
         self._count = 0
+        self._most_of_session = most_of_session
+        self._most_of_user = most_of_user
+        self._of_user: dict[str, int] = {}
 
     def __len__(self) -> int:
         """Return how many connections are open."""
@@ -92,6 +99,14 @@ class Live:
     def watch(self, reviewed: Reviewed) -> None:
         """Have *reviewed* looked at with every review."""
         self._reviewed.append(reviewed)
+
+    def has_room(self, passage: Passage) -> bool:
+        """Say whether one more connection by *passage* may be added."""
+        session = self._sessions.get(passage.sid)
+        if session is not None and 0 < self._most_of_session <= len(session.members):
+            return False
+        user = passage.user
+        return user is None or not 0 < self._most_of_user <= self._of_user.get(user, 0)
 
     def add(self, member: Member) -> None:
         """Enter an open connection; adding it twice changes nothing."""
@@ -103,19 +118,33 @@ class Live:
             return
         session.members.add(member)
         self._count += 1
+        user = passage.user
+        if user is not None:
+            self._of_user[user] = self._of_user.get(user, 0) + 1
         self._arm(session, passage)
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
-        sid = member.passage.sid
+        passage = member.passage
+        sid = passage.sid
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return
         session.members.discard(member)
         self._count -= 1
+        user = passage.user
+        if user is not None:
+            self._forget_one(user)
         if not session.members:
             self._wheel.disarm(session)
             del self._sessions[sid]
+
+    def _forget_one(self, user: str) -> None:
+        left = self._of_user[user] - 1
+        if left:
+            self._of_user[user] = left
+        else:
+            del self._of_user[user]
 
     def review(self, sids: Iterable[str] | None = None) -> None:
         """Judge the connections of *sids* (None: of all sessions) now, and end those to end.
@@ -146,10 +175,14 @@ class Live:
 
     def end_all(self, ending: Ending) -> None:
         """End every connection: ``DRAINING`` or ``BUS_LOST``, say."""
-        members = self.members()
-        for member in members:
+        self.end(self.members(), ending)
+
+    def end(self, members: Iterable[Member], ending: Ending) -> None:
+        """End *members*."""
+        ended = [(member, ending) for member in members]
+        for member, _ in ended:
             self.discard(member)
-        self._end([(member, ending) for member in members])
+        self._end(ended)
 
     def members(self) -> list[Member]:
         """Return all open connections, for whoever ends them over some time."""

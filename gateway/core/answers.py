@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 RETRY_SECONDS: Final = 2
+BUSY_SECONDS: Final = 5
 
 CLOSE_GRANT_ENDED: Final = 4401
 CLOSE_SESSION_ENDED: Final = 4410
@@ -30,6 +31,7 @@ REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
         410: b"Gone",
         413: b"Content Too Large",
         414: b"URI Too Long",
+        429: b"Too Many Requests",
         431: b"Request Header Fields Too Large",
         501: b"Not Implemented",
         502: b"Bad Gateway",
@@ -51,6 +53,10 @@ class Refusal:
     code: str
     message: str
     retry_after_seconds: int | None = None
+
+    def again_in(self, seconds: int) -> Refusal:
+        """Return the same refusal with another ``Retry-After``."""
+        return replace(self, retry_after_seconds=seconds)
 
     def saying(self, message: str | None) -> Refusal:
         """Return the same refusal with another *message*, if there is one."""
@@ -76,11 +82,15 @@ REFUSALS: Final = _table(
     Refusal(404, "not_found", "There is no such session here."),
     Refusal(405, "method_not_allowed", "This method is not served here."),
     Refusal(408, "head_timeout", "The request took too long to arrive."),
+    Refusal(408, "body_timeout", "The request's body came too slowly."),
     Refusal(410, "session_ended", "The session has ended."),
     Refusal(410, "session_expired", "The session's time is over."),
     Refusal(410, "session_closing", "The session is being closed."),
     Refusal(413, "body_too_large", "The body is too large."),
     Refusal(414, "target_too_long", "The address is too long."),
+    Refusal(429, "too_many_connections", "Too many connections are open.", BUSY_SECONDS),
+    Refusal(429, "too_many_opens", "Sessions are opened too often from here.", BUSY_SECONDS),
+    Refusal(429, "too_many_checks", "Too many links are being checked.", BUSY_SECONDS),
     Refusal(431, "head_too_large", "The request's header is too large."),
     Refusal(501, "method_unknown", "This is not a method of HTTP."),
     Refusal(502, "app_unreachable", "The application cannot be reached."),
@@ -91,6 +101,7 @@ REFUSALS: Final = _table(
     Refusal(503, "target_forbidden", "The application's address is out of bounds.", RETRY_SECONDS),
     Refusal(503, "bus_lost", "The gateway cannot verify sessions at the moment.", RETRY_SECONDS),
     Refusal(503, "token_unsure", "Whether the link was used is not known.", RETRY_SECONDS),
+    Refusal(503, "gateway_full", "The gateway holds all the connections it can.", BUSY_SECONDS),
     Refusal(503, "controller_silent", "No new connection can be made now.", RETRY_SECONDS),
     Refusal(504, "app_timeout", "The application did not answer in time."),
 )

@@ -56,6 +56,11 @@ class Passage:
         return self.route.sid
 
     @property
+    def user(self) -> str | None:
+        """Whose right it is; None where nobody was asked."""
+        return self.grant.sub if self.grant is not None else None
+
+    @property
     def ends_at(self) -> float:
         """When it ends by itself, in unix seconds; infinity for never."""
         ends = self.grant.ends_at if self.grant is not None else float("inf")

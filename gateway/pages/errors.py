@@ -82,6 +82,12 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "controller_silent": Words(
             "Nothing new can be opened at the moment", "What is open goes on. " + _WAIT
         ),
+        "too_many_connections": Words(
+            "Too many connections are open", "Close tabs that you do not need. " + _WAIT
+        ),
+        "too_many_opens": Words("Sessions were opened too often from here", _OPEN_AGAIN),
+        "too_many_checks": Words("The gateway is busy", _OPEN_AGAIN),
+        "gateway_full": Words("The gateway is full", _WAIT),
         "body_too_large": Words("That was too much at once", "Send less."),
         "target_too_long": Words("The address is too long", "Use a shorter one."),
         "head_too_large": Words(
@@ -105,10 +111,12 @@ _LEADS_BACK: Final = frozenset(
         "session_ended",
         "session_expired",
         "not_found",
+        "too_many_opens",
+        "too_many_checks",
     }
 )
 # The token of such a request is gone or useless: trying the same again cannot help.
-_NOT_AGAIN: Final = frozenset({"token_unsure"})
+_NOT_AGAIN: Final = frozenset({"token_unsure", "too_many_opens", "too_many_checks"})
 # Its answer names no time to come back, but apps do this while they start: JupyterLab listens,
 # lets go of its port, and listens again, and a probe may have met it in the first moment.
 _AGAIN_SECONDS: Final = MappingProxyType({"app_unreachable": 1})

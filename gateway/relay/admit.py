@@ -224,10 +224,14 @@ class Admission:
     def _proceed(
         self, front: Front, ask: Ask, decision: Forward | Connect | Hand, table: RouteTable
     ) -> None:
-        beyond, front.early = front.early, b""
         client = client_address(
             front.peer, ask.fields.forwarded_for, self._parts.site.trusted_proxies
         )
+        passage = passage_of(decision)
+        if passage is not None and not self._parts.live.has_room(passage):
+            front.refuse("too_many_connections")
+            return
+        beyond, front.early = front.early, b""
         match decision:
             case Forward(passage=passage, claims=claims):
                 kept = claims is None and not ask.upgrade
@@ -236,6 +240,7 @@ class Admission:
                     front.refuse("session_starting")
                     return
                 front.permit = permit
+                front.leave_place()
                 self._parts.live.add(front)
                 self._relay(front, ask, permit, beyond)
             case Connect(passage=passage):
@@ -306,9 +311,6 @@ class Admission:
             refusal=hand.refusal,
             holder=hand.holder,
         )
-        passage = None
-        if hand.route is not None and hand.grant is not None:
-            passage = Passage(route=hand.route, host=hand.host, grant=hand.grant)
         transport = front.give_up()
         if transport is None:
             return
@@ -317,8 +319,18 @@ class Admission:
             browser=transport,
             page=self._parts.pages(),
             body=request_body(ask.fields),
-            passage=passage,
+            passage=passage_of(hand),
+            key=front.key,
         )
         self._path.handed.add(handover)
         release(transport)
         handover.start(handed, head_to_page(ask.start, ask.fields), beyond)
+
+
+def passage_of(decision: Forward | Connect | Hand) -> Passage | None:
+    """Return the right by which *decision* lets a request in; None where it asks for none."""
+    if not isinstance(decision, Hand):
+        return decision.passage
+    if decision.route is None or decision.grant is None:
+        return None
+    return Passage(route=decision.route, host=decision.host, grant=decision.grant)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.core.framing import LengthBody
 from gateway.relay.states import State
 
 if TYPE_CHECKING:
@@ -18,15 +19,14 @@ def act_on_deadline(front: Front, now: float) -> float:
     front.deadline = 0.0
     exchange = front.exchange
     match front.state:
-        case State.HEAD if front.partial:
+        case State.HEAD if front.reader.partial:
             front.refuse("head_timeout", bare=True)
         case State.HEAD | State.LINGERING:
             _close(front, now)
         case State.RELAYING if exchange is not None and not exchange.request.done:
-            _stalled_upload(front, exchange, now)
+            _judge_upload(front, exchange, now)
         case State.RELAYING if exchange is not None and not exchange.answered:
-            front.path.meters.upstream_failures["app_timeout"] += 1
-            front.refuse("app_timeout")
+            _time_out(front)
         case _:
             pass
     return front.deadline
@@ -42,9 +42,37 @@ def _close(front: Front, now: float) -> None:
         front.transport.close()
 
 
-def _stalled_upload(front: Front, exchange: Exchange, now: float) -> None:
-    if exchange.upstream is None or not exchange.upstream.writable:
+def _judge_upload(front: Front, exchange: Exchange, now: float) -> None:
+    """Let an upload go on that was not too slow since it was looked at last.
+
+    Once its answer has begun, the app has what it wants of it, and both may take their time.
+    """
+    limits = front.path.parts.limits
+    came, exchange.uploaded = exchange.uploaded, 0
+    if exchange.answered or came >= limits.slow_body_bytes_per_second * limits.slow_body_seconds:
+        front.deadline = now + limits.slow_body_seconds
+    elif exchange.upstream is None or not exchange.upstream.writable:
         # It is the app that does not read; the browser is not to blame.
-        front.deadline = now + front.path.parts.limits.idle_seconds
+        _time_out(front)
+    elif _waits_for_continue(exchange):
+        # Not for good: it is asked to wait, and then looked at as any other.
+        front.deadline = now + limits.app_head_seconds
+        exchange.interims += 1
     else:
-        front.fail("head_timeout")
+        front.fail("body_timeout")
+
+
+def _waits_for_continue(exchange: Exchange) -> bool:
+    """Say whether the browser sends nothing because the app has not asked it to."""
+    body = exchange.request
+    untouched = isinstance(body, LengthBody) and body.left == exchange.fields.length
+    return (
+        untouched
+        and not exchange.interims
+        and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % exchange.fields.crossing.lower()
+    )
+
+
+def _time_out(front: Front) -> None:
+    front.path.meters.upstream_failures["app_timeout"] += 1
+    front.fail("app_timeout")

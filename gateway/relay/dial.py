@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from gateway.core.addresses import is_within
+from gateway.core.addresses import Bounds
 
 if TYPE_CHECKING:
     from gateway.core.site import Network
     from shared.routes import Target
+
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -29,26 +33,29 @@ class DialFailed(Exception):
 class Dialler:
     """Connects to targets inside the allowed networks.
 
-    A name is looked up once, and the very address that was checked is dialled, so that a name
-    server cannot give another answer in between.
+    A name is looked up once, and the very addresses that were checked are dialled, one after the
+    other, so that a name server cannot give another answer in between.
 
     Args:
-        networks: Where targets may be; addresses that embed an IPv4 one (mapped, NAT64, 6to4)
-            are judged by that one as well.
+        networks: Where targets may be; addresses that embed an IPv4 one (mapped, NAT64, 6to4,
+            Teredo) are judged by that one as well.
+        refused: Where none is, whatever wider network is allowed.
         loop: Where connections live.
         dial_seconds: For look-up and connecting together.
-        trust: How ``https`` and ``wss`` targets are verified; None for the system's authorities.
+        trust: How ``https`` and ``wss`` targets are verified, see :func:`make_trust`; None for
+            the system's authorities.
     """
 
     def __init__(
         self,
         *,
         networks: Sequence[Network],
+        refused: Sequence[Network] = (),
         loop: asyncio.AbstractEventLoop,
         dial_seconds: float = 5.0,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._networks = tuple(networks)
+        self._bounds = Bounds(networks, refused)
         self._loop = loop
         self._dial_seconds = dial_seconds
         self._trust = trust
@@ -65,35 +72,61 @@ class Dialler:
         except TimeoutError as error:
             raise DialFailed("app_timeout") from error
         except OSError as error:
-            raise DialFailed("app_unreachable") from error
+            exhausted = error.errno in OUT_OF_DESCRIPTORS
+            raise DialFailed("gateway_full" if exhausted else "app_unreachable") from error
 
     async def _dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
-        address = await self._address(target)
+        addresses = await self._addresses(target)
+        for address in addresses[:-1]:
+            try:
+                return await self._connect(address, target, factory)
+            except OSError as error:
+                # A name may have addresses of both families, one of them unreachable.
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    raise
+        return await self._connect(addresses[-1], target, factory)
+
+    async def _connect(
+        self, address: str, target: Target, factory: Callable[[], P]
+    ) -> tuple[asyncio.Transport, P]:
         tls = target.scheme in ("https", "wss")
         transport, protocol = await self._loop.create_connection(
             factory,
             address,
             target.port,
             ssl=self._tls() if tls else None,
+            # Where it is a name it is asked for (SNI) too; an address has to be in the certificate.
             server_hostname=target.host if tls else None,
         )
         return transport, protocol
 
     def _tls(self) -> ssl.SSLContext:
         if self._trust is None:
-            self._trust = ssl.create_default_context()
-            self._trust.set_alpn_protocols(["http/1.1"])
+            self._trust = make_trust(None)
         return self._trust
 
-    async def _address(self, target: Target) -> str:
+    async def _addresses(self, target: Target) -> list[str]:
         try:
             candidates = [str(ip_address(target.host))]
         except ValueError:
             found = await self._loop.getaddrinfo(
                 target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
             )
-            candidates = [str(info[4][0]) for info in found]
-        for candidate in candidates:
-            if is_within(candidate, self._networks):
-                return candidate
-        raise DialFailed("target_forbidden")
+            candidates = list(dict.fromkeys(str(info[4][0]) for info in found))
+        allowed = [candidate for candidate in candidates if self._bounds.allow(candidate)]
+        if not allowed:
+            raise DialFailed("target_forbidden")
+        return allowed
+
+
+def make_trust(authorities: Path | None) -> ssl.SSLContext:
+    """Return the context in which apps' certificates are verified.
+
+    Against these *authorities* alone; against the system's where none are given.
+
+    Raises:
+        OSError: If the file holds no certificate.
+    """
+    context = ssl.create_default_context(cafile=authorities)
+    context.set_alpn_protocols(["http/1.1"])
+    return context

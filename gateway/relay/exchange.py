@@ -54,6 +54,7 @@ class Exchange:
         "task",
         "unsent",
         "upgrade",
+        "uploaded",
         "upstream",
     )
 
@@ -78,6 +79,8 @@ class Exchange:
         self.partial = b""
         self.unsent = b""
         self.interims = 0
+        self.uploaded = 0
+        """Bytes of the request's body since somebody looked."""
         self.heard = False
         """Whether a byte came from the app."""
         self.answered = False
@@ -156,6 +159,7 @@ class Exchange:
         Raises:
             FramingError: The request is malformed.
         """
+        self.uploaded += len(data)
         piece = self.request.feed(data)
         if self.upstream is None:
             self.unsent += piece

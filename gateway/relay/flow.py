@@ -6,13 +6,15 @@ import asyncio
 import os
 import socket
 import struct
+from collections.abc import Iterable
 
 _NO_LINGER = struct.pack("ii", 1, 0)
-_KEEP_ALIVE = (
+_ACCEPTED = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
 
@@ -55,13 +57,12 @@ def reset(transport: asyncio.Transport | None) -> None:
     transport.abort()
 
 
-def notice_dead_peers(server: asyncio.Server) -> None:
-    """Have the kernel probe the connections that *server* will accept.
+def notice_dead_peers(listening: Iterable[socket.socket]) -> None:
+    """Have the kernel probe the connections that these sockets will accept, and send at once.
 
     A browser whose network goes away says nothing; without this an idle tunnel would stay for
     good. Connections inherit the options of the socket that accepts them (Linux).
     """
-    for listening in server.sockets:
-        with socket.socket(fileno=os.dup(listening.fileno())) as own:
-            for option in _KEEP_ALIVE:
-                own.setsockopt(*option)
+    for one in listening:
+        for option in _ACCEPTED:
+            one.setsockopt(*option)

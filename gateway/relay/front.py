@@ -1,90 +1,47 @@
-"""A browser's connection: heads in, decisions carried out, one request after the other."""
+"""What a browser asks: heads in, decisions carried out, one request after the other."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal
-from gateway.core.fields import Fields, check_together
 from gateway.core.framing import FramingError
-from gateway.core.heads import (
-    HeadRefused,
-    StartLine,
-    find_end,
-    read_start_line,
-)
-from gateway.core.oversize import Oversized, read_oversized
-from gateway.core.upgrade import is_proper_upgrade
+from gateway.core.heads import HeadRefused
+from gateway.core.request_reader import RequestReader
 from gateway.relay.deadlines import act_on_deadline
+from gateway.relay.downstream import Downstream
 from gateway.relay.exchange import Exchange
-from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.flow import hold, release, reset
 from gateway.relay.refusing import oversized_bytes, refusal_bytes
 from gateway.relay.states import Event, State, step
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
+    from gateway.core.places import Verdict
     from gateway.relay.admit import Permit
     from gateway.relay.gateway import DataPath
 
 
-class Front(asyncio.Protocol):
+class Front(Downstream):
     """The downstream protocol: one per connection, until something else takes the transport."""
 
-    __slots__ = (
-        "close_after",
-        "deadline",
-        "early",
-        "errand",
-        "exchange",
-        "fields",
-        "half_closed",
-        "partial",
-        "path",
-        "peer",
-        "permit",
-        "section",
-        "start",
-        "state",
-        "tick",
-        "transport",
-        "writable",
-    )
+    __slots__ = ("close_after", "errand", "exchange", "permit", "reader")
 
-    def __init__(self, path: DataPath) -> None:
-        self.path = path
-        self.state = State.HEAD
-        self.transport: asyncio.Transport | None = None
-        self.peer = ""
-        self.tick = 0
-        self.deadline = 0.0
-        self.partial = b""
-        """A head that is not complete yet."""
-        self.early = b""
-        """What came beyond the request that is being answered."""
-        self.section = b""
-        self.fields: Fields | None = None
-        self.start: StartLine | None = None
+    def __init__(self, path: DataPath, peer: str = "") -> None:
+        super().__init__(path, peer)
+        self.reader = RequestReader(path.fields)
         self.permit: Permit | None = None
         self.exchange: Exchange | None = None
         self.errand: asyncio.Task[None] | None = None
         self.close_after = False
-        self.half_closed = False
-        self.writable = True
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and wait for a head."""
-        # uvloop's transports have the interface but not the base class.
-        transport = cast(asyncio.Transport, transport)
-        self.transport = transport
-        path = self.path
-        transport.set_write_buffer_limits(high=path.parts.limits.write_high_bytes)
-        self.peer = path.address_of(transport)
-        path.fronts.add(self)
-        path.meters.connections += 1
-        self._wait(path.parts.limits.idle_seconds)
+        self.path.fronts.add(self)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the state says."""
@@ -104,7 +61,7 @@ class Front(asyncio.Protocol):
             return False
         if self.exchange is not None and not self.exchange.request.done:
             return False
-        if self.exchange is None and self.fields is not None and not self._is_bodiless():
+        if self.exchange is None and self.reader.fields is not None and not self._is_bodiless():
             return False
         self.half_closed = True
         return True
@@ -126,7 +83,7 @@ class Front(asyncio.Protocol):
         self.state = step(self.state, Event.LOST)
         self.transport = None
         self._let_go()
-        self._leave()
+        self.leave()
 
     def due(self, now: float) -> float:
         """Act on a deadline that has passed; called by the wheel."""
@@ -135,48 +92,31 @@ class Front(asyncio.Protocol):
     # Reading heads
 
     def _read(self, data: bytes) -> None:
-        seen = len(self.partial)
-        if seen:
-            data = self.partial + data
+        reader = self.reader
+        begun = bool(reader.partial)
         try:
-            end = find_end(data, seen)
-            if not end:
-                self._incomplete(data)
-                return
-            self.partial = b""
-            line_end = data.find(b"\r\n")
-            self._parse(data[:line_end], data[line_end + 2 : end])
+            beyond = reader.read(data)
         except HeadRefused as refused:
-            oversized = read_oversized(data) if refused.code == "head_too_large" else None
-            self.refuse(refused.code, bare=True, oversized=oversized)
+            self.refuse(refused.code, bare=True)
+            return
+        if beyond is None:
+            if not begun:
+                self.wait(self.path.parts.limits.head_seconds)
             return
         self.state = step(self.state, Event.HEAD_READ)
         self.deadline = 0.0
-        if self.start is not None and self.fields is not None:
-            self.path.admission.admit(self, self.start, self.fields, data[end:])
+        if reader.start is not None and reader.fields is not None:
+            self.path.admission.admit(self, reader.start, reader.fields, beyond)
 
-    def _incomplete(self, data: bytes) -> None:
-        if not self.partial:
-            self._wait(self.path.parts.limits.head_seconds)
-        self.partial = data
-
-    def _parse(self, line: bytes, section: bytes) -> None:
-        start = read_start_line(line)
-        fields = self.fields
-        if fields is None or section != self.section:
-            fields = self.path.fields.read(section)
-            self.fields, self.section = fields, section
-        if start.minor == 0 or start.authority is not None:
-            check_together(start, fields)
-        if fields.websocket and not is_proper_upgrade(start, fields):
-            raise HeadRefused("bad_upgrade")
-        self.start = start
+    def turn_away(self, verdict: Verdict) -> None:
+        """Say that there is no place for it."""
+        self.refuse(verdict.value, bare=True)
 
     # Carrying out
 
     def relay(self, permit: Permit, beyond: bytes, *, upgrade: bool) -> None:
         """Relay the request by *permit*; called once it has been admitted."""
-        start, fields = self.start, self.fields
+        start, fields = self.reader.start, self.reader.fields
         if start is None or fields is None:
             return
         exchange = self.exchange = Exchange(
@@ -203,7 +143,7 @@ class Front(asyncio.Protocol):
         if exchange is None:
             return
         limits = self.path.parts.limits
-        self._wait(limits.app_head_seconds if exchange.request.done else limits.idle_seconds)
+        self.wait(limits.app_head_seconds if exchange.request.done else limits.slow_body_seconds)
         if not self.writable and exchange.upstream is not None:
             hold(exchange.upstream.transport)
 
@@ -211,16 +151,11 @@ class Front(asyncio.Protocol):
         """The last byte of the request's body was sent."""
         release(self.transport)
         if self.exchange is not None and not self.exchange.answered:
-            self._wait(self.path.parts.limits.app_head_seconds)
+            self.wait(self.path.parts.limits.app_head_seconds)
 
     def stale(self) -> None:
         """The request is being sent once more."""
         self.state = step(self.state, Event.STALE)
-
-    def write(self, data: bytes) -> None:
-        """Write to the browser."""
-        if self.transport is not None:
-            self.transport.write(data)
 
     def write_switch(self, head: bytes) -> bytes:
         """Write the head of a 101; return what the browser sent too early."""
@@ -230,7 +165,7 @@ class Front(asyncio.Protocol):
 
     def closes_after(self, ends: bool) -> bool:
         """Say whether the connection closes after this answer, which it *ends* by itself or not."""
-        start, fields = self.start, self.fields
+        start, fields = self.reader.start, self.reader.fields
         self.close_after = (
             ends
             or self.path.draining
@@ -252,18 +187,10 @@ class Front(asyncio.Protocol):
         if self.transport is None:
             return
         if self.close_after or self.path.draining:
-            self._finish(self.transport, whole=whole)
+            self.finish(whole=whole)
             return
         self.state = step(self.state, Event.ANSWERED)
         self._next()
-
-    def _finish(self, transport: asyncio.Transport, *, whole: bool) -> None:
-        """Close after the last answer, in a way that lets the browser read it."""
-        flushed = not transport.get_write_buffer_size() or not transport.can_write_eof()
-        if whole and not self.early and flushed:
-            transport.close()
-        else:
-            self._linger()
 
     def fail(self, code: str) -> None:
         """The exchange cannot be completed: refuse, or reset what has begun to be answered."""
@@ -275,15 +202,12 @@ class Front(asyncio.Protocol):
 
     # Ending requests and connections
 
-    def refuse(
-        self, why: str | Refusal, *, bare: bool = False, oversized: Oversized | None = None
-    ) -> None:
+    def refuse(self, why: str | Refusal, *, bare: bool = False) -> None:
         """Answer with a refusal; the connection lives on when the request was whole.
 
         Args:
             why: The refusal or its code.
             bare: There is no request that could be trusted.
-            oversized: What a head that is too large says.
         """
         self._let_go()
         if self.transport is None or self.state is State.LINGERING:
@@ -296,20 +220,22 @@ class Front(asyncio.Protocol):
             and self._is_bodiless()
             and not self.closes_after(self.half_closed and not self.early)
         )
-        if oversized is not None:
-            self.write(oversized_bytes(self.path.parts, refusal, oversized))
+        reader = self.reader
+        if bare and reader.oversized is not None:
+            self.write(oversized_bytes(self.path.parts, refusal, reader.oversized))
         else:
-            start, fields = self.start, self.fields
+            start, fields = reader.start, reader.fields
             asked = None if bare or start is None or fields is None else (start, fields)
             self.write(refusal_bytes(self.path.parts, refusal, asked, close=not keeps))
         if not keeps:
-            self._linger()
+            self.linger()
             return
         self.state = step(self.state, Event.ANSWERED)
         self._next()
 
     def _is_bodiless(self) -> bool:
-        return self.fields is not None and not self.fields.chunked and self.fields.length <= 0
+        fields = self.reader.fields
+        return fields is not None and not fields.chunked and fields.length <= 0
 
     def end(self, ending: Ending) -> None:
         """End what is under way by a right that holds no more."""
@@ -321,19 +247,15 @@ class Front(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close now when no request is under way; otherwise its answer is the last one."""
-        if self.state is State.HEAD and not self.partial and self.transport is not None:
+        if self.state is State.HEAD and not self.reader.partial and self.transport is not None:
             self.transport.close()
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        reset(self.transport)
 
     def give_up(self) -> asyncio.Transport | None:
         """Hand out the transport for good; None when it is closing already."""
         transport, self.transport = self.transport, None
         self.state = step(self.state, Event.SWITCHED)
         self.exchange = None
-        self._leave()
+        self.leave()
         return None if transport is None or transport.is_closing() else transport
 
     @property
@@ -350,8 +272,6 @@ class Front(asyncio.Protocol):
             return
         if rest:
             self._keep(rest)
-        elif not exchange.request.done:
-            self.deadline = self.path.parts.loop.time() + self.path.parts.limits.idle_seconds
 
     def _keep(self, data: bytes) -> None:
         self.early += data
@@ -360,8 +280,8 @@ class Front(asyncio.Protocol):
 
     def _next(self) -> None:
         """Wait for the next request, or take up the one that came already."""
-        self.start = None
-        self._wait(self.path.parts.limits.idle_seconds)
+        self.reader.start = None
+        self.wait(self.path.parts.limits.idle_seconds)
         if self.early or self.half_closed:
             # Not at once: a long row of refused requests must not become a deep recursion.
             self.path.parts.loop.call_soon(self._resume)
@@ -384,33 +304,17 @@ class Front(asyncio.Protocol):
         if exchange is not None:
             exchange.abandon()
 
-    def _linger(self) -> None:
-        """Shut our side, discard what still comes, and close in two seconds at the latest."""
-        self.state = step(self.state, Event.REFUSED)
-        self.early = self.partial = b""
-        if self.transport is None:
-            return
-        if self.half_closed:
-            self.transport.close()
-            return
-        release(self.transport)
-        shut(self.transport)
-        self._wait(self.path.parts.limits.linger_seconds)
-
-    def _wait(self, seconds: float) -> None:
-        self.deadline = self.path.parts.loop.time() + seconds
-        if not self.tick or seconds < 60.0:
-            self.path.wheel.arm(self, self.deadline)
-
     def drop_permit(self) -> None:
         """Leave the registry, and forget what was decided."""
         if self.permit is not None:
             self.path.parts.live.discard(self)
             self.permit = None
+            if self.transport is not None:
+                self.become_stranger()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Forget the connection: it is closed, or somebody else's."""
         self.drop_permit()
         self.path.fronts.discard(self)
-        self.path.wheel.disarm(self)
-        self.section = b""
-        self.fields = None
+        super().leave()
+        self.reader.forget()

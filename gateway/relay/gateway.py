@@ -13,6 +13,7 @@ from gateway.core.answers import Errors, JsonErrors
 from gateway.core.app_heads import AnswerReader
 from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
+from gateway.core.places import Places
 from gateway.relay.admit import Admission
 from gateway.relay.front import Front
 from gateway.relay.limits import Limits
@@ -89,6 +90,11 @@ class DataPath:
         self.answers = AnswerReader(parts.site.frame_ancestors)
         self.fronts: set[Front] = set()
         self.handed: set[Handover] = set()
+        self.places = Places(
+            most=parts.limits.connections,
+            most_strangers=parts.limits.address_connections,
+            known=parts.live.__len__,
+        )
         parts.live.watch(self.pool)
         self.meters.gauge(
             "open_by_right",
@@ -98,15 +104,12 @@ class DataPath:
         self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
 
     def protocol_factory(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
+        """Return the protocol of a new connection, whose peer is who the transport says."""
         return Front(self)
 
-    @staticmethod
-    def address_of(transport: asyncio.BaseTransport) -> str:
-        """Return the address of a connection's peer; an IPv4 one in its own dress."""
-        peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if isinstance(peer, tuple) else ""
-        return address.removeprefix("::ffff:") if "." in address else address
+    def welcome(self, peer: str) -> Front:
+        """Return the protocol of a new connection from *peer*."""
+        return Front(self, peer)
 
     def drain(self) -> None:
         """Take no further requests: idle connections close, answers under way are the last.

@@ -29,9 +29,10 @@ class Handover(asyncio.Protocol):
         page: aiohttp's protocol for this one request.
         body: Reads the request's body.
         passage: By which right the request is answered, if by any: ends with it.
+        key: By what a stranger is counted.
     """
 
-    __slots__ = ("_body", "_browser", "_lingers", "_page", "_passage", "_path", "_timer")
+    __slots__ = ("_body", "_browser", "_key", "_lingers", "_page", "_passage", "_path", "_timer")
 
     def __init__(
         self,
@@ -41,12 +42,14 @@ class Handover(asyncio.Protocol):
         page: asyncio.Protocol,
         body: Body,
         passage: Passage | None,
+        key: str,
     ) -> None:
         self._path = path
         self._browser = browser
         self._page: asyncio.Protocol | None = page
         self._body = body
         self._passage = passage
+        self._key = key
         self._lingers = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -54,10 +57,12 @@ class Handover(asyncio.Protocol):
         """Give the page its request; *beyond* followed the head."""
         self._browser.set_protocol(self)
         page = self._page
-        if page is None:
+        if page is None:  # already lost
             return
         if self._passage is not None:
             self._path.parts.live.add(self)
+        else:
+            self._path.places.enter(self._key)
         if not self._body.done:
             # Pages take small bodies only; whoever sends one by drops is not waited for.
             self._timer = self._path.parts.loop.call_later(
@@ -113,6 +118,8 @@ class Handover(asyncio.Protocol):
             self._timer.cancel()
         if self._passage is not None:
             self._path.parts.live.discard(self)
+        else:
+            self._path.places.leave(self._key)
         self._path.handed.discard(self)
         page, self._page = self._page, None
         if page is not None:

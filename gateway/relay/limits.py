@@ -7,7 +7,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of the data path; all hold per connection, in every worker alike."""
+    """Limits of the data path. Times and sizes hold for each connection, numbers in each worker.
+
+    docs/limits.md says which of them are settings, and what happens at each.
+    """
+
+    connections: int = 50_000
+    """From browsers, in all: what a worker of 512 MiB can hold. 0 here and below: without limit."""
+
+    session_connections: int = 10_000
+    """Of one session: so that no one session can take all places of a worker."""
+
+    user_connections: int = 10_000
+    """Of one user, over all sessions."""
+
+    address_connections: int = 4096
+    """Without a good credential from one address (IPv6: one /64). Whole campuses share one."""
+
+    address_opens_per_minute: int = 1200
+    """Tries to open a session from one address: a lecture hall behind one address may start."""
+
+    user_opens_per_minute: int = 300
+    """Sessions opened by one user: nobody clicks that fast, and programs use bearers."""
+
+    address_checks_per_second: int = 20
+    """Signatures of tokens checked at once for one address; more of them wait in a queue."""
+
+    checks_per_second: int = 500
+    """And for all: 5 % of a core. More of them wait in the queue."""
+
+    checks_queued: int = 512
+    """The queue, which one thread works off in a tenth of a second; beyond it is 429."""
 
     head_seconds: float = 10.0
     """From a request's first byte to its head's last: slower ones are attacks, or gone."""
@@ -17,6 +47,13 @@ class Limits:
 
     dial_seconds: float = 5.0
     """Name look-up and connecting together: targets are in the same network."""
+
+    slow_body_seconds: float = 60.0
+    """How often an upload is looked at."""
+
+    slow_body_bytes_per_second: int = 1024
+    """What has to come, and to be taken by the app, at least between two looks. A modem is
+    faster; who sends by drops means harm. Answers have no such limit: they may be events."""
 
     app_head_seconds: float = 300.0
     """From the end of a request to the head of its answer: some apps compute first."""

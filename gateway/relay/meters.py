@@ -29,6 +29,9 @@ class Meters(Collector):
         self.reused = 0
         self.retries = 0
         self.connections = 0
+        self.dropped = 0
+        self.failed_arrivals = 0
+        self.accept_pauses = 0
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
@@ -55,6 +58,9 @@ class Meters(Collector):
             ("reused", "Requests sent on pooled connections.", self.reused),
             ("retries", "Requests sent again because a pooled connection was stale.", self.retries),
             ("connections", "Connections accepted.", self.connections),
+            ("dropped", "Connections closed unheard, far beyond a limit.", self.dropped),
+            ("failed_arrivals", "Connections without a handshake.", self.failed_arrivals),
+            ("accept_pauses", "Times without descriptors to accept with.", self.accept_pauses),
         ):
             yield CounterMetricFamily(f"fumarole_gateway_{name}", text, value=count)
         for name, text, read in self._gauges:

@@ -12,7 +12,7 @@ def test_every_refusal_has_its_row_its_reason_and_a_message() -> None:
         assert refusal.code == code
         assert refusal.status in REASONS
         assert refusal.message.endswith(".")
-        assert (refusal.retry_after_seconds is not None) == (refusal.status == 503)
+        assert (refusal.retry_after_seconds is not None) == (refusal.status in (429, 503))
 
 
 @pytest.mark.parametrize(

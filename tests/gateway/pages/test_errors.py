@@ -34,7 +34,7 @@ def test_every_refusal_has_a_page_and_json(errors: PageErrors, refusal: Refusal)
 
 def test_what_people_meet_has_words_of_its_own() -> None:
     met = {refusal.code for refusal in REFUSALS.values() if refusal.status not in (400, 405, 501)}
-    assert met - WORDS.keys() <= {"head_timeout", "idle_timeout", "too_slow"}
+    assert met - WORDS.keys() <= {"head_timeout", "body_timeout"}
 
 
 def test_a_page_says_how_to_go_on(errors: PageErrors) -> None:

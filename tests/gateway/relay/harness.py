@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from gateway.relay.errands import Errands
 from gateway.relay.flow import reset
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.limits import Limits
+from gateway.relay.listening import Listener, bind
 from gateway.relay.world import BearerGate, BearerRefused
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.routes import Kind, RouteReader, RouteTable
@@ -285,13 +286,20 @@ class Rig:
     world: FakeWorld
     gate: FakeGate
     app: App
-    address: tuple[str, int]
+    listener: Listener
     live: Live
     peers: list[Peer]
 
-    async def browser(self) -> Peer:
-        """Return a new connection to the gateway."""
-        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 22)
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.listener.address
+
+    async def browser(self, source: str | None = None) -> Peer:
+        """Return a new connection to the gateway, from the address *source*."""
+        local = (source, 0) if source else None
+        reader, writer = await asyncio.open_connection(
+            *self.address, limit=1 << 22, local_addr=local
+        )
         peer = Peer(reader, writer)
         self.peers.append(peer)
         return peer
@@ -330,12 +338,19 @@ async def rig(
     wall: Callable[[], float] = time.time,
     gate: BearerGate | None = None,
     route_changes: Mapping[str, Any] | None = None,
-    setup: Callable[[FakeWorld, App], Awaitable[None]] | None = None,
+    descriptors: int | None = None,
 ) -> AsyncIterator[Rig]:
     """Run a data path in front of one app, with one route to it."""
     loop = asyncio.get_running_loop()
     app, world, fake_gate = App(), FakeWorld(), FakeGate()
-    live = Live(table=lambda: world.table, wall=wall, loop=loop)
+    most = limits or Limits()
+    live = Live(
+        table=lambda: world.table,
+        wall=wall,
+        loop=loop,
+        most_of_session=most.session_connections,
+        most_of_user=most.user_connections,
+    )
     world.live = live
     async with app.running():
         world.table = table_of(route(app.port, **(route_changes or {})))
@@ -351,16 +366,16 @@ async def rig(
                 dialler=Dialler(networks=networks, loop=loop, dial_seconds=1.0),
                 pages=pages,
                 bridges=bridges or {},
-                limits=limits or Limits(),
+                limits=most,
                 wall=wall,
             )
         )
-        server = await loop.create_server(path.protocol_factory, "127.0.0.1", 0)
+        listener = Listener(path, [bind("127.0.0.1", 0)], descriptors=descriptors)
         peers: list[Peer] = []
         try:
-            yield Rig(path, world, fake_gate, app, server.sockets[0].getsockname()[:2], live, peers)
+            yield Rig(path, world, fake_gate, app, listener, live, peers)
         finally:
-            server.close()
+            listener.close()
             for peer in peers:
                 peer.reset()
             await path.close()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 
 import pytest
@@ -69,23 +68,9 @@ async def test_what_is_left_is_read_without_waiting() -> None:
 
 
 async def test_accepted_connections_are_probed() -> None:
-    accepted: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
-
-    class Accepting(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            accepted.put_nowait(transport)
-
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Accepting, "127.0.0.1", 0)
-    notice_dead_peers(server)
-    port = server.sockets[0].getsockname()[1]
-    client, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
-    transport = await accepted.get()
-    descriptor = transport.get_extra_info("socket").fileno()
-    with socket.socket(fileno=os.dup(descriptor)) as own:
-        assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
-    transport.close()
-    client.close()
-    server.close()
-    await asyncio.sleep(0.01)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        notice_dead_peers([listening])
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as own:
+            assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

@@ -1,0 +1,77 @@
+"""Who may hold a connection: how many there are, and how many strangers from one address.
+
+A stranger is a connection without a good credential so far. Connections that have one are
+counted where they are ended, per session and per user: :mod:`gateway.live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+REFUSED_MORE: Final = 1024
+"""Connections that may be told so when there is no place for them; others are closed unheard."""
+
+
+class Verdict(Enum):
+    """What becomes of a new connection; the value is the code of the refusal it is told."""
+
+    WELCOME = ""
+    FULL = "gateway_full"
+    CROWDED = "too_many_connections"
+    DROPPED = "dropped"
+
+
+class Places:
+    """Counts connections.
+
+    Args:
+        most: Connections in all; 0 for without limit.
+        most_strangers: Strangers from one address (IPv6: one /64).
+        known: Returns how many connections are none of strangers.
+    """
+
+    __slots__ = ("_by_key", "_known", "_most", "_most_strangers", "strangers")
+
+    def __init__(self, *, most: int, most_strangers: int, known: Callable[[], int]) -> None:
+        self._most = most
+        self._most_strangers = most_strangers
+        self._known = known
+        self._by_key: dict[str, int] = {}
+        self.strangers = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no new connection has a place."""
+        return bool(self._most) and self.strangers + self._known() >= self._most
+
+    def judge(self, key: str) -> Verdict:
+        """Say what becomes of a new connection from *key*; "" for an address that is not counted.
+
+        Whoever is not dropped has to :meth:`enter`.
+        """
+        if self.full:
+            beyond = self.strangers + self._known() - self._most
+            return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED
+        here = self._by_key.get(key, 0) if key and self._most_strangers else 0
+        if here < (self._most_strangers or 1):
+            return Verdict.WELCOME
+        beyond = here - self._most_strangers
+        return Verdict.CROWDED if beyond < REFUSED_MORE else Verdict.DROPPED
+
+    def enter(self, key: str) -> None:
+        """Count a stranger."""
+        self.strangers += 1
+        if key:
+            self._by_key[key] = self._by_key.get(key, 0) + 1
+
+    def leave(self, key: str) -> None:
+        """Count one less: it has gone, or is no stranger any more."""
+        self.strangers -= 1
+        if key:
+            left = self._by_key[key] - 1
+            if left:
+                self._by_key[key] = left
+            else:
+                del self._by_key[key]

@@ -1,0 +1,68 @@
+"""Request heads out of a stream of bytes: collected, judged, read."""
+
+from __future__ import annotations
+
+from gateway.core.fields import FieldReader, Fields, check_together
+from gateway.core.heads import HeadRefused, StartLine, find_end, read_start_line
+from gateway.core.oversize import Oversized, read_oversized
+from gateway.core.upgrade import is_proper_upgrade
+
+
+class RequestReader:
+    """Reads the heads of one connection, one after the other.
+
+    ``start`` and ``fields`` are the last head's. Browsers send nearly the same section with each
+    request, so the fields are read again only where a byte of it differs.
+    """
+
+    __slots__ = ("_fields", "_section", "fields", "oversized", "partial", "start")
+
+    def __init__(self, fields: FieldReader) -> None:
+        self._fields = fields
+        self._section = b""
+        self.partial = b""
+        """A head that is not complete yet."""
+        self.start: StartLine | None = None
+        self.fields: Fields | None = None
+        self.oversized: Oversized | None = None
+        """What the head that was refused as too large says."""
+
+    def read(self, data: bytes) -> bytes | None:
+        """Return what follows the head that *data* completes; None while it is incomplete.
+
+        Raises:
+            HeadRefused: If it must not be acted upon.
+        """
+        seen = len(self.partial)
+        if seen:
+            data = self.partial + data
+        try:
+            end = find_end(data, seen)
+            if not end:
+                self.partial = data
+                return None
+            self.partial = b""
+            line_end = data.find(b"\r\n")
+            self._parse(data[:line_end], data[line_end + 2 : end])
+        except HeadRefused as refused:
+            if refused.code == "head_too_large":
+                self.oversized = read_oversized(data)
+            raise
+        return data[end:]
+
+    def _parse(self, line: bytes, section: bytes) -> None:
+        start = read_start_line(line)
+        fields = self.fields
+        if fields is None or section != self._section:
+            fields = self._fields.read(section)
+            self.fields, self._section = fields, section
+        if start.minor == 0 or start.authority is not None:
+            check_together(start, fields)
+        if fields.websocket and not is_proper_upgrade(start, fields):
+            raise HeadRefused("bad_upgrade")
+        self.start = start
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self.partial = self._section = b""
+        self.start = self.fields = None

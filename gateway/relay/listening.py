@@ -1,0 +1,205 @@
+"""Accepting browsers' connections: from whom, how many at once, and when to wait with it.
+
+Connections are accepted here and not by the loop's own server, for two reasons. Who is behind a
+proxy has to be read before TLS begins. And when descriptors run out, a loop's server accepts and
+closes what comes at once (uvloop), or stops for a whole second (asyncio); here accepting pauses
+while there are still some left for what is open, and the kernel keeps those who come waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.addresses import is_within, plain
+from gateway.core.proxy_header import BadProxyHeader
+from gateway.relay.flow import notice_dead_peers
+from gateway.relay.preamble import read_preamble
+
+if TYPE_CHECKING:
+    from gateway.relay.front import Front
+    from gateway.relay.gateway import DataPath
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 4096
+PAUSE_SECONDS: Final = 0.1
+RESERVED: Final = 256
+"""Descriptors kept for what is open already: to dial apps with, to ask Redis."""
+_AT_ONCE: Final = 128
+"""Accepted before the loop turns."""
+_SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_LOG_SECONDS: Final = 10.0
+
+
+def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Return a socket that listens at *host* and *port*; ``::`` takes IPv4, too.
+
+    Args:
+        host: An address, or a name that has one.
+        port: 0 for any that is free.
+        reuse_port: Whether other processes of the gateway may listen there as well.
+
+    Raises:
+        OSError: If the address cannot be taken.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(
+        (str(address[0]), port),
+        family=family,
+        backlog=BACKLOG,
+        reuse_port=reuse_port,
+        dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+    )
+
+
+class Listener:
+    """Accepts connections for *path* until it is closed.
+
+    Args:
+        path: What serves them.
+        sockets: Bound and listening; closed with this.
+        tls: Returns the context that the next connection is secured with, None for plain ones.
+        descriptors: Accepting pauses while this many are open, less a reserve; None for what the
+            process may have.
+    """
+
+    def __init__(
+        self,
+        path: DataPath,
+        sockets: Sequence[socket.socket],
+        *,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        descriptors: int | None = None,
+    ) -> None:
+        self._path = path
+        self._loop = path.parts.loop
+        self.sockets = tuple(sockets)
+        self._tls = tls
+        most = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._ceiling = most - min(RESERVED, most // 4)
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._logged_at = float("-inf")
+        self._closed = False
+        notice_dead_peers(self.sockets)
+        for listening in self.sockets:
+            listening.setblocking(False)
+        self._resume()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the first of the sockets listens."""
+        host, port = self.sockets[0].getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Accept nothing more; those that were accepted and not yet heard are closed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pause()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._arriving:
+            task.cancel()
+        for listening in self.sockets:
+            listening.close()
+
+    # Pausing
+
+    def _pause(self) -> None:
+        for listening in self.sockets:
+            self._loop.remove_reader(listening)
+
+    def _resume(self) -> None:
+        for listening in self.sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _wait_for_descriptors(self) -> None:
+        self._pause()
+        self._path.meters.accept_pauses += 1
+        now = self._loop.time()
+        if now - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = now
+            log.warning("accepting pauses: no descriptors are left")
+        self._timer = self._loop.call_later(PAUSE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Go on when there are descriptors again: the kernel gives the lowest that is free."""
+        try:
+            lowest = os.dup(self.sockets[0].fileno())
+        except OSError:
+            lowest = self._ceiling
+        else:
+            os.close(lowest)
+        if lowest < self._ceiling:
+            self._timer = None
+            self._resume()
+        else:
+            self._timer = self._loop.call_later(PAUSE_SECONDS, self._look)
+
+    # Accepting
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, address = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _SHORT_OF:
+                    self._wait_for_descriptors()
+                    return
+                continue  # it has gone before it was accepted
+            sock.setblocking(False)
+            task = self._loop.create_task(self._arrive(sock, plain(str(address[0]))))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+            if sock.fileno() >= self._ceiling:
+                self._wait_for_descriptors()
+                return
+
+    async def _arrive(self, sock: socket.socket, peer: str) -> None:
+        """Hand the connection to its protocol, once it is known whose it is."""
+        front: Front | None = None
+        try:
+            client = await self._client(sock, peer)
+            front = self._path.welcome(client)
+            await self._connect(sock, front)
+        except (OSError, BadProxyHeader) as error:
+            self._path.meters.failed_arrivals += 1
+            log.debug("a connection came to nothing", extra={"peer": peer, "why": str(error)})
+        finally:
+            if front is None or front.transport is None:
+                sock.close()
+
+    async def _client(self, sock: socket.socket, peer: str) -> str:
+        trusted = self._path.parts.site.trusted_proxies
+        if not trusted or not is_within(peer, trusted):
+            return peer
+        limits = self._path.parts.limits
+        behind = await read_preamble(
+            sock,
+            loop=self._loop,
+            idle_seconds=limits.idle_seconds,
+            seconds=limits.head_seconds,
+        )
+        return behind or peer
+
+    async def _connect(self, sock: socket.socket, front: Front) -> None:
+        context = self._tls()
+        if context is None:
+            await self._loop.connect_accepted_socket(lambda: front, sock)
+            return
+        seconds = self._path.parts.limits.head_seconds
+        await self._loop.connect_accepted_socket(
+            lambda: front, sock, ssl=context, ssl_handshake_timeout=seconds
+        )
