@@ -71,6 +71,8 @@ SERVICES: Final = Resource("v1", "services")
 CONFIG_MAPS: Final = Resource("v1", "configmaps")
 SECRETS: Final = Resource("v1", "secrets")
 CLAIMS: Final = Resource("v1", "persistentvolumeclaims")
+PERSISTENT_VOLUMES: Final = Resource("v1", "persistentvolumes", namespaced=False)
+STORAGE_CLASSES: Final = Resource("storage.k8s.io/v1", "storageclasses", namespaced=False)
 EVENTS: Final = Resource("v1", "events")
 NETWORK_POLICIES: Final = Resource("networking.k8s.io/v1", "networkpolicies")
 

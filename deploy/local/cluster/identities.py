@@ -77,7 +77,18 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "resources": ["configmaps", "secrets", "serviceaccounts", "services"],
                 "verbs": _READ,
             },
-            {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": _READ},
+            # What in a real cluster a storage provisioner does.
+            {
+                "apiGroups": ["", "storage.k8s.io"],
+                "resources": [
+                    "persistentvolumeclaims",
+                    "persistentvolumeclaims/status",
+                    "persistentvolumes",
+                    "persistentvolumes/status",
+                    "storageclasses",
+                ],
+                "verbs": [*_READ, *_WRITE],
+            },
             # What in a real cluster kube-proxy, the name server and the network plugin read.
             {"apiGroups": [""], "resources": ["namespaces"], "verbs": _READ},
             {

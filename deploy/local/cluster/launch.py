@@ -81,6 +81,10 @@ class EmbeddedCluster:
             raise KeyError(f"no identity {identity!r}; there are {', '.join(IDENTITIES)}")
         return self.folder / "kubeconfig" / f"{identity}.yaml"
 
+    def claim_folder(self, namespace: str, name: str) -> Path:
+        """Return the folder of a claim of the default class, as its Pods' mounts see it."""
+        return self.folder / "pods" / "claims" / namespace / name
+
     def log(self, program: Program) -> Path:
         """Return the path of *program*'s log."""
         return self.folder / "log" / f"{program}.log"

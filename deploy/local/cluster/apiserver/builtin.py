@@ -279,11 +279,44 @@ def _complete_claim(value: Object, old: Object | None) -> None:
     value.setdefault("status", {"phase": "Pending"})
 
 
+def _check_claim(value: Object, old: Object | None) -> Iterator[Problem]:
+    spec = value["spec"]
+    if not spec.get("accessModes"):
+        yield Problem.required("spec.accessModes")
+    if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
+        yield Problem.required("spec.resources[storage]")
+    if old is not None:
+        # Only the size may change, and what binding decides while it is not decided.
+        decided = {f for f in ("volumeName", "storageClassName") if f in old["spec"]}
+        free = {"resources", "volumeName", "storageClassName"} - decided
+        before, now = ({k: v for k, v in s.items() if k not in free} for s in (old["spec"], spec))
+        if before != now:
+            yield Problem.forbidden(
+                "spec",
+                "spec is immutable after creation except resources.requests and "
+                "volumeAttributesClassName for bound claims",
+            )
+
+
+def _complete_volume(value: Object, old: Object | None) -> None:
+    spec = value.setdefault("spec", {})
+    spec.setdefault("volumeMode", "Filesystem")
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    value.setdefault("status", {"phase": "Available"})
+
+
+def _complete_class(value: Object, old: Object | None) -> None:
+    value.setdefault("reclaimPolicy", "Delete")
+    value.setdefault("volumeBindingMode", "Immediate")
+
+
 SEMANTICS: Final[dict[tuple[str, str], Semantics]] = {
     ("", "pods"): Semantics(_complete_pod, _check_pod),
     ("", "secrets"): Semantics(_complete_secret, _check_secret),
     ("", "configmaps"): Semantics(check=_check_immutable),
     ("", "services"): Semantics(_complete_service, _check_service),
     ("", "namespaces"): Semantics(_complete_namespace),
-    ("", "persistentvolumeclaims"): Semantics(_complete_claim),
+    ("", "persistentvolumeclaims"): Semantics(_complete_claim, _check_claim),
+    ("", "persistentvolumes"): Semantics(_complete_volume),
+    ("storage.k8s.io", "storageclasses"): Semantics(_complete_class),
 }

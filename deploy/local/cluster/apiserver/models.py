@@ -17,6 +17,7 @@ _KINDS: Final = (
     "Namespace",
     "NetworkPolicy",
     "Node",
+    "PersistentVolume",
     "PersistentVolumeClaim",
     "Pod",
     "PriorityClass",
@@ -26,6 +27,7 @@ _KINDS: Final = (
     "Secret",
     "Service",
     "ServiceAccount",
+    "StorageClass",
 )
 MODELS: Final = {"Event": "CoreV1Event", **{kind: f"V1{kind}" for kind in _KINDS}}
 """The model behind each kind; definitions and webhook configurations have none."""

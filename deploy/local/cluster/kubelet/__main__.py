@@ -22,6 +22,8 @@ from deploy.local.cluster.kubelet.network import PodNetwork
 from deploy.local.cluster.kubelet.pod import Node, PodRun
 from deploy.local.cluster.kubelet.sandboxes import SandboxFailed, namespaces_available
 from deploy.local.cluster.kubelet.server import make_app
+from deploy.local.cluster.kubelet.sources import Sources
+from deploy.local.cluster.kubelet.storage import Storage
 from deploy.local.cluster.program import (
     Stop,
     announce_ready,
@@ -57,6 +59,11 @@ class Kubelet:
             life = self._tasks.create_task(self._run(uid, running))
             self._lives.add(life)
             life.add_done_callback(self._lives.discard)
+
+    def source_changed(self, kind: str, namespace: str, name: str) -> None:
+        """Take that a ConfigMap or Secret has changed."""
+        for running in self._pods.values():
+            running.source_changed(kind, namespace, name)
 
     def end(self) -> None:
         """End all Pods here and now; each cleans up as it is cancelled."""
@@ -96,6 +103,8 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
             name=arguments.node_name,
             folder=folder,
             addresses=addresses,
+            storage=Storage(client, folder / "claims"),
+            sources=Sources(client),
             isolated=isolated,
             root=make_root(_host_root()),
             tell=recorder.tell,
@@ -137,6 +146,8 @@ async def _serve(
         background = [
             tasks.create_task(recorder.run()),
             tasks.create_task(pods.follow()),
+            tasks.create_task(node.sources.follow(kubelet.source_changed)),
+            tasks.create_task(node.storage.run()),
             tasks.create_task(nodes.renew_forever(node.client, node.name)),
         ]
         cpus, memory = nodes.this_machine()

@@ -19,10 +19,10 @@ from deploy.local.cluster.kubelet.environment import (
 )
 from deploy.local.cluster.kubelet.images import Image, find_image
 from deploy.local.cluster.kubelet.logs import Log
-from deploy.local.cluster.kubelet.mounts import Step, make_mounts
+from deploy.local.cluster.kubelet.mounts import TERMINATION_LOG, Step, make_mounts
 from deploy.local.cluster.kubelet.names import make_resolver_file
 from deploy.local.cluster.kubelet.network import NAME_SERVER
-from deploy.local.cluster.kubelet.sandboxes import Process, Sandbox, StartFailed
+from deploy.local.cluster.kubelet.sandboxes import Process, Sandbox, SandboxFailed, StartFailed
 from deploy.local.cluster.kubelet.status import Container, new_container, recall, terminated
 from deploy.local.cluster.kubelet.volumes import Volume
 
@@ -31,6 +31,8 @@ _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LAST_BACKOFF_SECONDS: Final = 300.0
 _FORGIVEN_AFTER_SECONDS: Final = 600.0
 _CONFIGURE_AGAIN_SECONDS: Final = 1.0
+_MESSAGE_BYTES: Final = 4096
+_FALLBACK_BYTES, _FALLBACK_LINES = 2048, 80
 
 
 class ConfigurationError(RuntimeError):
@@ -127,6 +129,26 @@ class ContainerRun:
         except TimeoutError:
             process.send_signal(signal.SIGKILL)
 
+    def exec_specification(self, argv: list[str], *, tty: bool = False) -> Object:
+        """Return what the sandbox needs to run *argv* beside the process.
+
+        Raises:
+            SandboxFailed: If the container does not run.
+        """
+        if self.process is None or self.specification is None:
+            raise SandboxFailed(f"container {self.name} is not running")
+        environment = dict(self.specification["env"])
+        if tty:
+            environment.setdefault("TERM", "xterm")
+        return {
+            "kind": "exec",
+            "argv": argv,
+            "env": environment,
+            "cwd": self.specification["cwd"],
+            "beside": self.process.pid,
+            "tty": tty,
+        }
+
     async def _pull(self, ground: Ground) -> Image | None:
         """Return the image; wait and try again, as for a pull that fails. None: stopped."""
         backoff = _FIRST_BACKOFF_SECONDS
@@ -192,8 +214,21 @@ class ContainerRun:
                 beside.cancel()
                 await asyncio.gather(beside, return_exceptions=True)
         await collecting
-        self._show_end(terminated(code, started_at, _now(), identifier))
+        ended = terminated(code, started_at, _now(), identifier)
+        if message := self._last_words(ground, code):
+            ended["terminated"]["message"] = message
+        self._show_end(ended)
         return code
+
+    def _last_words(self, ground: Ground, code: int) -> str:
+        """Return what the container left as its termination message."""
+        said = own_folder(ground, self.spec) / TERMINATION_LOG
+        with said.open("rb") as file:
+            message = file.read(_MESSAGE_BYTES).decode(errors="replace")
+        policy = self.spec.get("terminationMessagePolicy")
+        if not message and code != 0 and policy == "FallbackToLogsOnError" and self.log:
+            return self.log.tail(_FALLBACK_LINES, _FALLBACK_BYTES)
+        return message
 
     async def _start(
         self, ground: Ground, specification: Object
@@ -252,7 +287,7 @@ def make_specification(container: Object, image: Image, ground: Ground) -> Objec
     hostname = pod_hostname(pod)
     environment = {**image.environment, "HOSTNAME": hostname, **declared}
     user = _user(container, pod, image)
-    own = _fresh_folder(ground.folder / "containers" / container["name"], pod, user)
+    own = _fresh_folder(own_folder(ground, container), pod, user)
     mounts = make_mounts(container, image, ground.volumes, own=own, environment=declared)
     for step in mounts:
         # A kubelet makes the folder of a subPath that is not there.
@@ -269,6 +304,11 @@ def make_specification(container: Object, image: Image, ground: Ground) -> Objec
         "mounts": [*ground.root, *mounts],
         "tty": False,
     }
+
+
+def own_folder(ground: Ground, container: Object) -> Path:
+    """Return the folder of what a container has beside its volumes."""
+    return ground.folder / "containers" / str(container["name"])
 
 
 def pod_hostname(pod: Object) -> str:
@@ -293,6 +333,7 @@ def _fresh_folder(own: Path, pod: Object, user: int) -> Path:
     hostname = pod_hostname(pod)
     (own / "hostname").write_text(f"{hostname}\n")
     (own / "hosts").write_text(make_hosts(pod))
+    (own / TERMINATION_LOG).touch()
     namespace = pod["metadata"]["namespace"]
     (own / "resolv.conf").write_text(make_resolver_file(namespace, NAME_SERVER))
     (own / "passwd").write_text(f"root:x:0:0:root:/root:/bin/sh\n{_account(user)}")

@@ -58,6 +58,11 @@ class Log:
                     return
                 await more.wait()
 
+    def tail(self, lines: int, limit: int) -> str:
+        """Return the end of the log: at most so many lines, and so many bytes of them."""
+        text = b"".join(_shown(line, False) for line in self._path.read_bytes().splitlines())
+        return b"".join(text[-limit:].splitlines(keepends=True)[-lines:]).decode(errors="replace")
+
     async def _collect(self, reading: int) -> None:
         reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
         loop = asyncio.get_running_loop()

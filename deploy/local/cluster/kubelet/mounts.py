@@ -13,6 +13,7 @@ Step = dict[str, Any]
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
 _SHM_BYTES: Final = 64 * 1024 * 1024  # what container runtimes give
 _SHARED: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "sys")
+TERMINATION_LOG: Final = "termination-log"
 _FILES: Final = ("hostname", "passwd", "group", "resolv.conf")
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 
@@ -55,7 +56,7 @@ def make_mounts(
         container: From the Pod's spec.
         image: What it is made from.
         volumes: Those of the Pod, ready.
-        own: A folder with the container's ``work``, ``hosts`` and `_FILES`.
+        own: A folder with the container's ``work``, ``hosts``, `TERMINATION_LOG`, `_FILES`.
         environment: For ``subPathExpr``.
     """
     home = _bind(str(own / "work"), image.working_dir, read_only=False)
@@ -66,7 +67,14 @@ def make_mounts(
     # A parent before what is mounted within it, whatever the order in the spec.
     steps = sorted([home, *mounts], key=lambda step: step["target"].count("/"))
     visible = sorted(image.visible, key=lambda path: len(path.parts))
-    return [*files, *steps, *(_bind(str(path), str(path)) for path in _outermost(visible))]
+    seen = (_bind(str(path), str(path)) for path in _outermost(visible))
+    return [*files, *steps, *seen, *_termination_log(container, own)]
+
+
+def _termination_log(container: Object, own: Path) -> list[Step]:
+    path = container.get("terminationMessagePath")
+    # It may be meant for a folder of a volume, so it comes after those.
+    return [_bind(str(own / TERMINATION_LOG), _clean(path), read_only=False)] if path else []
 
 
 def _volume_mount(

@@ -3,30 +3,26 @@
 import asyncio
 import contextlib
 import logging
-import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from deploy.local.cluster.client import CONFIG_MAPS, PODS, SECRETS, Client, Object, Refused
+from deploy.local.cluster.client import PODS, Client, Object, Refused
 from deploy.local.cluster.kubelet.addresses import Addresses
+from deploy.local.cluster.kubelet.checks import Checks
 from deploy.local.cluster.kubelet.container import ContainerRun, Ground, pod_hostname
 from deploy.local.cluster.kubelet.environment import Unresolved
 from deploy.local.cluster.kubelet.mounts import Step
 from deploy.local.cluster.kubelet.network import Cable, PodNetwork
-from deploy.local.cluster.kubelet.probes import Where, follow_probe
 from deploy.local.cluster.kubelet.relay import Relay
 from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
+from deploy.local.cluster.kubelet.sources import Sources, references
 from deploy.local.cluster.kubelet.status import make_status
-from deploy.local.cluster.kubelet.volumes import (
-    Sources,
-    config_map_content,
-    make_volumes,
-    secret_content,
-)
+from deploy.local.cluster.kubelet.storage import Storage
+from deploy.local.cluster.kubelet.volumes import claims_of, make_volumes, renew_volumes
 
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 0.5
@@ -42,6 +38,8 @@ class Node:
     name: str
     folder: Path
     addresses: Addresses
+    storage: Storage
+    sources: Sources
     isolated: bool
     root: Sequence[Step]
     tell: Tell
@@ -58,6 +56,8 @@ class PodRun:
         self.pod = pod
         self._node = node
         self._folder = node.folder / pod["metadata"]["uid"]
+        self._volumes_folder = self._folder / "volumes"
+        self._references = references(pod["spec"])
         logs = self._folder / "logs"
         spec = pod["spec"]
         self.inits = [ContainerRun(c, logs, self._touch) for c in spec.get("initContainers") or []]
@@ -70,6 +70,7 @@ class PodRun:
         self._changed = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._going = asyncio.Event()
+        self._sources_changed = asyncio.Event()
         self._gone = False
 
     def _recall(self) -> None:
@@ -86,11 +87,18 @@ class PodRun:
 
     def update(self, pod: Object) -> None:
         """Take the newer state of the Pod."""
-        self.pod = pod
+        before, self.pod = self.pod["metadata"], pod
+        if any(before.get(f) != pod["metadata"].get(f) for f in ("labels", "annotations")):
+            self._sources_changed.set()
         if self._node.network is not None:
             self._node.network.pods_changed()
         if pod["metadata"].get("deletionTimestamp"):
             self._going.set()
+
+    def source_changed(self, kind: str, namespace: str, name: str) -> None:
+        """Learn that a ConfigMap or Secret is another one now."""
+        if namespace == self.pod["metadata"]["namespace"] and (kind, name) in self._references:
+            self._sources_changed.set()
 
     def forget(self) -> None:
         """Learn that the Pod is gone from the server: nothing of it may stay."""
@@ -169,18 +177,31 @@ class PodRun:
             )
             if container.record.exit_code != 0:
                 return
-        relay = asyncio.create_task(self._relay().run())
+        beside = [
+            asyncio.create_task(self._relay().run()),
+            asyncio.create_task(self._renew_volumes_forever()),
+        ]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for container in self.mains:
                     tasks.create_task(self._keep(container, ground, policy))
         finally:
-            relay.cancel()
-            await asyncio.gather(relay, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _keep(self, container: ContainerRun, ground: Ground, policy: str) -> None:
+        checks = Checks(
+            container,
+            ground.sandbox,
+            self._address,
+            self.pod["spec"].get("terminationGracePeriodSeconds", 30),
+            self._touch,
+            self._tell,
+        )
+
         def probing() -> asyncio.Task[None]:
-            return asyncio.create_task(self._probe(container))
+            return asyncio.create_task(checks.run())
 
         await container.keep_running(ground, policy, probing)
 
@@ -195,8 +216,12 @@ class PodRun:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _prepared(self) -> Ground:
-        sources = await self._fetch_sources()
-        volumes = make_volumes(self.pod, self._folder / "volumes", sources)
+        namespace = self.pod["metadata"]["namespace"]
+        contents = await self._node.sources.fetch(self.pod)
+        places = {
+            name: await self._node.storage.place_of(namespace, name) for name in claims_of(self.pod)
+        }
+        volumes = make_volumes(self.pod, self._volumes_folder, contents, places)
         self.sandbox = await Sandbox.start(isolated=self._node.isolated)
         if not self._address:
             self._address = self._node.addresses.take()
@@ -208,13 +233,9 @@ class PodRun:
         for volume in volumes.values():
             if volume.memory:
                 await self.sandbox.mount_memory(volume.path, volume.size)
-        texts = {
-            "configMap": {n: config_map_content(v) for n, v in sources.config_maps.items()},
-            "secret": {n: secret_content(v) for n, v in sources.secrets.items()},
-        }
 
         def lookup(kind: str, name: str) -> dict[str, str] | None:
-            content = texts[kind].get(name)
+            content = contents.get((kind, name))
             return None if content is None else {k: v.decode() for k, v in content.items()}
 
         return Ground(
@@ -228,16 +249,16 @@ class PodRun:
             tell=self._tell,
         )
 
-    async def _fetch_sources(self) -> Sources:
-        namespace = self.pod["metadata"]["namespace"]
-        found: dict[str, dict[str, Object]] = {"configMap": {}, "secret": {}}
-        for kind, name in set(_references(self.pod["spec"])):
-            resource = CONFIG_MAPS if kind == "configMap" else SECRETS
-            value = await self._node.client.get(resource, namespace, name)
-            if value is not None:
-                found[kind][name] = value
-        claims = self._node.folder / "claims"
-        return Sources(found["configMap"], found["secret"], claims)
+    async def _renew_volumes_forever(self) -> None:
+        """Bring changed ConfigMaps, Secrets, labels and annotations into the volumes."""
+        while True:
+            await self._sources_changed.wait()
+            self._sources_changed.clear()
+            try:
+                contents = await self._node.sources.fetch(self.pod)
+                renew_volumes(self.pod, self._volumes_folder, contents)
+            except (Unresolved, Refused, OSError, TimeoutError) as error:
+                _LOG.info("volumes of %s stay: %s", self.pod["metadata"]["name"], error)
 
     def _with_address(self) -> Object:
         status = {**self.pod.get("status", {}), "podIP": self._address, "hostIP": "127.0.0.1"}
@@ -247,99 +268,6 @@ class PodRun:
         if self.sandbox is None:
             raise SandboxFailed("the sandbox is gone")
         return Relay(self.sandbox, self._address)
-
-    # --- probes and exec ---
-
-    async def _probe(self, container: ContainerRun) -> None:
-        """Follow the container's probes: the startup probe alone first, then the others."""
-        spec, where = container.spec, self._where(container)
-        if startup := spec.get("startupProbe"):
-            started = asyncio.Event()
-
-            def tell_started(success: bool, why: str) -> None:
-                if success:
-                    started.set()
-                else:
-                    self._unhealthy(container, "Startup", why)
-
-            asking = asyncio.create_task(follow_probe(startup, where, tell_started))
-            try:
-                await started.wait()
-            finally:
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
-            container.record.started = True
-            container.record.ready = "readinessProbe" not in spec
-            self._touch()
-        await self._probe_running(container, where)
-
-    async def _probe_running(self, container: ContainerRun, where: Where) -> None:
-        def tell_ready(success: bool, why: str) -> None:
-            if success != container.record.ready:
-                container.record.ready = success
-                self._touch()
-            if not success:
-                self._tell("Warning", "Unhealthy", f"Readiness probe failed: {why}")
-
-        def tell_alive(success: bool, why: str) -> None:
-            if not success:
-                self._unhealthy(container, "Liveness", why)
-
-        async with asyncio.TaskGroup() as tasks:
-            if probe := container.spec.get("readinessProbe"):
-                tasks.create_task(follow_probe(probe, where, tell_ready))
-            if probe := container.spec.get("livenessProbe"):
-                tasks.create_task(follow_probe(probe, where, tell_alive))
-
-    def _unhealthy(self, container: ContainerRun, probe: str, why: str) -> None:
-        self._tell("Warning", "Unhealthy", f"{probe} probe failed: {why}")
-        grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
-        killing = asyncio.create_task(container.kill(grace))
-        killing.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    def _where(self, container: ContainerRun) -> Where:
-        if self.sandbox is None:
-            raise SandboxFailed("the sandbox is gone")
-        ports = {
-            p["name"]: p["containerPort"] for p in container.spec.get("ports") or [] if "name" in p
-        }
-
-        async def execute(argv: list[str]) -> int:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            try:
-                return await self._run_beside(container, argv, [nothing] * 3)
-            finally:
-                os.close(nothing)
-
-        return Where(self.sandbox, self._address, ports, execute)
-
-    async def _run_beside(self, container: ContainerRun, argv: list[str], stdio: list[int]) -> int:
-        if self.sandbox is None or container.process is None:
-            raise SandboxFailed(f"container {container.name} is not running")
-        process = await self.sandbox.run(self.exec_specification(container, argv), stdio)
-        return await process.wait()
-
-    def exec_specification(
-        self, container: ContainerRun, argv: list[str], *, tty: bool = False
-    ) -> Object:
-        """Return what the sandbox needs to run *argv* in a running container.
-
-        Raises:
-            SandboxFailed: If the container does not run.
-        """
-        if container.process is None or container.specification is None:
-            raise SandboxFailed(f"container {container.name} is not running")
-        environment = dict(container.specification["env"])
-        if tty:
-            environment.setdefault("TERM", "xterm")
-        return {
-            "kind": "exec",
-            "argv": argv,
-            "env": environment,
-            "cwd": container.specification["cwd"],
-            "beside": container.process.pid,
-            "tty": tty,
-        }
 
     # --- what the server is told ---
 
@@ -416,20 +344,6 @@ class PodRun:
         if self._address:
             self._node.addresses.give_back(self._address)
             self._address = ""
-
-
-def _references(spec: Any) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of every ConfigMap and Secret that *spec* names, wherever it does."""
-    if isinstance(spec, list):
-        for item in spec:
-            yield from _references(item)
-    elif isinstance(spec, dict):
-        for key, value in spec.items():
-            if key in ("configMap", "configMapRef", "configMapKeyRef") and "name" in value:
-                yield "configMap", value["name"]
-            elif key in ("secret", "secretRef", "secretKeyRef"):
-                yield "secret", value.get("secretName") or value.get("name", "")
-            yield from _references(value)
 
 
 def _now() -> str:

@@ -69,7 +69,7 @@ class _Server:
         tty = _is_true(query.get("tty"))
         wants = {name: _is_true(query.get(name)) for name in ("stdin", "stdout", "stderr")}
         try:
-            specification = pod.exec_specification(container, query.getall("command"), tty=tty)
+            specification = container.exec_specification(query.getall("command"), tty=tty)
         except SandboxFailed as error:
             raise web.HTTPNotFound(text=str(error)) from error
         socket = web.WebSocketResponse(protocols=_PROTOCOLS)

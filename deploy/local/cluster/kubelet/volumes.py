@@ -1,9 +1,9 @@
 """A Pod's volumes as folders: written before its containers start, and where they then are."""
 
 import base64
-import os
-import re
-from collections.abc import Iterator, Mapping
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,8 @@ from deploy.local.cluster.quantities import quantity
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """What volumes are made from: the objects of the Pod's namespace, and claims' folders."""
-
-    config_maps: Mapping[str, Object]
-    secrets: Mapping[str, Object]
-    claims: Path
+Contents = Mapping[tuple[str, str], Mapping[str, bytes]]
+"""The entries of ConfigMaps and Secrets, by kind (``configMap``, ``secret``) and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +32,16 @@ class Volume:
     read_only: bool = False
 
 
-def make_volumes(pod: Object, folder: Path, sources: Sources) -> dict[str, Volume]:
+def make_volumes(
+    pod: Object, folder: Path, contents: Contents, places: Mapping[str, Path]
+) -> dict[str, Volume]:
     """Write every volume of *pod* below *folder*.
+
+    Args:
+        pod: The Pod.
+        folder: Its own, for volumes.
+        contents: What its ConfigMaps and Secrets hold.
+        places: The folder behind each claim that it names.
 
     Raises:
         Unresolved: If an object or key that is not optional is missing; nothing is started
@@ -48,24 +51,44 @@ def make_volumes(pod: Object, folder: Path, sources: Sources) -> dict[str, Volum
     for volume in pod["spec"].get("volumes") or []:
         path = folder / volume["name"]
         path.mkdir(parents=True, exist_ok=True)
-        volumes[volume["name"]] = _make_volume(volume, path, pod, sources)
+        volumes[volume["name"]] = _make_volume(volume, path, pod, contents, places)
     return volumes
 
 
-def _make_volume(volume: Object, path: Path, pod: Object, sources: Sources) -> Volume:
+def renew_volumes(pod: Object, folder: Path, contents: Contents) -> None:
+    """Write anew what is made from ConfigMaps, Secrets and the Pod's own fields.
+
+    Raises:
+        Unresolved: If something is missing now; the volume stays as it was.
+    """
+    for volume in pod["spec"].get("volumes") or []:
+        if not {"emptyDir", "persistentVolumeClaim", "hostPath"} & volume.keys():
+            write_files(folder / volume["name"], _files(volume, pod, contents))
+
+
+def claims_of(pod: Object) -> set[str]:
+    """Return the names of the claims that *pod* mounts."""
+    volumes = pod["spec"].get("volumes") or []
+    return {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if "persistentVolumeClaim" in volume
+    }
+
+
+def _make_volume(
+    volume: Object, path: Path, pod: Object, contents: Contents, places: Mapping[str, Path]
+) -> Volume:
     if (empty := volume.get("emptyDir")) is not None:
         path.chmod(0o777)
         limit = empty.get("sizeLimit")
         size = int(quantity(str(limit))) if limit else None
         return Volume(path, memory=empty.get("medium") == "Memory", size=size)
     if claim := volume.get("persistentVolumeClaim"):
-        place = sources.claims / pod["metadata"]["namespace"] / claim["claimName"]
-        place.mkdir(parents=True, exist_ok=True)
-        return Volume(place, read_only=bool(claim.get("readOnly")))
+        return Volume(places[claim["claimName"]], read_only=bool(claim.get("readOnly")))
     if host := volume.get("hostPath"):
         return Volume(_host_folder(host))
-    for name, content, mode in _files(volume, pod, sources):
-        _write(path / name, content, mode)
+    write_files(path, _files(volume, pod, contents))
     return Volume(path, read_only=True)
 
 
@@ -78,22 +101,22 @@ def _host_folder(host: Object) -> Path:
     return path
 
 
-def _files(volume: Object, pod: Object, sources: Sources) -> Iterator[tuple[str, bytes, int]]:
+def _files(volume: Object, pod: Object, contents: Contents) -> Iterator[tuple[str, bytes, int]]:
     """Yield the files of *volume*: path within it, content, mode."""
     if projected := volume.get("projected"):
         mode = projected.get("defaultMode", 0o644)
         for source in projected.get("sources") or []:
-            yield from _source_files(source, mode, pod, sources)
+            yield from _source_files(source, mode, pod, contents)
         return
     source = {key: value for key, value in volume.items() if key != "name"}
     mode = next((int(s["defaultMode"]) for s in source.values() if "defaultMode" in s), 0o644)
     if secret := source.get("secret"):
         source = {"secret": {**secret, "name": secret.get("secretName")}}
-    yield from _source_files(source, mode, pod, sources)
+    yield from _source_files(source, mode, pod, contents)
 
 
 def _source_files(
-    source: Object, mode: int, pod: Object, sources: Sources
+    source: Object, mode: int, pod: Object, contents: Contents
 ) -> Iterator[tuple[str, bytes, int]]:
     if downward := source.get("downwardAPI"):
         for item in downward.get("items") or []:
@@ -103,36 +126,30 @@ def _source_files(
             "configmap",
             reference,
             mode,
-            config_map_content(sources.config_maps.get(reference["name"])),
+            contents.get(("configMap", reference["name"])),
         )
     elif reference := source.get("secret"):
-        yield from _selected(
-            "secret", reference, mode, secret_content(sources.secrets.get(reference["name"]))
-        )
+        yield from _selected("secret", reference, mode, contents.get(("secret", reference["name"])))
     elif "serviceAccountToken" in source:
         raise Unresolved("service account tokens are not issued by the embedded cluster")
     else:
         raise Unresolved(f"volumes of this type are not served: {', '.join(source)}")
 
 
-def config_map_content(value: Object | None) -> dict[str, bytes] | None:
-    """Return a ConfigMap's entries as bytes; None if there is none."""
-    if value is None:
-        return None
+def config_map_content(value: Object) -> dict[str, bytes]:
+    """Return a ConfigMap's entries as bytes."""
     texts = {name: text.encode() for name, text in (value.get("data") or {}).items()}
     binary = value.get("binaryData") or {}
     return texts | {name: base64.b64decode(text) for name, text in binary.items()}
 
 
-def secret_content(value: Object | None) -> dict[str, bytes] | None:
-    """Return a Secret's entries as bytes; None if there is none."""
-    if value is None:
-        return None
+def secret_content(value: Object) -> dict[str, bytes]:
+    """Return a Secret's entries as bytes."""
     return {name: base64.b64decode(text) for name, text in (value.get("data") or {}).items()}
 
 
 def _selected(
-    kind: str, reference: Object, mode: int, content: dict[str, bytes] | None
+    kind: str, reference: Object, mode: int, content: Mapping[str, bytes] | None
 ) -> Iterator[tuple[str, bytes, int]]:
     if content is None:
         if not reference.get("optional"):
@@ -154,12 +171,46 @@ def _downward(item: Object, pod: Object) -> str:
     return resource_value(item["resourceFieldRef"], pod, None)
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file whole, so that no reader sees half of it."""
-    if re.search(r"(^|/)\.\.(/|$)", str(path)):
-        raise Unresolved(f"a path of a volume may not contain '..': {path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_bytes(content)
-    os.chmod(new, mode)
+def write_files(folder: Path, files: Iterable[tuple[str, bytes, int]]) -> None:
+    """Make *files* (path, content, mode) the whole content of *folder*, in one step.
+
+    As a kubelet does: they are in a folder of their own, which the link ``..data`` leads to and
+    their names lead through, so that a reader sees all of the old or all of the new.
+    """
+    wanted = {path: (content, mode) for path, content, mode in files}
+    current = folder / "..data"
+    if current.exists() and wanted == _read_files(current.resolve()):
+        return
+    fresh = Path(tempfile.mkdtemp(prefix="..", dir=folder))
+    fresh.chmod(0o755)
+    for path, (content, mode) in wanted.items():
+        if path.startswith("/") or ".." in path.split("/"):
+            raise Unresolved(f"a path of a volume may not leave it: {path}")
+        target = fresh / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod(mode)
+    before = current.resolve() if current.exists() else None
+    _link(current, fresh.name)
+    tops = {path.partition("/")[0] for path in wanted}
+    for name in tops:
+        _link(folder / name, f"..data/{name}")
+    for entry in list(folder.iterdir()):
+        if not entry.name.startswith("..") and entry.name not in tops:
+            entry.unlink()
+    if before is not None:
+        shutil.rmtree(before)
+
+
+def _link(path: Path, target: str) -> None:
+    new = path.with_name(f"..{path.name}.new")
+    new.symlink_to(target)
     new.replace(path)
+
+
+def _read_files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode & 0o7777)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

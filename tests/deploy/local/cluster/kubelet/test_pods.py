@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local.cluster.client import CONFIG_MAPS, PODS, SECRETS, Client, Object
+from deploy.local.cluster.client import CLAIMS, CONFIG_MAPS, PODS, SECRETS, Client, Object
 
 pytestmark = pytest.mark.needs("namespaces")
 SERVER = ["python", "-u", "-m", "http.server"]
@@ -28,6 +28,13 @@ def make_pod(name: str, command: list[str], *, image: str = "busybox", **spec: A
             **spec,
         },
     }
+
+
+def make_claim(name: str, **spec: Any) -> Object:
+    """Return a claim of the default class."""
+    asked: Object = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteMany"], "resources": asked, **spec}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 async def until(client: Client, namespace: str, name: str, phase: str) -> Object:
@@ -154,6 +161,7 @@ async def test_volumes_of_every_kind_are_there(client: Client, namespace: str) -
     )
     secret = {"metadata": {"name": "s"}, "data": {"p": base64.b64encode(b"hush").decode()}}
     await client.create(SECRETS, namespace, secret)
+    await client.create(CLAIMS, namespace, make_claim("data"))
     field = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
     items = [{"key": "k", "path": "deep/k"}]
     volumes: list[Object] = [
