@@ -287,6 +287,7 @@ class Job(Strict):
                 EffectiveTask(
                     name=task.name,
                     path=f"tasks[{index}]" if self.tasks else "",
+                    inherited=frozenset(_unsaid(task)),
                     first=first,
                     replicas=replicas,
                     min_available=task.min_available or replicas,
@@ -346,11 +347,13 @@ class Job(Strict):
 class EffectiveTask:
     """A task as it is run: its replicas' ranks are ``first`` and following.
 
-    ``path`` is where the job says it, and is empty where the job itself is the only task.
+    ``path`` is where the job says it, and is empty where the job itself is the only task;
+    ``inherited`` are the fields that the job says for it.
     """
 
     name: str
     path: str
+    inherited: frozenset[str]
     first: int
     replicas: int
     min_available: int
@@ -361,8 +364,19 @@ class EffectiveTask:
     policies: tuple[Policy, ...]
 
     def at(self, field: str) -> str:
-        """Return the path of one of its fields."""
-        return f"{self.path}.{field}" if self.path else field
+        """Return the path where one of its fields is said."""
+        parts = field.split(".")
+        said_by_the_job = self.inherited & {parts[0], ".".join(parts[:2])}
+        return field if said_by_the_job or not self.path else f"{self.path}.{field}"
+
+
+def _unsaid(task: Task) -> Iterator[str]:
+    for name in ("replicas", "image", "invocation"):
+        if getattr(task, name) is None:
+            yield name
+    for name in Resources.model_fields:
+        if getattr(task.resources, name) is None:
+            yield f"resources.{name}"
 
 
 def _merged(own: Resources, of_all: Resources) -> Resources:

@@ -1,52 +1,138 @@
-"""Makes the job's tasks: their pods, and what each pod gets."""
+"""Makes the job's tasks: their pods, what each gets, where it runs, and what is done if it fails.
+
+Volcano's ``svc`` gives the pods names and ``env`` their index. No pod is started again on its own:
+that an image fails is for people to see, or for the job's policies to decide.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from controller.jobs.builder import JobBuilder
-from controller.jobs.model import Job
+from controller.jobs.model import EffectiveTask, Job
 from controller.jobs.plugin import JobPlugin
-from controller.volcano.manifest import Container, PodTemplate, Task
-from controller.volcano.names import JOB_CONTAINER
-from controller.volcano.quantity import Quantity
+from controller.jobs.shape import (
+    Found,
+    amounts_of,
+    policy_problems,
+    product_problems,
+    task_problems,
+)
+from controller.products import Product
+from controller.volcano.frameworks import FRAMEWORKS
+from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
+from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL
+from controller.volcano.policies import volcano_max_retry
 
 
 class TaskPlugin(JobPlugin):
-    """Makes one pod a replica, all started together, with requests equal to limits.
-
-    Volcano's ``svc`` gives the pods names and ``env`` their index. No pod is started again on
-    its own: that an image fails is for people to see.
-    """
+    """Makes one pod a replica, with requests equal to limits, all of a gang started together."""
 
     name: ClassVar[str] = "task"
-    fields: ClassVar[frozenset[str]] = frozenset({"image", "resources", "replicas"})
+    fields: ClassVar[frozenset[str]] = frozenset(
+        {
+            "image",
+            "resources",
+            "replicas",
+            "tasks",
+            "product",
+            "kind",
+            "framework",
+            "queue",
+            "priority",
+            "topology",
+            "policies",
+            "max_retry",
+            "min_success",
+        }
+    )
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add the tasks."""
-        volcano_job = builder.volcano_job
-        labels = dict(volcano_job.labels)
+        """Add the tasks, and refuse what Volcano could not run."""
+        # What several tasks have from the job is wrong once.
+        for path, message in dict.fromkeys(self._problems(job)):
+            builder.refuse(path, message)
+        product = self.context.jobs.pods.catalogue.find(job.product)
+        self._shape_job(job, builder.volcano_job)
         for task in job.effective_tasks:
-            container = Container(
-                name=JOB_CONTAINER, image=task.image, resources=self._amounts(job)
+            builder.volcano_job.tasks.append(
+                self._task(job, task, product, builder.volcano_job.labels)
             )
-            template = PodTemplate(containers=[container], labels=dict(labels))
-            volcano_job.tasks.append(
-                Task(name=task.name, replicas=task.replicas, template=template)
-            )
-        volcano_job.queue = self.context.jobs.queue
-        # A gang: either all of them are placed, or none waits in possession of a node.
-        volcano_job.min_available = job.ranks
-        volcano_job.max_retry = 1
-        volcano_job.retention_seconds = self.context.jobs.retention_seconds
-        volcano_job.plugins = {"env": [], "svc": []}
 
-    def _amounts(self, job: Job) -> dict[str, Quantity]:
-        defaults, wanted = self.context.jobs, job.resources
-        amounts = {
-            "cpu": wanted.cpu or defaults.cpu,
-            "memory": wanted.memory or defaults.memory,
-        }
-        if wanted.gpu:
-            amounts[defaults.gpu_resource] = Quantity(wanted.gpu * 1000)
-        return amounts
+    def _problems(self, job: Job) -> Iterator[Found]:
+        pods = self.context.jobs.pods
+        yield from task_problems(job)
+        yield from policy_problems(job)
+        yield from product_problems(job, pods.catalogue)
+        if job.priority is not None and job.priority not in pods.priorities:
+            yield "priority", "the deployment has no such priority"
+        if job.queue == "root":
+            yield "queue", "is Volcano's own"
+
+    def _shape_job(self, job: Job, volcano_job: VolcanoJob) -> None:
+        defaults, network = self.context.jobs, job.topology.network
+        of_tasks = [policy for task in job.effective_tasks for policy in task.policies]
+        volcano_job.queue = job.queue or defaults.queue
+        # A gang: either so many are placed, or none waits in possession of a node. A task that
+        # waits for another one is no part of it, or neither would ever start.
+        volcano_job.min_available = sum(
+            task.min_available for task in job.effective_tasks if not task.depends_on
+        )
+        volcano_job.policies = tuple(policy.rule() for policy in job.policies)
+        volcano_job.max_retry = volcano_max_retry(
+            job.max_retry, [policy.rule() for policy in (*job.policies, *of_tasks)]
+        )
+        volcano_job.min_success = job.min_success
+        volcano_job.priority_class = defaults.pods.priorities.get(job.priority or "")
+        volcano_job.retention_seconds = defaults.retention_seconds
+        volcano_job.plugins = self._volcano_plugins(job)
+        if network is not None:
+            volcano_job.network_topology = {"mode": network.mode}
+            if network.tier is not None:
+                volcano_job.network_topology["highestTierAllowed"] = network.tier
+        if job.kind is not None:
+            volcano_job.labels[KIND_LABEL] = job.kind
+        if (product := job.product or defaults.pods.catalogue.default) is not None:
+            volcano_job.labels[PRODUCT_LABEL] = product
+
+    def _volcano_plugins(self, job: Job) -> dict[str, list[str]]:
+        plugins: dict[str, list[str]] = {"env": [], "svc": []}
+        if job.framework is None:
+            return plugins
+        framework, pods = FRAMEWORKS[job.framework], self.context.jobs.pods
+        plugins[job.framework] = list(framework.arguments)
+        if framework.ssh:
+            plugins[job.framework].append(f"--port={pods.ssh_port}")
+            plugins["ssh"] = [f"--ssh-key-file-path={pods.ssh_folder}"]
+        return plugins
+
+    def _task(
+        self, job: Job, task: EffectiveTask, product: Product | None, labels: dict[str, str]
+    ) -> Task:
+        container = Container(
+            name=JOB_CONTAINER,
+            image=task.image,
+            resources=amounts_of(task.resources, product, self.context.jobs),
+        )
+        template = PodTemplate(containers=[container], labels=dict(labels))
+        if product is not None:
+            _place(template, product)
+        return Task(
+            name=task.name,
+            replicas=task.replicas,
+            template=template,
+            min_available=task.min_available,
+            depends_on=task.depends_on,
+            policies=tuple(policy.rule() for policy in task.policies),
+            topology_policy=job.topology.numa,
+        )
+
+
+def _place(template: PodTemplate, product: Product) -> None:
+    placed = {
+        "nodeSelector": product.node_selector(),
+        "affinity": product.affinity(),
+        "tolerations": [one.manifest() for one in product.tolerations],
+    }
+    template.more |= {name: value for name, value in placed.items() if value}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from controller.volcano.policies import Rule
 from controller.volcano.quantity import Quantity
 
 Json: TypeAlias = dict[str, Any]
@@ -67,11 +68,14 @@ class Mount:
 
     volume: str
     path: str
+    sub_path: str = ""
     read_only: bool = False
 
     def manifest(self) -> Json:
         """Return the JSON."""
-        found = {"name": self.volume, "mountPath": self.path}
+        found: Json = {"name": self.volume, "mountPath": self.path}
+        if self.sub_path:
+            found["subPath"] = self.sub_path
         return {**found, "readOnly": True} if self.read_only else found
 
 
@@ -89,7 +93,7 @@ class Port:
 
 @dataclass(slots=True, kw_only=True)
 class Container:
-    """A container; its requests are its limits."""
+    """A container; its requests are its limits. ``more`` is added to it as it is."""
 
     name: str
     image: str
@@ -101,11 +105,12 @@ class Container:
     working_directory: str | None = None
     readiness_probe: Json | None = None
     security_context: Json = field(default_factory=dict)
+    more: Json = field(default_factory=dict)
 
     def manifest(self) -> Json:
         """Return the JSON."""
         amounts = {name: str(amount) for name, amount in self.resources.items()}
-        return _without_empty(
+        return self.more | _without_empty(
             {
                 "name": self.name,
                 "image": self.image,
@@ -127,6 +132,7 @@ class PodTemplate:
     """What each pod of a task is made from. ``more`` is added to the pod's spec as it is."""
 
     containers: list[Container]
+    init_containers: list[Container] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     volumes: list[Volume] = field(default_factory=list)
@@ -137,6 +143,7 @@ class PodTemplate:
         """Return the JSON."""
         metadata = {"labels": dict(self.labels), "annotations": dict(self.annotations)}
         spec = {
+            "initContainers": [one.manifest() for one in self.init_containers],
             "containers": [one.manifest() for one in self.containers],
             "volumes": [one.manifest() for one in self.volumes],
             "securityContext": dict(self.security_context),
@@ -147,19 +154,32 @@ class PodTemplate:
 
 @dataclass(slots=True, kw_only=True)
 class Task:
-    """A group of equal pods."""
+    """A group of equal pods.
+
+    ``min_available`` of them make it run; None is all of them. Pods of a task are made once those
+    that it ``depends_on`` run.
+    """
 
     name: str
     replicas: int
     template: PodTemplate
+    min_available: int | None = None
+    depends_on: tuple[str, ...] = ()
+    policies: tuple[Rule, ...] = ()
+    topology_policy: str | None = None
 
     def manifest(self) -> Json:
         """Return the JSON."""
-        return {
+        found = {
             "name": self.name,
             "replicas": self.replicas,
-            "template": self.template.manifest(),
+            "minAvailable": self.min_available,
+            "policies": [rule.manifest() for rule in self.policies],
+            "topologyPolicy": self.topology_policy,
         }
+        if self.depends_on:
+            found["dependsOn"] = {"name": list(self.depends_on), "iteration": "all"}
+        return {**_without_empty(found), "template": self.template.manifest()}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,12 +196,22 @@ class VolcanoJob:
     queue: str = "default"
     min_available: int = 0
     max_retry: int = 1
+    min_success: int | None = None
+    priority_class: str | None = None
+    policies: tuple[Rule, ...] = ()
+    network_topology: Json | None = None
     retention_seconds: int = 3600
     plugins: dict[str, list[str]] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
 
     def manifest(self) -> Json:
         """Return the JSON."""
+        more = {
+            "minSuccess": self.min_success,
+            "priorityClassName": self.priority_class,
+            "policies": [rule.manifest() for rule in self.policies],
+            "networkTopology": self.network_topology,
+        }
         return {
             "apiVersion": API_VERSION,
             "kind": "Job",
@@ -198,6 +228,7 @@ class VolcanoJob:
                 "maxRetry": self.max_retry,
                 "ttlSecondsAfterFinished": self.retention_seconds,
                 "plugins": {name: list(given) for name, given in self.plugins.items()},
+                **_without_empty(more),
                 "tasks": [task.manifest() for task in self.tasks],
             },
         }

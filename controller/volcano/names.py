@@ -10,6 +10,8 @@ from typing import Final
 
 INSTANCE_LABEL: Final = "fumarole.dev/instance"
 JOB_LABEL: Final = "fumarole.dev/job"
+KIND_LABEL: Final = "fumarole.dev/kind"
+PRODUCT_LABEL: Final = "fumarole.dev/product"
 SPEC_ANNOTATION: Final = "fumarole.dev/spec"
 ATTEMPT_ANNOTATION: Final = "fumarole.dev/attempt"
 FIRST_START_ANNOTATION: Final = "fumarole.dev/first-start"

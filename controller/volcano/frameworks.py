@@ -1,0 +1,87 @@
+"""Volcano's plugins for distributed frameworks: what each asks of a job and does to its pods.
+
+As its sources have it: what they do not check themselves (``mpi`` without workers ends Volcano's
+controller, a second ``master`` of ``pytorch`` has the first one's rank) is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from controller.volcano.names import JOB_CONTAINER
+
+MANY: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A framework.
+
+    Args:
+        tasks: The names of its tasks, and how many replicas of each there may be.
+        needs: The tasks that must be there; of those in one tuple, any one.
+        others: Whether there may be tasks of other names beside them.
+        arguments: Of its Volcano plugin.
+        ssh: Whether its pods call each other by ssh.
+        ports: Ports that it opens, by the name that it gives them, and in which tasks (all: None).
+        variables: Which variables it sets.
+        own_command: The tasks whose command is its own.
+    """
+
+    tasks: Mapping[str, int]
+    needs: tuple[tuple[str, ...], ...]
+    others: bool = True
+    arguments: tuple[str, ...] = ()
+    ssh: bool = False
+    ports: Mapping[str, int] = field(default_factory=dict)
+    ports_in: str | None = None
+    variables: frozenset[str] = frozenset()
+    own_command: frozenset[str] = frozenset()
+
+
+FRAMEWORKS: Final[Mapping[str, Framework]] = MappingProxyType(
+    {
+        "pytorch": Framework(
+            tasks={"master": 1, "worker": MANY},
+            needs=(("master",),),
+            arguments=("--master=master", "--worker=worker", "--port=23456"),
+            ports={"pytorchjob-port": 23456},
+            variables=frozenset({"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"}),
+        ),
+        "tensorflow": Framework(
+            tasks={"chief": 1, "ps": MANY, "worker": MANY, "evaluator": 1},
+            needs=(("chief", "worker"),),
+            # A task of another name would have that as its type, which TensorFlow refuses.
+            others=False,
+            arguments=("--ps=ps", "--worker=worker", "--chief=chief", "--evaluator=evaluator",
+                       "--port=2222"),
+            variables=frozenset({"TF_CONFIG"}),
+        ),
+        "mpi": Framework(
+            tasks={"master": 1, "worker": MANY},
+            needs=(("master",), ("worker",)),
+            arguments=("--master=master", "--worker=worker"),
+            ssh=True,
+            variables=frozenset({"MPI_HOST"}),
+        ),
+        "ray": Framework(
+            tasks={"head": 1, "worker": MANY},
+            needs=(("head",),),
+            arguments=(
+                "--head=head",
+                "--worker=worker",
+                f"--headContainer={JOB_CONTAINER}",
+                f"--workerContainer={JOB_CONTAINER}",
+                "--port=6379",
+                "--dashboardPort=8265",
+                "--clientPort=10001",
+            ),
+            ports={"gcs": 6379, "dashboard": 8265, "client-server": 10001},
+            ports_in="head",
+            own_command=frozenset({"head", "worker"}),
+        ),
+    }
+)  # fmt: skip
