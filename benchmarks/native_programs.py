@@ -50,7 +50,7 @@ def build(folder: Path) -> dict[str, Path]:
     Raises:
         NoCompiler: If there is none.
     """
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompiler("no C compiler: install gcc or clang")
     programs = {}
@@ -102,11 +102,11 @@ class Load:
         if line.strip() != word.encode():
             raise RuntimeError(f"the load said {line!r} instead of {word}")
 
-    async def result(self) -> Result:
+    async def result(self, *, within: float = READY_SECONDS) -> Result:
         """Return what it saw; an idle load is told to end."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        async with asyncio.timeout(READY_SECONDS):
+        async with asyncio.timeout(within):
             return msgspec.json.decode(await self._line(), type=Result)
 
     async def _line(self) -> bytes:

