@@ -21,7 +21,17 @@ Changed: TypeAlias = Callable[[Iterable[str] | None], None]
 """Called with the sessions that changed, or None for all, after the table has."""
 
 Noted = Literal[
-    "applied", "gap", "malformed", "unknown", "snapshot", "snapshot_refused", "rollback", "silent"
+    "applied",
+    "gap",
+    "malformed",
+    "unknown",
+    "early",
+    "log",
+    "snapshot",
+    "snapshot_refused",
+    "rollback",
+    "silent",
+    "slept",
 ]
 """What can happen while following; a metric's label."""
 
@@ -61,6 +71,15 @@ class Feed(ABC):
     def dialling(self) -> bool:
         """False once the controller has been silent beyond its grace."""
         return not self._clock.controller_silent(self._monotonic())
+
+    @property
+    def stale(self) -> bool:
+        """Whether this process was stopped for a while and has not looked at the bus since.
+
+        A request then waits for :meth:`repair` before anything is decided: what was withdrawn
+        meanwhile must not be served, and what is good must not be refused.
+        """
+        return self.table is not None and self._clock.slept(self._monotonic())
 
     @abstractmethod
     async def repair(self) -> None:

@@ -4,9 +4,10 @@ Three tasks, one owner (:meth:`Follower.run`)::
 
     listen   the subscription: applies every event that is the next one, and asks for a look at
              the head at any other
-    watch    reads the head every two seconds, or at once when asked; what it says about the table
-             is what the bus' state is made of
-    mend     takes a snapshot when the table is behind its head, one at a time
+    watch    reads the head every second, or at once when asked; what it says about the table is
+             what the bus' state is made of
+    mend     reads the log when the table is behind its head, and where that does not reach takes
+             a snapshot, one at a time
 
 The table in use changes only by the next event in order, or is exchanged for a better one. No
 request waits for any of this, but for :meth:`Follower.repair`.
@@ -19,6 +20,8 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Final
+
+import msgspec
 
 from gateway.core.bus_state import Bus, BusClock
 from gateway.feed import Changed, Feed
@@ -36,8 +39,10 @@ from shared.events import (
 )
 from shared.routes import Outcome, RouteReader, RouteTable
 
-HEAD_SECONDS: Final = 2.0
-"""Between two looks at the head, and for one look."""
+HEAD_SECONDS: Final = 1.0
+"""Between two looks at the head."""
+CALL_SECONDS: Final = 2.0
+"""For one look at the head, or one part of the log."""
 REPAIR_SECONDS: Final = 0.5
 """How long a request may wait for one repair."""
 LOOK_SECONDS: Final = 0.1
@@ -47,6 +52,8 @@ SETTLE_SECONDS: Final = 0.02
 ROUTES_PER_SECOND: Final = 50_000
 """Followers that lose the bus together spread their snapshots by this."""
 SNAPSHOT_SECONDS: Final = 60.0
+LOG_REACH: Final = 4096
+"""A table that is further behind is read whole: that is quicker than so many events."""
 UNKNOWN_SECONDS: Final = 30.0
 """Between two snapshots for events that this version does not know."""
 DEAF_SECONDS: Final = 10.0
@@ -54,6 +61,8 @@ DEAF_SECONDS: Final = 10.0
 connection may be dead without having said so."""
 PRUNE_SECONDS: Final = 600.0
 _FIRST_RETRY_SECONDS: Final = 0.1
+_LAST_RETRY_SECONDS: Final = 0.5
+"""A Redis that is back is found within this, give or take a half; so many gateways spread."""
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +152,7 @@ class Follower(Feed):
             finally:
                 self._clock.unsubscribed(self._monotonic())
             await asyncio.sleep(pause * (0.5 + self._random()))
-            pause = min(pause * 2, HEAD_SECONDS)
+            pause = min(pause * 2, _LAST_RETRY_SECONDS)
 
     async def _take_all(self, messages: AsyncIterator[bytes]) -> None:
         while True:
@@ -168,17 +177,30 @@ class Follower(Feed):
             return
         if event.epoch == self.table.epoch:
             self._clock.heard(self._monotonic())
-        match self.table.apply(event):
-            case Outcome.APPLIED:
-                self._applied(event)
-            case Outcome.UNKNOWN:
-                self._applied(event)
-                self._pass_unknown(event)
-            case Outcome.REPAIR:
-                self.noted["gap"] += 1
-                self._look.set()
-            case Outcome.CURRENT:
-                pass
+        self._revoke(event, self.table)
+        if self._advance_by(event, self.table) is Outcome.REPAIR:
+            self.noted["gap"] += 1
+            self._look.set()
+
+    def _revoke(self, event: Event, table: RouteTable) -> None:
+        """Let a revocation count at once, also one that is not the next event."""
+        if not isinstance(event, GrantRevoked) or event.epoch != table.epoch:
+            return
+        if event.seq == table.seq + 1:
+            return
+        if table.revoke(event):
+            self.noted["early"] += 1
+            if self._on_event is not None:
+                self._on_event(msgspec.structs.replace(event, seq=table.seq))
+            self._on_change(None if event.sid is None else (event.sid,))
+
+    def _advance_by(self, event: Event, table: RouteTable) -> Outcome:
+        outcome = table.apply(event)
+        if outcome in (Outcome.APPLIED, Outcome.UNKNOWN):
+            self._applied(event)
+        if outcome is Outcome.UNKNOWN:
+            self._pass_unknown(event)
+        return outcome
 
     def _applied(self, event: Event) -> None:
         self.noted["applied"] += 1
@@ -213,11 +235,30 @@ class Follower(Feed):
         pause, retry = HEAD_SECONDS, _FIRST_RETRY_SECONDS
         while True:
             await self._until_next_look(pause)
+            if self._clock.slept(self._monotonic()):
+                self.noted["slept"] += 1
             if await self._look_at_head():
                 pause, retry = HEAD_SECONDS, _FIRST_RETRY_SECONDS
+                await self._until_mended()
             else:
-                pause, retry = retry, min(retry * 2, HEAD_SECONDS)
+                pause, retry = retry, min(retry * 2, _LAST_RETRY_SECONDS)
+            self._clock.looked(self._monotonic())
             self._note_state()
+
+    async def _until_mended(self) -> None:
+        """Let a repair that is under way go first, where the grace would be over without it.
+
+        A process that was stopped for longer than its grace finds the bus alive: then a table
+        that is a moment away must not cost anybody their session.
+        """
+        deadline = self._monotonic() + CALL_SECONDS
+        while self._wanted is not None and self.bus in (Bus.LOST, Bus.CLOSED):
+            self._progress.clear()
+            try:
+                async with asyncio.timeout(deadline - self._monotonic()):
+                    await self._progress.wait()
+            except TimeoutError:
+                return
 
     async def _until_next_look(self, pause: float) -> None:
         now = self._monotonic()
@@ -256,7 +297,7 @@ class Follower(Feed):
 
     async def _fetch_head(self) -> Head | None:
         try:
-            async with asyncio.timeout(HEAD_SECONDS):
+            async with asyncio.timeout(CALL_SECONDS):
                 return await self._reader.head()
         except (BusUnavailable, TimeoutError):
             return None
@@ -292,25 +333,71 @@ class Follower(Feed):
         while True:
             await self._mend.wait()
             self._mend.clear()
-            if self._advance() and not self._anew:
+            if not self._is_behind():
                 continue
-            await self._settle()
-            if self._wanted is None and not self._anew:
+            # Events under way get their time.
+            await self._progress_within(SETTLE_SECONDS)
+            if not self._is_behind() or await self._read_log():
                 continue
-            await self._exchange()
+            await self._progress_within(self._spread())
+            if self._is_behind():
+                await self._exchange()
 
-    async def _settle(self) -> None:
-        """Give events under way their time, and spread the snapshots of many followers."""
-        routes = len(self.table) if self.table is not None else 0
+    def _is_behind(self) -> bool:
+        return not self._advance() or self._anew
+
+    def _spread(self) -> float:
+        """Return how long to wait, so that many followers do not take snapshots at once."""
         # Whoever waits is one request at one gateway, not all gateways at once.
-        spread = 0.0 if self._behind else self._random() * routes / ROUTES_PER_SECOND
+        if self._behind or self.table is None:
+            return 0.0
+        return self._random() * len(self.table) / ROUTES_PER_SECOND
+
+    async def _progress_within(self, seconds: float) -> None:
         self._progress.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_SECONDS + spread):
+            async with asyncio.timeout(seconds):
                 await self._progress.wait()
 
+    async def _read_log(self) -> bool:
+        """Apply what the log holds after our seq; say whether the table has reached its head."""
+        table = self.table
+        if self._anew:
+            return False
+        while table is not None and self._wanted is not None:
+            head, _ = self._wanted
+            if head.epoch != table.epoch or head.seq - table.seq > LOG_REACH:
+                return False
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    part = await self._reader.log_after(table.seq)
+            except (BusUnavailable, TimeoutError):
+                return False
+            if self.table is not table or not self._apply_log(part.events, table):
+                return False
+            await asyncio.sleep(0)
+        return self._wanted is None
+
+    def _apply_log(self, events: Iterable[bytes], table: RouteTable) -> bool:
+        """Apply *events*, but those that have arrived meanwhile; say whether that led further."""
+        moved = False
+        for raw in events:
+            try:
+                event = decode_event(raw)
+            except MalformedEvent:
+                return False
+            if event.epoch != table.epoch:
+                return False
+            if event.seq <= table.seq:
+                moved = True
+                continue
+            if self._advance_by(event, table) is Outcome.REPAIR:
+                return False
+            self.noted["log"] += 1
+            moved = True
+        return moved
+
     async def _exchange(self) -> None:
-        # The stream `log` would be read here first, from the table's seq on.
         self._anew = False
         self._arrived = []
         try:
@@ -335,6 +422,8 @@ class Follower(Feed):
         old = self.table
         if old is not None and old.epoch == table.epoch and old.seq > table.seq:
             raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
+        if old is not None:
+            table.inherit(old)
         self.noted["snapshot"] += 1
         if old is None or (old.epoch, old.seq) != (table.epoch, table.seq):
             self._clock.heard(self._monotonic())

@@ -179,7 +179,7 @@ class Outcome(enum.Enum):
 
     APPLIED = "applied"
     CURRENT = "current"
-    """A heartbeat that confirms the table."""
+    """A heartbeat that confirms the table, or a revocation that it holds."""
     UNKNOWN = "unknown"
     """Of a version or type that this code does not know: passed over, ask for a snapshot."""
     REPAIR = "repair"
@@ -276,6 +276,9 @@ class RouteTable:
             return Outcome.REPAIR
         if isinstance(event, Heartbeat):
             return Outcome.CURRENT if event.seq == self.seq else Outcome.REPAIR
+        if isinstance(event, GrantRevoked) and event.seq == self.seq and self.knows(event):
+            # A notice out of the order, or the last event once more.
+            return Outcome.CURRENT
         if event.seq != self.seq + 1:
             return Outcome.REPAIR
         self.seq = event.seq
@@ -285,8 +288,7 @@ class RouteTable:
             case RouteRemoved(sid=sid):
                 self.drop(sid)
             case GrantRevoked():
-                revocation = event.revocation()
-                self.load_revocation(revocation.member, revocation.score)
+                self.revoke(event)
             case UnknownEvent():
                 return Outcome.UNKNOWN
             case _:
@@ -389,6 +391,29 @@ class RouteTable:
     def revocations(self) -> Mapping[str, float]:
         """Members of the revoked set with their scores."""
         return MappingProxyType(self._revoked)
+
+    def revoke(self, event: GrantRevoked) -> bool:
+        """Hold the revocation in *event*, wherever in the order it stands; False if it was known.
+
+        A revocation only narrows, and is never taken back: there is no reason to wait for what
+        was lost before it.
+        """
+        if self.knows(event):
+            return False
+        revocation = event.revocation()
+        self.load_revocation(revocation.member, revocation.score)
+        return True
+
+    def knows(self, event: GrantRevoked) -> bool:
+        """Say whether the revocation in *event* is held already."""
+        revocation = event.revocation()
+        return self._revoked.get(revocation.member, 0.0) >= revocation.score
+
+    def inherit(self, older: RouteTable) -> None:
+        """Hold what *older* knows to be revoked, too: another table never brings a grant back."""
+        for member, score in older.revocations.items():
+            if self._revoked.get(member, 0.0) < score:
+                self.load_revocation(member, score)
 
     def is_revoked(self, *, sid: str, jti: str, sub: str, kid: str, issued_at: float) -> bool:
         """Say whether a grant with these properties has been revoked.

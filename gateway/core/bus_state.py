@@ -19,6 +19,8 @@ import enum
 from typing import Final, NamedTuple
 
 LOST_SECONDS: Final = 5.0
+SLEPT_SECONDS: Final = 4.0
+"""A look at the head takes two seconds at most, and the next one begins a second later."""
 
 
 class Bus(enum.Enum):
@@ -46,6 +48,7 @@ class Marks(NamedTuple):
     good_at: float | None
     heard_at: float
     deaf_since: float | None
+    looked_at: float | None
 
 
 class BusClock:
@@ -56,7 +59,14 @@ class BusClock:
         controller_grace_seconds: For how long a silent controller's addresses are believed.
     """
 
-    __slots__ = ("_bus_grace", "_controller_grace", "_deaf_since", "_good_at", "_heard_at")
+    __slots__ = (
+        "_bus_grace",
+        "_controller_grace",
+        "_deaf_since",
+        "_good_at",
+        "_heard_at",
+        "_looked_at",
+    )
 
     def __init__(self, *, bus_grace_seconds: float, controller_grace_seconds: float) -> None:
         self._bus_grace = bus_grace_seconds
@@ -64,8 +74,13 @@ class BusClock:
         self._good_at: float | None = None
         self._heard_at = 0.0
         self._deaf_since: float | None = 0.0
+        self._looked_at: float | None = None
 
     # What happened
+
+    def looked(self, at: float) -> None:
+        """Note that a look at the head, with whatever result, was over at *at*."""
+        self._looked_at = at
 
     def good(self, at: float) -> None:
         """Note that the head read at *at* was of our epoch, and that the table has reached it."""
@@ -93,11 +108,11 @@ class BusClock:
     @property
     def marks(self) -> Marks:
         """All that is remembered."""
-        return Marks(self._good_at, self._heard_at, self._deaf_since)
+        return Marks(self._good_at, self._heard_at, self._deaf_since, self._looked_at)
 
     def take(self, marks: Marks) -> None:
         """Remember what another clock of this machine does."""
-        self._good_at, self._heard_at, self._deaf_since = marks
+        self._good_at, self._heard_at, self._deaf_since, self._looked_at = marks
 
     # What follows
 
@@ -114,6 +129,14 @@ class BusClock:
         """Say whether addresses are too old to be dialled."""
         until = now if self._deaf_since is None else self._deaf_since
         return until - self._heard_at > self._controller_grace
+
+    def slept(self, now: float) -> bool:
+        """Say whether this process was stopped: longer than any look takes, it made none.
+
+        What it knows is then as old as its sleep was long, and it has not even tried to know
+        better. A bus that is lost is something else: looks fail, but they are made.
+        """
+        return self._looked_at is not None and now - self._looked_at > SLEPT_SECONDS
 
     def closes_at(self) -> float:
         """Return when the bus is closed unless something good happens; infinity if never."""

@@ -123,6 +123,12 @@ class Admission:
     def admit(self, front: Front, start: StartLine, fields: Fields, beyond: bytes) -> None:
         """Send the request of *front* on its way, or refuse it; *beyond* followed its head."""
         world = self._parts.world
+        if world.stale:
+            front.drop_permit()
+            front.early = beyond
+            ask = Ask(start, fields, fields.websocket)
+            front.errand = self._parts.errands.run(self._wake_up(front, ask))
+            return
         table = world.table
         if table is None or not world.serving:
             if not self._serve_asset(front, Ask(start, fields, fields.websocket), beyond):
@@ -213,6 +219,14 @@ class Admission:
             return
         front.errand = None
         self._decide(front, ask, proof=claims, marked=True)
+
+    async def _wake_up(self, front: Front, ask: Ask) -> None:
+        await self._parts.world.repair()
+        front.errand = None
+        if self._parts.world.serving:
+            self._decide(front, ask)
+        else:
+            front.refuse("bus_lost")
 
     async def _repair(self, front: Front, ask: Ask) -> None:
         await self._parts.world.repair()

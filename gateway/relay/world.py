@@ -23,6 +23,11 @@ class World(Protocol):
         ...
 
     @property
+    def stale(self) -> bool:
+        """True after this process was stopped: :meth:`repair` comes before any decision."""
+        ...
+
+    @property
     def dialling(self) -> bool:
         """False once the controller has been silent for longer than its grace."""
         ...

@@ -15,7 +15,7 @@ from shared.bus.keys import CALL_SECONDS, Keys
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import Event, GrantRevoked, Head, RouteRemoved, RouteUpserted, decode_event
 
-LOG_PART: Final = 1000
+LOG_PART: Final = 250
 """The most events that are read from the log at once."""
 _IN_ONE_PIECE: Final = 2000
 """A table up to this size is read in one transaction, a larger one in pages."""

@@ -103,6 +103,10 @@ class Following:
         """Return whether the controller is heard."""
         return self.follower.dialling
 
+    def stale(self) -> bool:
+        """Return whether it has to look before it serves on."""
+        return self.follower.stale
+
     async def until_equal(self, publisher: Publisher) -> None:
         """Wait until the table is where *publisher* is."""
         await until(lambda: self.position() == (publisher.epoch, publisher.seq))

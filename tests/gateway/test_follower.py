@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus
-from shared.bus import connect
+from shared.bus import Publisher, connect
+from shared.events import GrantRevoked, event_time
 from shared.routes import RouteTable
 from tests.gateway.following import (
     BASE,
@@ -103,6 +105,110 @@ async def test_a_lost_event_is_noticed_by_the_next_one(redis: Redis) -> None:
         await seen.until_equal(publisher)
         assert held(seen.follower.table) == {ONE, TWO}
         assert seen.follower.noted["gap"] >= 1
+
+
+async def test_what_was_lost_is_read_from_the_log_and_not_the_whole_table(redis: Redis) -> None:
+    publisher = await published(redis)
+    async with following(redis, spread=0.99) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = _Deaf("test")
+        for number in range(600):
+            sid = sid_of(number)
+            await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
+        await publisher.remove(sid_of(7), "ended", now=time.time())
+        await publisher.revoke(at=time.time(), kid="k1")
+        publisher._keys = KEYS
+        await publisher.upsert(TWO, encode(make_route(TWO)), now=time.time())
+        await seen.until_equal(publisher)
+        assert held(seen.follower.table) == {sid_of(n) for n in range(600)} - {sid_of(7)}
+        assert seen.follower.noted["snapshot"] == 1
+        assert seen.follower.noted["log"] == 603
+        assert seen.follower.table is not None
+        assert "kid:k1" in seen.follower.table.revocations
+
+
+@pytest.mark.parametrize("log", ["absent", "damaged", "short"])
+async def test_where_the_log_does_not_reach_the_whole_table_is_read(redis: Redis, log: str) -> None:
+    publisher = await published(redis)
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = _Deaf("test")
+        for number in range(5):
+            sid = sid_of(number)
+            await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
+        await redis.delete(KEYS.log)
+        if log == "damaged":
+            await redis.xadd(KEYS.log, {"event": b"{"}, id="1-0")
+        if log == "short":
+            await redis.xadd(KEYS.log, {"event": b"{}"}, id="5-0")
+        await seen.until_equal(publisher)
+        assert held(seen.follower.table) == {sid_of(n) for n in range(5)}
+        assert seen.follower.noted["snapshot"] == 2
+
+
+async def test_a_revocation_counts_at_once_though_what_came_before_it_was_lost(
+    redis: Redis,
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        at = event_time(time.time())
+        lost = GrantRevoked(epoch="e1", seq=9, at=at, sid=ONE, sub="ada").encode()
+        foreign = GrantRevoked(epoch="e0", seq=9, at=at, kid="k1").encode()
+        await redis.publish(KEYS.events, foreign)
+        await redis.publish(KEYS.events, lost)
+        await until(lambda: seen.follower.noted["early"] == 1)
+        assert seen.changes == [None, (ONE,)]
+        assert seen.position() == ("e1", 0)
+        table = seen.follower.table
+        assert table is not None
+        assert set(table.revocations) == {f"sub:{ONE}:ada"}
+
+
+async def test_a_notice_has_no_place_in_the_order(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    replica = Publisher(redis, KEYS, term=1)
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        at = time.time()
+        await replica.notice(GrantRevoked(epoch="-", seq=0, at=event_time(at), sid=ONE))
+        await until(lambda: seen.follower.noted["early"] == 1)
+        # The leader tells it once more, in its place.
+        await publisher.revoke(at=at, sid=ONE)
+        await publisher.upsert(TWO, encode(make_route(TWO)), now=time.time())
+        await seen.until_equal(publisher)
+        assert seen.follower.noted["gap"] == seen.follower.noted["log"] == 0
+
+
+async def test_another_table_brings_no_grant_back(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        await publisher.revoke(at=time.time(), sid=ONE, jti="t1")
+        await seen.until_equal(publisher)
+        # Made from a store that was read before the revocation was in it.
+        await publisher.rebuild({ONE: encode(make_route(ONE))}, {}, epoch="e2", now=time.time())
+        await seen.until_equal(publisher)
+        table = seen.follower.table
+        assert table is not None
+        assert "jti:t1" in table.revocations
+
+
+async def test_a_process_that_was_stopped_looks_before_it_serves_on(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis, grace=10) as seen:
+        await seen.until_equal(publisher)
+        assert not seen.stale()
+        publisher._keys = _Deaf("test")
+        await publisher.remove(ONE, "ended", now=time.time())
+        # Longer than the grace: by the clock alone everything would be closed.
+        seen.clock.ahead += 20
+        assert seen.stale()
+        await seen.follower.repair()
+        assert not seen.stale()
+        assert (held(seen.follower.table), seen.follower.opening) == (set(), True)
+        assert seen.closed == 0
+        assert seen.follower.noted["slept"] == 1
 
 
 async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
@@ -250,6 +356,9 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
             now = time.thread_time()
             longest, before = max(longest, now - before), now
 
+    # What other tests have left to be collected is not the follower's.
+    gc.collect()
+    gc.freeze()
     watcher = asyncio.create_task(watch())
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -260,6 +369,7 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
         assert found is not None
         assert found.sid == sid_of(4999)
     watcher.cancel()
+    gc.unfreeze()
     # Loading it in one piece would take 100 ms.
     assert longest < 0.03
 

@@ -192,6 +192,7 @@ class FakeWorld:
     table: RouteTable | None = None
     serving: bool = True
     dialling: bool = True
+    stale: bool = False
     repairs: int = 0
     repaired: Callable[[], None] = lambda: None
     live: Live | None = None
