@@ -65,7 +65,7 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
     },
     "volcano": {
         "user": "system:serviceaccount:volcano-system:volcano",
-        "groups": ["system:serviceaccounts"],
+        "groups": ["system:serviceaccounts", "system:serviceaccounts:volcano-system"],
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
     },
     "kubelet": {

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from deploy.local.cluster.apiserver.faults import FAULTS
 from deploy.local.cluster.identities import IDENTITIES
 
 Program = Literal["apiserver", "volcano", "kubelet"]
@@ -122,6 +124,18 @@ class EmbeddedCluster:
         child = self._children.pop(program)
         child.kill()
         await asyncio.to_thread(_end, child, grace_seconds=5.0)
+
+    def set_faults(self, rates: Mapping[str, float]) -> None:
+        """Make the API server go wrong at *rates* from now on: keys of `FAULTS`, from 0 to 1.
+
+        What the cluster's own programs and the administrator ask is spared.
+        """
+        if unknown := rates.keys() - FAULTS.keys():
+            raise KeyError(f"no faults {sorted(unknown)}; there are {', '.join(FAULTS)}")
+        path = self.folder / "faults.json"
+        path.with_suffix(".new").write_text(json.dumps(dict(rates)))
+        path.with_suffix(".new").replace(path)
+        self._children["apiserver"].send_signal(signal.SIGHUP)
 
     def alive(self, program: Program) -> bool:
         """Whether *program* was started and has not ended."""

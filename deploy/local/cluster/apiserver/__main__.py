@@ -6,14 +6,16 @@ import json
 import random
 import secrets
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from deploy.local.cluster.apiserver.access import Doorkeeper, User
-from deploy.local.cluster.apiserver.app import Disturbance, Front
+from deploy.local.cluster.apiserver.app import Front
 from deploy.local.cluster.apiserver.controllers import Controllers, serve_definitions
+from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable, make_builtin_kinds
 from deploy.local.cluster.apiserver.kubelets import Kubelets
 from deploy.local.cluster.apiserver.registry import Options, Registry
@@ -25,6 +27,7 @@ from deploy.local.cluster.kubeconfig import write_kubeconfig
 from deploy.local.cluster.program import Stop, announce_ready, make_parser, run_program
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_DISTURBED = {"409": 1 / 30, "429": 1 / 30}
 _ROOT = User("system:apiserver", ("system:masters",))
 
 
@@ -39,12 +42,10 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     kubelets = Kubelets(store, kinds.by_key(("", "pods")), client_context(pki))
     tokens = {name: secrets.token_urlsafe(32) for name in _identities(state)}
     users = [(tokens[name], user) for name, user in _identities(state).items()]
-    front = Front(
-        kinds,
-        Resources(registry, kubelets, chance),
-        Doorkeeper(users),
-        Disturbance(chance, enabled=arguments.disturb),
-    )
+    faults = Faults(chance, _DISTURBED if arguments.disturb else {}, spare=not arguments.disturb)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, faults.read, state / "faults.json")
+    resources = Resources(registry, kubelets, chance, faults)
+    front = Front(kinds, resources, Doorkeeper(users), faults)
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
         # A controller that fails ends the server: better than one that collects no garbage.

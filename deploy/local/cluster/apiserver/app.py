@@ -1,7 +1,6 @@
 """The server's front: who asks, what for, and refusals as Status objects."""
 
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,8 +10,9 @@ from aiohttp import web
 from deploy.local.cluster.apiserver import discovery
 from deploy.local.cluster.apiserver.access import Doorkeeper, check_path, check_resource
 from deploy.local.cluster.apiserver.errors import ApiError
+from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable
-from deploy.local.cluster.apiserver.requests import Target, is_true, parse_path, verb_of
+from deploy.local.cluster.apiserver.requests import is_true, parse_path, verb_of
 from deploy.local.cluster.apiserver.resources import Resources
 
 _LOG: Final = logging.getLogger(__name__)
@@ -28,12 +28,12 @@ class Front:
         kinds: KindTable,
         resources: Resources,
         doorkeeper: Doorkeeper,
-        disturbance: "Disturbance",
+        faults: Faults,
     ) -> None:
         self._kinds = kinds
         self._resources = resources
         self._doorkeeper = doorkeeper
-        self._disturbance = disturbance
+        self._faults = faults
 
     def make_app(self) -> web.Application:
         """Return the application."""
@@ -54,8 +54,11 @@ class Front:
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
             return _plain_not_found()
-        self._disturbance.maybe(verb, target, user.name)
-        return await self._resources.answer(request, verb, kind, target, user)
+        self._faults.refuse(verb, target, user)
+        response = await self._resources.answer(request, verb, kind, target, user)
+        if request.transport is not None and not watch and self._faults.happens("lost", user):
+            request.transport.abort()
+        return response
 
     def _say(self, request: web.Request) -> web.Response:
         """Answer what is asked about the server itself."""
@@ -67,36 +70,6 @@ class Front:
         if said is None:
             return _plain_not_found()
         return web.Response(body=msgspec.json.encode(said), content_type="application/json")
-
-
-class Disturbance:
-    """Refuses now and then what a client has to try again, when asked for."""
-
-    def __init__(self, chance: random.Random, *, enabled: bool) -> None:
-        self._chance = chance
-        self._enabled = enabled
-
-    def maybe(self, verb: str, target: Target, user: str) -> None:
-        """Raise a 429 or a 409 that a real server could have answered here.
-
-        Raises:
-            ApiError: In one request of thirty, and one write of thirty.
-        """
-        if not self._enabled or user.startswith("system:node"):
-            return
-        if self._chance.random() < 1 / 30:
-            raise ApiError(
-                429,
-                "the server has received too many requests and has asked us to try again later",
-                headers={"Retry-After": "1"},
-            )
-        if verb in ("update", "patch") and self._chance.random() < 1 / 30:
-            resource = f"{target.plural}.{target.group}" if target.group else target.plural
-            raise ApiError(
-                409,
-                f'Operation cannot be fulfilled on {resource} "{target.name}": the object has '
-                f"been modified; please apply your changes to the latest version and try again",
-            )
 
 
 @web.middleware

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from deploy.local.cluster.apiserver.access import User
 from deploy.local.cluster.apiserver.errors import ApiError, bad_request
+from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import Kind, Object
 from deploy.local.cluster.apiserver.kubelets import Kubelets
 from deploy.local.cluster.apiserver.patch import patched
@@ -31,11 +32,14 @@ _DELETED_IS_SHOWN: Final = frozenset(
 class Resources:
     """Answers requests for the objects of `registry`."""
 
-    def __init__(self, registry: Registry, kubelets: Kubelets, chance: random.Random) -> None:
+    def __init__(
+        self, registry: Registry, kubelets: Kubelets, chance: random.Random, faults: Faults
+    ) -> None:
         self._registry = registry
         self._store = registry.store
         self._kubelets = kubelets
         self._chance = chance
+        self._faults = faults
 
     async def answer(
         self, request: web.Request, verb: str, kind: Kind, target: Target, user: User
@@ -63,7 +67,7 @@ class Resources:
             case "list":
                 return self._list(request, kind, target)
             case "watch":
-                return await self._watch(request, kind, target)
+                return await self._watch(request, kind, target, user)
             case "create":
                 return await self._create(request, kind, target, user)
             case "delete":
@@ -96,7 +100,9 @@ class Resources:
         body = msgspec.json.encode(head)[:-1] + b',"items":['
         return _raw(body + b",".join(item.raw for item in page) + b"]}")
 
-    async def _watch(self, request: web.Request, kind: Kind, target: Target) -> web.StreamResponse:
+    async def _watch(
+        self, request: web.Request, kind: Kind, target: Target, user: User
+    ) -> web.StreamResponse:
         query = request.query
         if query.get("sendInitialEvents"):
             raise ApiError(
@@ -118,9 +124,15 @@ class Resources:
         await response.prepare(request)
         whole = query.get("includeObject", "Metadata") if _wants_table(request) else ""
         try:
+            self._faults.expire(user, self._store.revision)
             async with contextlib.aclosing(follow(self._store, kind, asked)) as changes:
                 async for change, stored in changes:
-                    await response.write(line(change, _encoded(kind, stored, whole)))
+                    said = line(change, _encoded(kind, stored, whole))
+                    if request.transport is not None and self._faults.happens("cut", user):
+                        await response.write(said[: len(said) // 2])
+                        request.transport.abort()
+                        return response
+                    await response.write(said)
         except ApiError as error:
             await response.write(error_line(error))
         except ConnectionError:

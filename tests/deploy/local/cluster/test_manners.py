@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deploy.local.cluster import EmbeddedCluster
-from deploy.local.cluster.client import PODS, Client, Object, Refused
+from deploy.local.cluster.apiserver.faults import FAULTS
+from deploy.local.cluster.client import NAMESPACES, PODS, Client, Object, Refused
 from deploy.local.cluster.kubeconfig import read_kubeconfig
 from deploy.local.cluster.volcano.definitions import JOBS
 
@@ -68,6 +72,49 @@ async def test_disturbance_answers_429_with_retry_after_and_409(tmp_path: Path) 
             except Refused as error:
                 codes.add(error.code)
     assert codes == {404, 409, 429}
+
+
+async def _outcome(client: Client) -> str:
+    """Return how a patch, or a watch from now, goes wrong; empty if it does not."""
+    try:
+        await client.patch(NAMESPACES, "", "default", {"metadata": {"labels": {"a": "b"}}})
+        _, revision = await client.list_objects(NAMESPACES, {})
+        query = {"resourceVersion": str(int(revision) - 1)}
+        async with asyncio.timeout(0.5):
+            async for _ in client.watch(NAMESPACES, query):
+                pass
+    except Refused as error:
+        return str(error.code)
+    except ConnectionError:
+        return "cut"
+    except TimeoutError:
+        return ""
+    return "ended"
+
+
+async def test_faults_befall_the_product_and_nobody_else(tmp_path: Path) -> None:
+    async with started(tmp_path / "c", tries=1) as (cluster, admin):
+        access = read_kubeconfig(cluster.kubeconfig("controller"))
+        async with Client(access, tries=1) as client:
+            seen: dict[str, str] = {}
+            for fault in FAULTS:
+                cluster.set_faults({fault: 1.0})
+                async with asyncio.timeout(10):
+                    while not (seen.get(fault) and seen[fault] != "ended"):
+                        # Anew, so that there is an event for a watch to be cut in.
+                        change = {"metadata": {"annotations": {"now": secrets.token_hex(4)}}}
+                        await admin.patch(NAMESPACES, "", "default", change)
+                        seen[fault] = await _outcome(client)
+            cluster.set_faults({})
+            async with asyncio.timeout(10):
+                while await _outcome(client) not in ("", "ended"):
+                    await asyncio.sleep(0.05)
+    assert seen == {fault: "cut" if fault == "lost" else fault for fault in FAULTS}
+
+
+def test_only_faults_that_are_known_can_be_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="teapot"):
+        EmbeddedCluster(folder=tmp_path / "c").set_faults({"teapot": 1.0})
 
 
 async def test_without_namespaces_pods_are_plain_processes(tmp_path: Path) -> None:
