@@ -16,9 +16,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from controller.api.app import make_api_app
 from controller.hub.server import serving_hub
+from controller.jobs.ledger import Ledger
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import PluginContext
 from controller.jobs.submission import Submissions
+from controller.jobs.wishes import Wishes
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import start_leading
@@ -104,12 +106,24 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
 def _make_core(process: Process) -> Core:
     settings, jobs, routes = process.settings, Wakers(), Wakers()
     sessions = Sessions(process.store, clock=time.time, wake=routes.wake)
-    context = PluginContext(instance=settings.instance, jobs=settings.jobs, sessions=sessions)
+    wishes = Wishes(process.store, clock=time.time, random=os.urandom, wake=jobs.wake)
+    context = PluginContext(
+        instance=settings.instance,
+        jobs=settings.jobs,
+        sessions=sessions,
+        control=wishes,
+        ledger=Ledger(
+            process.store,
+            period_seconds=settings.jobs.usage_period_seconds,
+            clock=time.time,
+        ),
+    )
     plugins = make_plugins(PLUGINS, context, wanted=settings.plugins)
     namespace = settings.jobs.namespace
     return Core(
         pipeline=Pipeline(plugins, instance=settings.instance, namespace=namespace),
         vault=Vault(settings.link_keys),
+        wishes=wishes,
         jobs=jobs,
         routes=routes,
     )
@@ -126,6 +140,7 @@ async def _start_api(
         store=process.store,
         pipeline=core.pipeline,
         vault=core.vault,
+        catalogue=settings.jobs.pods.catalogue,
         clock=time.time,
         random=os.urandom,
         wake=core.jobs.wake,
@@ -142,6 +157,7 @@ async def _start_api(
     app = make_api_app(
         store=process.store,
         submissions=submissions,
+        wishes=core.wishes,
         sessions=sessions,
         keys=keys,
         issuer=settings.token_issuer,

@@ -22,7 +22,9 @@ from controller.jobs.ground import Ground
 from controller.jobs.housekeeping import Housekeeping
 from controller.jobs.monitoring import Monitoring
 from controller.jobs.picture import Picture
+from controller.jobs.pipeline import HookRecorder
 from controller.jobs.reconciler import Reconciler
+from controller.jobs.records import Records
 from controller.jobs.sight import Sight
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
@@ -32,7 +34,7 @@ from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.settings import ControllerSettings
 from controller.store.database import Store
-from controller.store.leadership import raise_term
+from controller.store.leadership import raise_term, read_leadership
 from shared.bus import Keys, Publisher
 from shared.link import Seal
 
@@ -50,6 +52,7 @@ class _Leader:
     kube: Kube
     picture: Picture
     cluster: JobsInCluster
+    looked_until: float
 
 
 async def start_leading(process: Process, core: Core, kube: Kube, redis: Redis) -> RoutePublisher:
@@ -60,11 +63,12 @@ async def start_leading(process: Process, core: Core, kube: Kube, redis: Redis) 
     """
     settings, measures = process.settings, Measures(process.registry)
     async with process.store.write() as transaction:
+        before = await read_leadership(transaction)
         term = await raise_term(transaction)
     queue = WorkQueue(clock=time.monotonic, random=random.random)
     picture = Picture(kube, instance=settings.instance, changed=_both(queue.add, core.routes.wake))
     cluster = JobsInCluster(kube, instance=settings.instance)
-    leader = _Leader(settings, process.store, term, core, kube, picture, cluster)
+    leader = _Leader(settings, process.store, term, core, kube, picture, cluster, before.seen_at)
     adoption = _make_adoption(leader)
     reconciler = _make_reconciler(leader, adoption, queue, measures)
     publisher = _make_publisher(leader, redis)
@@ -89,6 +93,7 @@ def _make_adoption(leader: _Leader) -> Adoption:
         cluster=leader.cluster,
         instance=leader.settings.instance,
         namespace=leader.settings.jobs.namespace,
+        catalogue=leader.settings.jobs.pods.catalogue,
         clock=time.time,
     )
 
@@ -97,16 +102,16 @@ def _make_reconciler(
     leader: _Leader, adoption: Adoption, queue: WorkQueue, measures: Measures
 ) -> Reconciler:
     store, term, core = leader.store, leader.term, leader.core
+    jobs = leader.settings.jobs
     actions = Actions(
-        store=store,
-        term=term,
-        vault=core.vault,
+        Records(store, term=term, vault=core.vault, clock=time.time),
         pipeline=core.pipeline,
         cluster=leader.cluster,
         ground=Ground(leader.kube, instance=leader.settings.instance, clock=time.monotonic),
-        clock=time.time,
+        recorder=HookRecorder(store, term=term, clock=time.time),
+        looked_until=leader.looked_until,
     )
-    sight = Sight(store, leader.picture, core.pipeline)
+    sight = Sight(store, leader.picture, core.pipeline, evictions_allowed=jobs.eviction_retries)
     monitoring = Monitoring(
         store=store,
         term=term,
@@ -115,8 +120,9 @@ def _make_reconciler(
         show=actions.picture_of,
         clock=time.time,
     )
-    keeping = leader.settings.jobs.history_seconds
-    housekeeping = Housekeeping(store, term=term, history_seconds=keeping, clock=time.time)
+    housekeeping = Housekeeping(
+        store, term=term, history_seconds=jobs.history_seconds, clock=time.time
+    )
     return Reconciler(
         store=store,
         picture=leader.picture,

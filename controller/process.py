@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controller.jobs.pipeline import Pipeline
+from controller.jobs.wishes import Wishes
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.vault import Vault
@@ -96,5 +97,6 @@ class Core:
 
     pipeline: Pipeline
     vault: Vault
+    wishes: Wishes
     jobs: Wakers
     routes: Wakers

@@ -42,7 +42,8 @@ class JobDefaults:
 
     ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
     ``history_seconds`` how long its record stays in the store. ``fair_share`` is None where all
-    owners share ``namespace``.
+    owners share ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the
+    ledger, ``eviction_retries`` how often a job that was evicted is submitted again.
     """
 
     namespace: str
@@ -55,6 +56,8 @@ class JobDefaults:
     run_as_user: int | None
     retention_seconds: int
     history_seconds: float
+    usage_period_seconds: float
+    eviction_retries: int
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
     fair_share: FairShare | None
@@ -137,6 +140,10 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         run_as_user=environment.optional("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1)),
         retention_seconds=read("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600),
         history_seconds=read("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0),
+        usage_period_seconds=read(
+            "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS", _period, float(15 * 60)
+        ),
+        eviction_retries=read("FUMAROLE_CONTROLLER_EVICTION_RETRIES", count(0, 1000), 3),
         gateway_namespace=read("FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE", _label, "fumarole-system"),
         gateway_labels=read(
             "FUMAROLE_CONTROLLER_GATEWAY_LABELS",
@@ -161,6 +168,13 @@ def _store_url(environment: Environment) -> str:
 
 
 # Parsers
+
+
+def _period(raw: str) -> float:
+    value = seconds(raw)
+    if value < 1:
+        raise ValueError("a period is a second or longer")
+    return value
 
 
 def _roles(raw: str) -> frozenset[Role]:

@@ -14,6 +14,7 @@ from controller.api.jobs import Jobs
 from controller.api.openapi import describe
 from controller.api.sessions import Sessions
 from controller.jobs.submission import Submissions
+from controller.jobs.wishes import Wishes
 from controller.sessions.service import SessionService
 from controller.store.database import Store
 from shared.jwks import KeySource
@@ -23,6 +24,7 @@ def make_api_app(
     *,
     store: Store,
     submissions: Submissions,
+    wishes: Wishes,
     sessions: SessionService,
     keys: KeySource,
     issuer: str,
@@ -43,7 +45,7 @@ def make_api_app(
         middlewares=[errors_as_json, bearer_only(keys, issuer=issuer, clock=clock)],
     )
     app.add_routes([web.get("/v1/openapi.json", openapi)])
-    app.add_routes(Jobs(store, submissions).routes())
+    app.add_routes(Jobs(store, submissions, wishes).routes())
     app.add_routes(Sessions(sessions).routes())
     return app
 

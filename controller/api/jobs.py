@@ -15,6 +15,7 @@ from controller.jobs.model import Job, JobId
 from controller.jobs.parameters import Strict
 from controller.jobs.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission import Submissions, Submitted
+from controller.jobs.wishes import Wishes
 from controller.store.database import Store
 from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs
 
@@ -39,9 +40,10 @@ class TerminateRequest(Strict):
 class Jobs:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, submissions: Submissions) -> None:
+    def __init__(self, store: Store, submissions: Submissions, wishes: Wishes) -> None:
         self._store = store
         self._submissions = submissions
+        self._wishes = wishes
 
     def routes(self) -> list[web.RouteDef]:
         """Return what is served."""
@@ -83,7 +85,7 @@ class Jobs:
 
     async def end(self, request: web.Request) -> web.Response:
         """End one job; again, and after its end, this changes nothing."""
-        record = await self._submissions.end(request.match_info["id"])
+        record = await self._wishes.end(request.match_info["id"])
         if record is None:
             raise not_found("job")
         return web.json_response(view(record), status=200 if record.is_final else 202)
@@ -91,7 +93,7 @@ class Jobs:
     async def terminate(self, request: web.Request) -> web.Response:
         """End many jobs; one result for each, in order."""
         asked = await read_model(request, TerminateRequest)
-        records = [(job_id, await self._submissions.end(job_id)) for job_id in asked.items]
+        records = [(job_id, await self._wishes.end(job_id)) for job_id in asked.items]
         items = [
             {"id": job_id, "result": "not_found" if record is None else record.state}
             for job_id, record in records

@@ -21,9 +21,11 @@ from controller.jobs.lifecycle import State
 from controller.jobs.model import Job
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
+from controller.jobs.submission import charged_by
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
+from controller.products import Catalogue
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs import (
@@ -37,6 +39,7 @@ from controller.store.jobs import (
 from controller.store.position import read_position
 from controller.store.progress import record_attempt
 from controller.volcano.names import (
+    ALLOCATION_ANNOTATION,
     CREATED_ANNOTATION,
     FIRST_START_ANNOTATION,
     INSTANCE_LABEL,
@@ -72,6 +75,7 @@ class Adoption:
         cluster: JobsInCluster,
         instance: str,
         namespace: str,
+        catalogue: Catalogue,
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -79,6 +83,7 @@ class Adoption:
         self._picture = picture
         self._cluster = cluster
         self._identity = StoreIdentity(kube, instance=instance, namespace=namespace)
+        self._catalogue = catalogue
         self._clock = clock
         self.problems: tuple[str, ...] = ("store and cluster have not been compared yet",)
 
@@ -152,7 +157,7 @@ class Adoption:
 
     async def _adopt(self, seen: ObservedJob) -> None:
         job = _read_annotations(seen)
-        record = _adopted(seen, job)
+        record = _adopted(seen, job, self._catalogue)
         async with self._store.lead(self._term) as transaction:
             if await find_job(transaction, job.id) is not None:
                 return  # it was accepted meanwhile
@@ -226,7 +231,7 @@ def _read_annotations(seen: ObservedJob) -> Job:
     return job
 
 
-def _adopted(seen: ObservedJob, job: Job) -> JobRecord:
+def _adopted(seen: ObservedJob, job: Job, catalogue: Catalogue) -> JobRecord:
     return JobRecord(
         id=job.id,
         owner_user=job.owner.user,
@@ -235,7 +240,8 @@ def _adopted(seen: ObservedJob, job: Job) -> JobRecord:
         spec=public_spec(job),
         sealed=None,
         fingerprint=None,
-        desired="run",
+        # An aborted one was suspended, by us or by somebody else: resumed or ended, as is asked.
+        desired="suspended" if seen.phase in ("Aborting", "Aborted") else "run",
         state=State.IN_QUEUE.value,
         reason="adopted",
         message="found in the cluster, not in the store",
@@ -245,6 +251,10 @@ def _adopted(seen: ObservedJob, job: Job) -> JobRecord:
         created_at=_number(seen.annotations.get(CREATED_ANNOTATION)) or seen.created_at,
         started_at=_number(seen.annotations.get(FIRST_START_ANNOTATION)),
         finished_at=None,
+        allocated_seconds=_number(seen.annotations.get(ALLOCATION_ANNOTATION))
+        or job.time_allocation_seconds,
+        **charged_by(job, catalogue),
+        stopping=seen.phase in ("Aborting", "Aborted"),
     )
 
 

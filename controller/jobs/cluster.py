@@ -6,20 +6,31 @@ and then it is brought to what it should be; one of somebody else is never touch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from controller.jobs.builder import Companion
 from controller.jobs.pipeline import Plan
 from controller.kube.client import Kube, Object
-from controller.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, SECRETS, SERVICES, VCJOBS, Kind
+from controller.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
+from controller.kube.kinds import (
+    COMMANDS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    SECRETS,
+    SERVICES,
+    VCJOBS,
+    Kind,
+)
 from controller.store.progress import CompanionRecord
-from controller.volcano.manifest import API_VERSION
+from controller.volcano.manifest import API_VERSION, VolcanoJob
 from controller.volcano.names import (
-    FIRST_START_ANNOTATION,
+    ATTEMPT_ANNOTATION,
     INSTANCE_LABEL,
     JOB_LABEL,
+    companion_name,
     labels_of,
 )
 from controller.volcano.observed import ObservedJob, read_job
@@ -28,6 +39,7 @@ from shared.errors import FumaroleError
 COMPANION_KINDS: Final[dict[str, Kind]] = {
     kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
 }
+_COMMAND: Final = "command"
 _NEVER_CHANGES: Final = frozenset({"type"})
 
 
@@ -56,6 +68,8 @@ class JobsInCluster:
             made = await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
             if not self._is_ours(made, plan.job.id):
                 raise NameTaken(f"a VolcanoJob {wanted.name} of somebody else is there") from None
+            if made["metadata"].get("annotations", {}).get(ATTEMPT_ANNOTATION) != _attempt(wanted):
+                raise Unavailable("the VolcanoJob of another attempt is still there") from None
         return read_job(made)
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
@@ -70,15 +84,38 @@ class JobsInCluster:
             return None
         return read_job(found) if self._is_ours(found, job_id) else None
 
-    async def note_first_start(self, job: ObservedJob, at: float) -> None:
-        """Write down on the VolcanoJob when the job first ran, unless that is there."""
-        if FIRST_START_ANNOTATION in job.annotations:
-            return
-        patch = {"metadata": {"uid": job.uid, "annotations": {FIRST_START_ANNOTATION: repr(at)}}}
+    async def annotate(self, job: ObservedJob, annotations: Mapping[str, str]) -> None:
+        """Write *annotations* on the VolcanoJob, if it is still this one."""
+        patch = {"metadata": {"uid": job.uid, "annotations": dict(annotations)}}
         try:
             await self._kube.merge(VCJOBS, job.name, patch, job.namespace)
         except (NotFound, Conflict, Invalid):
             return  # it is gone, or is another one: the next look will tell
+
+    async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
+        """Have Volcano do *action* to the VolcanoJob; one that waits to be done is enough.
+
+        Raises:
+            KubeError: If it cannot be asked.
+        """
+        metadata = {
+            "name": companion_name(job_id, _COMMAND),
+            "labels": labels_of(self._instance, job_id),
+            # Volcano does not compare UIDs: a command that is left over must not outlive its job.
+            "ownerReferences": [_owned_by(job)],
+        }
+        target = {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
+        body = {"metadata": metadata, "action": action, "target": target, "reason": "asked"}
+        with suppress(AlreadyExists):
+            await self._kube.create(COMMANDS, body, job.namespace)
+
+    async def withdraw_command(self, job_id: str, namespace: str) -> None:
+        """Remove a command of ours that was not done: it would hit the next attempt.
+
+        Raises:
+            KubeError: If it cannot be removed.
+        """
+        await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
 
     async def remove_volcano_job(self, job: ObservedJob, uid: str) -> None:
         """Remove the VolcanoJob with *uid* and everything that it owns; gone already is fine.
@@ -171,6 +208,10 @@ class JobsInCluster:
     def _is_ours(self, given: Object, job_id: str) -> bool:
         labels = given["metadata"].get("labels") or {}
         return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
+
+
+def _attempt(job: VolcanoJob) -> str | None:
+    return job.annotations.get(ATTEMPT_ANNOTATION)
 
 
 def _bring_to(manifest: dict[str, Any], owner: ObservedJob | None) -> list[Object]:

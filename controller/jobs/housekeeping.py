@@ -11,10 +11,13 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs import forget_jobs
 from controller.store.links import forget_links
+from controller.store.usage import forget_usage
 
 EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200
 """So that nobody waits long for the store."""
+
+MOST_ENTRIES: Final = 5000
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,14 @@ class Housekeeping:
             if gone < AT_ONCE:
                 break
             await asyncio.sleep(0.1)
+        await self._forget_usage(before)
         async with self._store.lead(self._term) as transaction:
             await forget_links(transaction, now=self._clock())
         return total
+
+    async def _forget_usage(self, before: float) -> None:
+        gone = MOST_ENTRIES
+        while gone == MOST_ENTRIES:
+            async with self._store.lead(self._term) as transaction:
+                gone = await forget_usage(transaction, before=before, limit=MOST_ENTRIES)
+            await asyncio.sleep(0.1)

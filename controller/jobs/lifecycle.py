@@ -7,12 +7,15 @@ again. Nothing here acts, and nothing remembers: asked twice about the same, it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
+from controller.jobs.runs import are_written_down
 from controller.store.jobs import JobRecord
+from controller.store.runs import Run
+from controller.volcano.names import ALLOCATION_ANNOTATION, FIRST_START_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 
@@ -22,9 +25,11 @@ class State(StrEnum):
 
     IN_QUEUE = "IN_QUEUE"
     RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
     CANCELING = "CANCELING"
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
+    EXPIRED = "EXPIRED"
 
 
 class Happening(StrEnum):
@@ -32,34 +37,60 @@ class Happening(StrEnum):
 
     WAITS = "waits"
     STARTED = "started"
+    SUSPENDED = "suspended"
     ASKED_TO_END = "asked to end"
     ENDED_WELL = "ended well"
     ENDED_BADLY = "ended badly"
+    RAN_OUT = "time over"
 
 
 TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
     {
         (State.IN_QUEUE, Happening.WAITS): State.IN_QUEUE,
         (State.IN_QUEUE, Happening.STARTED): State.RUNNING,
+        (State.IN_QUEUE, Happening.SUSPENDED): State.SUSPENDED,
         (State.IN_QUEUE, Happening.ASKED_TO_END): State.CANCELING,
         # A job can end between two looks at it.
         (State.IN_QUEUE, Happening.ENDED_WELL): State.SUCCESS,
         (State.IN_QUEUE, Happening.ENDED_BADLY): State.FAILURE,
+        # Its time goes on from its first start, also while another attempt waits.
+        (State.IN_QUEUE, Happening.RAN_OUT): State.EXPIRED,
         # Volcano starts a job over, or has lost too many of its pods to call it running.
         (State.RUNNING, Happening.WAITS): State.IN_QUEUE,
         (State.RUNNING, Happening.STARTED): State.RUNNING,
+        (State.RUNNING, Happening.SUSPENDED): State.SUSPENDED,
         (State.RUNNING, Happening.ASKED_TO_END): State.CANCELING,
         (State.RUNNING, Happening.ENDED_WELL): State.SUCCESS,
         (State.RUNNING, Happening.ENDED_BADLY): State.FAILURE,
+        (State.RUNNING, Happening.RAN_OUT): State.EXPIRED,
+        # It was resumed, and waits for its turn like any other.
+        (State.SUSPENDED, Happening.WAITS): State.IN_QUEUE,
+        (State.SUSPENDED, Happening.STARTED): State.RUNNING,
+        (State.SUSPENDED, Happening.SUSPENDED): State.SUSPENDED,
+        (State.SUSPENDED, Happening.ASKED_TO_END): State.CANCELING,
+        (State.SUSPENDED, Happening.ENDED_WELL): State.SUCCESS,
+        (State.SUSPENDED, Happening.ENDED_BADLY): State.FAILURE,
+        (State.SUSPENDED, Happening.RAN_OUT): State.EXPIRED,
         # What it does until it is gone no longer matters.
         (State.CANCELING, Happening.WAITS): State.CANCELING,
         (State.CANCELING, Happening.STARTED): State.CANCELING,
+        (State.CANCELING, Happening.SUSPENDED): State.CANCELING,
         (State.CANCELING, Happening.ASKED_TO_END): State.CANCELING,
         (State.CANCELING, Happening.ENDED_WELL): State.SUCCESS,
         (State.CANCELING, Happening.ENDED_BADLY): State.FAILURE,
+        (State.CANCELING, Happening.RAN_OUT): State.EXPIRED,
     }
 )
 """Everything else is no transition: a final state has none."""
+
+Outcome = Literal[State.SUCCESS, State.FAILURE, State.EXPIRED]
+HOW_IT_ENDED: Final[Mapping[str, Happening]] = MappingProxyType(
+    {
+        State.SUCCESS.value: Happening.ENDED_WELL,
+        State.FAILURE.value: Happening.ENDED_BADLY,
+        State.EXPIRED.value: Happening.RAN_OUT,
+    }
+)
 
 
 def next_state(state: str, happening: Happening) -> str:
@@ -77,17 +108,24 @@ def next_state(state: str, happening: Happening) -> str:
 class Seen:
     """A job in the store and in the cluster, at one moment.
 
-    ``exposed`` says that all companions are there and owned by the VolcanoJob; ``started``,
-    ``completed`` and ``cleaned``, which hooks have run to their end.
+    ``pods`` are there, ``departed`` were seen to leave; ``runs`` are what is written down of them,
+    by their uids. ``exposed`` says that all companions are there and owned by the VolcanoJob;
+    ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
+    why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
+    submitted again.
     """
 
     record: JobRecord
     job: ObservedJob | None
     pods: tuple[ObservedPod, ...]
+    departed: tuple[ObservedPod, ...] = ()
+    runs: Mapping[str, Run] = field(default_factory=dict)
     exposed: bool
     started: bool
     completed: bool
     cleaned: bool
+    held: str | None = None
+    evictions_allowed: int = 0
 
 
 # What may be the next step
@@ -96,6 +134,11 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Rest:
     """Nothing to do until something changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDown:
+    """Write down what is seen of the job's pods, before they are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +155,7 @@ class Expose:
 class Note:
     """Remember what happened, and tell the orchestrator."""
 
-    happening: Literal[Happening.WAITS, Happening.STARTED]
+    happening: Literal[Happening.WAITS, Happening.STARTED, Happening.SUSPENDED]
     reason: str | None
     message: str | None
 
@@ -125,10 +168,35 @@ class RunHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Write on the VolcanoJob what a store that knows nothing would need to go on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Have Volcano abort the VolcanoJob, and keep it."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Decide that another attempt follows this one."""
+
+    why: Literal["evicted", "resumed"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Begin the next attempt: what was made for the last one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Conclude:
     """Decide how the job ends."""
 
-    outcome: Literal[State.SUCCESS, State.FAILURE]
+    outcome: Outcome
     reason: str
     message: str | None = None
 
@@ -150,30 +218,78 @@ class Finish:
     """Take the outcome as the state, and drop what was kept for the job."""
 
 
-Step: TypeAlias = Rest | Submit | Expose | Note | RunHooks | Conclude | Confirm | Remove | Finish
+Step: TypeAlias = (
+    Rest
+    | WriteDown
+    | Submit
+    | Expose
+    | Note
+    | RunHooks
+    | Mark
+    | Stop
+    | Renew
+    | Replace
+    | Conclude
+    | Confirm
+    | Remove
+    | Finish
+)
 
 
 def decide(seen: Seen) -> Step:
     """Return the next step."""
     record = seen.record
+    if not are_written_down(seen.runs, _own(seen, seen.pods), _own(seen, seen.departed)):
+        return WriteDown()
     if record.is_final:
         return _after_the_end(seen)
     if record.outcome is not None:
         return _ending(seen)
     if record.desired == "ended":
-        return Conclude(State.SUCCESS, "asked", "ended as asked")
-    if seen.job is None or (record.uid is not None and seen.job.uid != record.uid):
-        return Submit() if record.uid is None else Confirm()
+        return _ended_on_purpose(record)
+    if record.renewal is not None:
+        return _removal(seen) or Replace()
     if record.uid is None:
-        return Submit()
+        return _submitting(seen)
+    if seen.job is None or seen.job.uid != record.uid:
+        return Confirm()
     if seen.job.deleting:
         return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
     return _living(seen, seen.job)
 
 
+def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
+    return [pod for pod in pods if pod.owner_uid == seen.record.uid]
+
+
+_ON_PURPOSE: Final[Mapping[str, Outcome]] = MappingProxyType(
+    {"SUCCESS": State.SUCCESS, "FAILURE": State.FAILURE, "EXPIRED": State.EXPIRED}
+)
+
+
+def _ended_on_purpose(record: JobRecord) -> Conclude:
+    outcome = _ON_PURPOSE.get(record.end_state or "", State.SUCCESS)
+    return Conclude(outcome, record.end_reason or "asked", record.end_message or "ended as asked")
+
+
+def _submitting(seen: Seen) -> Step:
+    if seen.job is not None:
+        return Submit()  # its making was not answered: it is found, whatever is wanted by now
+    if seen.record.desired == "suspended":
+        return _note_if_new(seen, _SUSPENDED)
+    if seen.held is not None:
+        return _note_if_new(seen, Note(Happening.WAITS, "paused", seen.held))
+    return Submit()
+
+
+_SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
+
+
 def _living(seen: Seen, job: ObservedJob) -> Step:
     progress = progress_of(job.phase)
     match progress:
+        case Progress.WAITING | Progress.RUNNING if seen.record.desired == "suspended":
+            return Stop(job.uid)
         case Progress.WAITING:
             return _expose_first(seen, _waiting(seen, job))
         case Progress.RUNNING:
@@ -183,15 +299,17 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
         case Progress.SUCCEEDED:
             return Conclude(State.SUCCESS, "completed")
         case Progress.FAILED:
-            return Conclude(State.FAILURE, *explain_failure(job, seen.pods))
+            return _failed(seen, job)
         case Progress.STOPPED:
-            return Conclude(State.FAILURE, "stopped", f"its VolcanoJob is {job.phase}")
+            return _stopped(seen, job)
         case _:
             assert_never(progress)
 
 
 def _expose_first(seen: Seen, step: Step) -> Step:
-    return step if seen.exposed else Expose()
+    if not seen.exposed:
+        return Expose()
+    return Mark() if isinstance(step, Rest) and _lacks_marks(seen) else step
 
 
 def _waiting(seen: Seen, job: ObservedJob) -> Step:
@@ -214,12 +332,50 @@ def _note_if_new(seen: Seen, note: Note) -> Step:
     return note
 
 
+def _lacks_marks(seen: Seen) -> bool:
+    record, job = seen.record, seen.job
+    return job is not None and any(
+        job.annotations.get(name) != value for name, value in marks_of(record).items()
+    )
+
+
+def marks_of(record: JobRecord) -> dict[str, str]:
+    """Return the annotations by which an adopted job goes on as it was."""
+    marks = {FIRST_START_ANNOTATION: record.started_at, ALLOCATION_ANNOTATION: None}
+    if record.started_at is not None:
+        marks[ALLOCATION_ANNOTATION] = record.allocated_seconds
+    return {name: repr(value) for name, value in marks.items() if value is not None}
+
+
+def _stopped(seen: Seen, job: ObservedJob) -> Step:
+    if not seen.record.stopping or job.phase != "Aborted":
+        return Conclude(State.FAILURE, "stopped", f"its VolcanoJob is {job.phase}")
+    if _still_runs(seen):
+        return Rest()
+    if seen.record.desired == "suspended":
+        return _note_if_new(seen, _SUSPENDED)
+    return Renew("resumed", "resumed, and submitted again")
+
+
+def _failed(seen: Seen, job: ObservedJob) -> Step:
+    reason, message = explain_failure(job, (*seen.pods, *seen.departed))
+    if reason == "evicted" and seen.record.evictions < seen.evictions_allowed:
+        return Renew("evicted", f"{message}; submitted again")
+    return Conclude(State.FAILURE, reason, message)
+
+
 def _ending(seen: Seen) -> Step:
     if not seen.completed:
         return RunHooks("complete")
     if must_be_removed(seen.record) and (step := _removal(seen)) is not None:
         return step
+    if _still_runs(seen):
+        return Rest()  # what it uses is counted to the end
     return Finish() if seen.cleaned else RunHooks("cleanup")
+
+
+def _still_runs(seen: Seen) -> bool:
+    return any(not pod.is_over for pod in _own(seen, seen.pods))
 
 
 def must_be_removed(record: JobRecord) -> bool:
@@ -227,7 +383,7 @@ def must_be_removed(record: JobRecord) -> bool:
 
     Volcano never removes one that was aborted.
     """
-    return record.desired == "ended" or record.reason in ("stopped", "deleted")
+    return record.desired == "ended" or record.stopping or record.reason in ("stopped", "deleted")
 
 
 def _removal(seen: Seen) -> Step | None:
@@ -279,15 +435,23 @@ def explain_waiting(job: ObservedJob, pods: tuple[ObservedPod, ...]) -> tuple[st
 
 
 def explain_failure(job: ObservedJob, pods: tuple[ObservedPod, ...]) -> tuple[str, str | None]:
-    """Return why the job failed: the first rank that did decides."""
-    failed = [pod for pod in pods if pod.owner_uid == job.uid and pod.phase == "Failed"]
-    for pod in sorted(failed, key=lambda pod: (pod.task, pod.index)):
+    """Return why the job failed: the first rank that did decides, but an eviction before all.
+
+    Where a pod was taken away, the others may have failed for want of it.
+    """
+    failed = [pod for pod in pods if pod.owner_uid == job.uid and _has_failed(pod)]
+    for pod in sorted(failed, key=lambda pod: (not pod.was_evicted, pod.task, pod.index)):
         where = f"{pod.task} {pod.index}"
-        if pod.reason == "Evicted":
-            return "evicted", f"{where} was evicted: {pod.message}"
+        if pod.was_evicted:
+            why = pod.message or pod.disrupted or pod.reason
+            return "evicted", f"{where} was evicted: {why}"
         if pod.ended is None:
             continue
         if pod.ended.reason == "OOMKilled":
             return "out_of_memory", f"{where} used more memory than it had asked for"
         return "exit_code", f"{where} ended with exit code {pod.ended.exit_code}"
     return "failed", job.message or None
+
+
+def _has_failed(pod: ObservedPod) -> bool:
+    return pod.phase == "Failed" or pod.was_evicted

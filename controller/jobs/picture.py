@@ -32,12 +32,19 @@ Key = tuple[str, str]
 
 
 class Shelf(Generic[T]):
-    """The objects of one kind, by namespace and name, and by job."""
+    """The objects of one kind, by namespace and name, and by job.
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
+    Args:
+        changed: Called with the id of a job one of whose objects has changed.
+        remembers: Whether what is gone is kept as it was last, until it is forgotten.
+    """
+
+    def __init__(self, changed: Callable[[str], None], *, remembers: bool = False) -> None:
         self._changed = changed
+        self._remembers = remembers
         self._objects: dict[Key, T] = {}
         self._by_job: dict[str, dict[Key, T]] = {}
+        self._departed: dict[str, dict[str, T]] = {}
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._objects.values()))
@@ -49,6 +56,17 @@ class Shelf(Generic[T]):
     def of_job(self, job_id: str) -> tuple[T, ...]:
         """Return the objects of the job."""
         return tuple(self._by_job.get(job_id, {}).values())
+
+    def departed_of(self, job_id: str) -> tuple[T, ...]:
+        """Return the job's objects that were seen to leave, as they were last."""
+        return tuple(self._departed.get(job_id, {}).values())
+
+    def forget(self, one: T) -> None:
+        """Keep *one*, which has left, no longer."""
+        of_job = self._departed.get(one.job_id, {})
+        of_job.pop(one.uid, None)
+        if not of_job:
+            self._departed.pop(one.job_id, None)
 
     def replace(self, objects: Mapping[Key, T]) -> None:
         """Take *objects* for all that there are."""
@@ -63,14 +81,14 @@ class Shelf(Generic[T]):
         before = self._objects.get(key)
         if before == one:
             return
-        if before is not None and before.job_id != one.job_id:
+        if before is not None and (before.job_id, before.uid) != (one.job_id, one.uid):
             self.drop(before)
         self._objects[key] = one
         self._by_job.setdefault(one.job_id, {})[key] = one
         self._changed(one.job_id)
 
     def drop(self, one: T) -> None:
-        """Take *one* for gone, unless another of its name is there by now."""
+        """Take *one* for gone, as it is given; unless another of its name is there by now."""
         key = (one.namespace, one.name)
         before = self._objects.get(key)
         if before is None or before.uid != one.uid:
@@ -80,6 +98,8 @@ class Shelf(Generic[T]):
         del of_job[key]
         if not of_job:
             del self._by_job[before.job_id]
+        if self._remembers:
+            self._departed.setdefault(before.job_id, {})[one.uid] = one
         self._changed(before.job_id)
 
 
@@ -96,7 +116,8 @@ class Picture:
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance}"
         self.jobs: Shelf[ObservedJob] = Shelf(changed)
-        self.pods: Shelf[ObservedPod] = Shelf(changed)
+        # How a pod ended may be seen no earlier than when it is gone.
+        self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True)
         self._jobs_seen = asyncio.Event()
         self._pods_seen = asyncio.Event()
 

@@ -32,6 +32,22 @@ class SessionControl(Protocol):
         ...
 
 
+class JobControl(Protocol):
+    """What plugins may do with a job itself."""
+
+    async def end_if_over(self, job_id: str) -> float | None:
+        """End the job if its time is over; return when it will be, None where that is never."""
+        ...
+
+
+class UsageLedger(Protocol):
+    """Where what jobs use is entered."""
+
+    async def write_up(self, job_id: str) -> float | None:
+        """Enter what is due for the job; return when there will be more, None where never."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginContext:
     """What a plugin is made with."""
@@ -39,6 +55,8 @@ class PluginContext:
     instance: str
     jobs: JobDefaults
     sessions: SessionControl
+    control: JobControl
+    ledger: UsageLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +70,7 @@ class JobFromServer:
     phase: str
     started_at: float | None
     pods: tuple[ObservedPod, ...]
+    expires_at: float | None = None
 
 
 class JobPlugin:

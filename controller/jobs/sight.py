@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from controller.jobs.lifecycle import Seen
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline
-from controller.store.database import Store
-from controller.store.jobs import find_job
+from controller.store.database import Store, Transaction
+from controller.store.jobs import JobRecord, find_job
+from controller.store.maintenance import read_maintenance
 from controller.store.progress import companions_of, hooks_done
+from controller.store.runs import Run, runs_of
+from controller.volcano.observed import ObservedPod
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -21,12 +25,16 @@ class Sight:
         store: What was asked for, and what was done.
         picture: What is.
         pipeline: Says when a hook is done.
+        evictions_allowed: How often a job that was evicted is submitted again.
     """
 
-    def __init__(self, store: Store, picture: Picture, pipeline: Pipeline) -> None:
+    def __init__(
+        self, store: Store, picture: Picture, pipeline: Pipeline, *, evictions_allowed: int = 0
+    ) -> None:
         self._store = store
         self._picture = picture
         self._pipeline = pipeline
+        self._evictions_allowed = evictions_allowed
 
     async def see(self, job_id: str) -> Seen | None:
         """Return the job as it is; None where the store does not know it.
@@ -37,18 +45,58 @@ class Sight:
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
+                self._forget_departed(job_id)
                 return None
+            pods, departed = self._pods(job_id)
             # Only what can matter: most looks are at jobs that wait, or that are over.
             acts = record.uid is not None and not record.is_final
             companions = await companions_of(transaction, job_id) if acts else []
+            runs = await self._runs(transaction, record, bool(acts or pods or departed))
             acts = record.state == "RUNNING" or record.outcome is not None
             done = await hooks_done(transaction, job_id, record.attempt) if acts else {}
+            held = await self._held(transaction, record)
         return Seen(
             record=record,
             job=self._picture.job(record.namespace, job_id),
-            pods=self._picture.pods.of_job(job_id),
+            pods=pods,
+            departed=self._not_written_down(record, departed, runs),
+            runs=runs,
             exposed=all(one.owner_uid == record.uid for one in companions),
             started=self._pipeline.is_done(done.get("start", _NOTHING)),
             completed=self._pipeline.is_done(done.get("complete", _NOTHING)),
             cleaned=self._pipeline.is_done(done.get("cleanup", _NOTHING)),
+            held=held,
+            evictions_allowed=self._evictions_allowed,
         )
+
+    def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
+        return self._picture.pods.of_job(job_id), self._picture.pods.departed_of(job_id)
+
+    async def _runs(
+        self, transaction: Transaction, record: JobRecord, matter: bool
+    ) -> Mapping[str, Run]:
+        if not matter or record.uid is None:
+            return {}
+        return {run.pod_uid: run for run in await runs_of(transaction, record.id, record.attempt)}
+
+    async def _held(self, transaction: Transaction, record: JobRecord) -> str | None:
+        if record.uid is not None or record.is_final:
+            return None
+        return (await read_maintenance(transaction)).why_held
+
+    def _not_written_down(
+        self, record: JobRecord, departed: tuple[ObservedPod, ...], runs: Mapping[str, Run]
+    ) -> tuple[ObservedPod, ...]:
+        """Return the departed pods whose end is not in the store yet; the others are forgotten."""
+        kept = []
+        for pod in departed:
+            run = runs.get(pod.uid)
+            if pod.owner_uid == record.uid and (run is None or run.ended_at is None):
+                kept.append(pod)
+            else:
+                self._picture.pods.forget(pod)
+        return tuple(kept)
+
+    def _forget_departed(self, job_id: str) -> None:
+        for pod in self._picture.pods.departed_of(job_id):
+            self._picture.pods.forget(pod)

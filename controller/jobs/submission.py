@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from controller.jobs.accepted import public_spec
 from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline
 from controller.jobs.problems import JobRejected, Problem
+from controller.products import Catalogue
 from controller.store.database import Store
-from controller.store.jobs import JobRecord, ask_to_end, find_jobs, hold_job, insert_job
+from controller.store.jobs import JobRecord, find_jobs, insert_job
 from controller.store.vault import Vault
 
 Mode = Literal["atomic", "best_effort"]
@@ -40,12 +41,13 @@ class Submitted:
 
 
 class Submissions:
-    """Accepts jobs and takes the wish to end them.
+    """Accepts jobs.
 
     Args:
         store: Where they are kept.
         pipeline: Says what is wrong with a job.
         vault: Seals their secrets.
+        catalogue: What they may ask for, and what that costs.
         clock: Unix seconds.
         random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
@@ -57,6 +59,7 @@ class Submissions:
         store: Store,
         pipeline: Pipeline,
         vault: Vault,
+        catalogue: Catalogue,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         wake: Callable[[str], None],
@@ -64,6 +67,7 @@ class Submissions:
         self._store = store
         self._pipeline = pipeline
         self._vault = vault
+        self._catalogue = catalogue
         self._clock = clock
         self._random = random
         self._wake = wake
@@ -97,22 +101,6 @@ class Submissions:
             if result.id is not None and result.result == "created":
                 self._wake(result.id)
         return results
-
-    async def end(self, job_id: str) -> JobRecord | None:
-        """Note that the job is to end and return it; None where there is none.
-
-        Asking again changes nothing. After its end, what is still kept of it in the cluster goes.
-
-        Raises:
-            StoreUnavailable: If it could not be kept.
-        """
-        async with self._store.write() as transaction:
-            record = await hold_job(transaction, job_id)
-            if record is None:
-                return None
-            record = await ask_to_end(transaction, record, now=self._clock())
-        self._wake(job_id)
-        return record
 
     async def _check(self, job: Job | JobRejected) -> _Checked:
         if isinstance(job, JobRejected):
@@ -164,7 +152,16 @@ class Submissions:
             created_at=self._clock(),
             started_at=None,
             finished_at=None,
+            allocated_seconds=job.time_allocation_seconds,
+            **charged_by(job, self._catalogue),
         )
+
+
+def charged_by(job: Job, catalogue: Catalogue) -> dict[str, Any]:
+    """Return by what the job is charged: its product and that one's price, as they are now."""
+    product = catalogue.find(job.product)
+    price = None if product is None or product.price is None else product.price.model_dump()
+    return {"product": job.product or catalogue.default, "price": price}
 
 
 @dataclass(slots=True)

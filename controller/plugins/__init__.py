@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from controller.jobs.plugin import JobPlugin
+from controller.plugins.accounting import AccountingPlugin
+from controller.plugins.expiry import ExpiryPlugin
 from controller.plugins.fair_share import FairSharePlugin
 from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.plugins.parameter import ParameterPlugin
@@ -24,6 +26,9 @@ PLUGINS: Final[tuple[type[JobPlugin], ...]] = (
     SharedMemoryPlugin,
     # After task, which names the queue; before those whose companions name the namespace.
     FairSharePlugin,
+    # Before accounting, in time: what ends now is entered to its end later, not period by period.
+    ExpiryPlugin,
+    AccountingPlugin,
     # After whatever mounts something: it makes the working directory if nobody else has.
     MiscellaneousPlugin,
     # Last: it exposes the job, and on clean-up nothing may be left that leads to it.

@@ -54,6 +54,8 @@ class JobRecord:
     end_message: str | None = None
     renewal: str | None = None
     stopping: bool = False
+    product: str | None = None
+    price: Mapping[str, Any] | None = None
     evictions: int = 0
     retries_used: int = 0
 
@@ -150,6 +152,18 @@ async def list_jobs(
 async def unfinished_jobs(transaction: Transaction) -> list[str]:
     """Return the ids of the jobs that are not over."""
     query = sa.select(_table.c.id).where(_table.c.state.not_in(FINAL_STATES))
+    return list((await transaction.scalars(query)).all())
+
+
+async def unfinished_of(
+    transaction: Transaction, *, user: str | None, project: str | None
+) -> list[str]:
+    """Return the project's jobs that are not over; without one, the user's outside of projects."""
+    query = sa.select(_table.c.id).where(_table.c.state.not_in(FINAL_STATES))
+    if project is not None:
+        query = query.where(_table.c.owner_project == project)
+    else:
+        query = query.where(_table.c.owner_user == user, _table.c.owner_project.is_(None))
     return list((await transaction.scalars(query)).all())
 
 

@@ -25,6 +25,29 @@ async def record_attempt(
     await transaction.execute(insert_if_absent(transaction, tables.attempts, [values]))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One VolcanoJob that was made for a job; ``retries`` are Volcano's own within it."""
+
+    attempt: int
+    uid: str
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    outcome: str | None
+    reason: str | None
+    message: str | None
+    retries: int
+
+
+async def attempts_of(transaction: Transaction, job_id: str) -> list[Attempt]:
+    """Return the job's attempts, in order."""
+    table = tables.attempts
+    names = [table.c[name] for name in Attempt.__slots__]
+    query = sa.select(*names).where(table.c.job_id == job_id).order_by(table.c.attempt)
+    return [Attempt(**row._mapping) for row in await transaction.execute(query)]
+
+
 async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **values: Any) -> None:
     """Set *values* of the attempt."""
     table = tables.attempts
@@ -33,6 +56,15 @@ async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **va
         .where(table.c.job_id == job_id, table.c.attempt == attempt)
         .values(**values)
     )
+
+
+async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, at: float) -> None:
+    """Remember when the attempt first ran; the first time counts."""
+    table = tables.attempts.c
+    first = sa.update(tables.attempts).where(
+        table.job_id == job_id, table.attempt == attempt, table.started_at.is_(None)
+    )
+    await transaction.execute(first.values(started_at=at))
 
 
 # Hooks
@@ -67,9 +99,25 @@ async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: flo
     """Have the plugin see the job at that time; None: not again."""
     table = tables.due
     same = (table.c.job_id == job_id, table.c.plugin == plugin)
-    await transaction.execute(sa.delete(table).where(*same))
-    if at is not None:
-        await transaction.execute(sa.insert(table).values(job_id=job_id, plugin=plugin, at=at))
+    if at is None:
+        await transaction.execute(sa.delete(table).where(*same))
+        return
+    row = {"job_id": job_id, "plugin": plugin, "at": at}
+    await transaction.execute(insert_if_absent(transaction, table, [row]))
+    await transaction.execute(sa.update(table).where(*same).values(at=at))
+
+
+async def hurry_due(transaction: Transaction, job_id: str, *, now: float) -> None:
+    """Have every plugin that waits for the job see it now."""
+    table = tables.due
+    later = sa.update(table).where(table.c.job_id == job_id, table.c.at > now)
+    await transaction.execute(later.values(at=now))
+
+
+async def next_due(transaction: Transaction) -> float | None:
+    """Return when a job is due next, None where none is."""
+    at: float | None = await transaction.scalar(sa.select(sa.func.min(tables.due.c.at)))
+    return at
 
 
 async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[str, list[str]]:

@@ -92,6 +92,9 @@ jobs: Final = sa.Table(
     sa.Column("renewal", sa.String(16)),
     # A command of ours to stop the VolcanoJob is, or was, on its way.
     sa.Column("stopping", sa.Boolean, nullable=False, server_default=sa.false()),
+    # What it is charged by, as when it was accepted.
+    sa.Column("product", sa.String(63)),
+    sa.Column("price", sa.JSON),
     sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
     # By earlier attempts, of those that the job's own policies allow.
     sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),

@@ -16,6 +16,7 @@ SPEC_ANNOTATION: Final = "fumarole.dev/spec"
 ATTEMPT_ANNOTATION: Final = "fumarole.dev/attempt"
 FIRST_START_ANNOTATION: Final = "fumarole.dev/first-start"
 CREATED_ANNOTATION: Final = "fumarole.dev/created"
+ALLOCATION_ANNOTATION: Final = "fumarole.dev/allocated-seconds"
 
 JOB_CONTAINER: Final = "job"
 """The container in which a job's own program runs."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from controller.volcano.names import (
+    ALLOCATION_ANNOTATION,
     ATTEMPT_ANNOTATION,
     CREATED_ANNOTATION,
     FIRST_START_ANNOTATION,
@@ -26,7 +27,13 @@ _KEPT_ANNOTATIONS: Final = (
     ATTEMPT_ANNOTATION,
     FIRST_START_ANNOTATION,
     CREATED_ANNOTATION,
+    ALLOCATION_ANNOTATION,
 )
+EVICTIONS: Final = frozenset(
+    {"Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost", "Terminated"}
+)
+"""Reasons of pods that kubelets and controllers end for the cluster's sake."""
+
 TASK_LABEL: Final = "volcano.sh/task-spec"
 
 
@@ -44,6 +51,8 @@ class ObservedJob:
     annotations: Mapping[str, str]
     deleting: bool
     created_at: float
+    retries: int = 0
+    """How often Volcano has started it over; a job that was resumed counts as one that was."""
 
     @property
     def attempt(self) -> int:
@@ -86,6 +95,18 @@ class ObservedPod:
     running: bool
     started_at: float | None
     ended: Ended | None
+    disrupted: str = ""
+    """Why the cluster took it away (the reason of its condition DisruptionTarget), or empty."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its program runs no more, and will not again in this pod."""
+        return self.phase in ("Succeeded", "Failed") or self.ended is not None
+
+    @property
+    def was_evicted(self) -> bool:
+        """Whether it ended because the cluster wanted its place, and not by itself."""
+        return bool(self.disrupted) or self.reason in EVICTIONS
 
 
 def read_job(given: Mapping[str, Any]) -> ObservedJob:
@@ -105,6 +126,7 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         annotations={name: annotations[name] for name in _KEPT_ANNOTATIONS if name in annotations},
         deleting="deletionTimestamp" in metadata,
         created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
+        retries=int((given.get("status") or {}).get("retryCount") or 0),
     )
 
 
@@ -115,6 +137,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     status = given.get("status") or {}
     state = _container_state(status)
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
+    terminated = state.get("terminated") or {}
     return ObservedPod(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
@@ -133,8 +156,9 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         deleting="deletionTimestamp" in metadata,
         waiting=waiting.get("reason") or "",
         running="running" in state,
-        started_at=read_time(running.get("startedAt")),
+        started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),
+        disrupted=_disruption(status),
     )
 
 
@@ -172,6 +196,13 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in status.get("conditions") or ()
     )
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    for one in status.get("conditions") or ():
+        if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
+            return one.get("reason") or "DisruptionTarget"
+    return ""
 
 
 def _controller_uid(metadata: Mapping[str, Any]) -> str:

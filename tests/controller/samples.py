@@ -8,9 +8,11 @@ from controller.jobs.lifecycle import Seen
 from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import PluginContext
+from controller.jobs.runs import make_runs
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, read_settings
 from controller.store.jobs import JobRecord
+from controller.store.runs import Run
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.settings import Environment
 
@@ -59,8 +61,19 @@ def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
 def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,
               **fields: Any) -> Seen:  # fmt: skip
     """Return what is seen of a job for which everything is done that was due."""
+    fields.setdefault("runs", written_down(record, *pods))
     done = {"exposed": True, "started": True, "completed": False, "cleaned": False}
     return Seen(record=record, job=job, pods=pods, **done | fields)
+
+
+def written_down(record: JobRecord, *pods: ObservedPod) -> dict[str, Run]:
+    """Return what is in the store of these pods once it is written down."""
+    own = [pod for pod in pods if pod.owner_uid == record.uid]
+    made = make_runs(
+        make_job(replicas=9), record.attempt, runs={}, present=own, departed=(), now=9.0,
+        looked_until=0.0,
+    )  # fmt: skip
+    return {run.pod_uid: run for run in made}
 
 
 class NoSessions:
@@ -78,6 +91,22 @@ class NoSessions:
         self.asked.append((reason, job_id))
 
 
+class NoControl:
+    """Jobs whose time is never over."""
+
+    async def end_if_over(self, job_id: str) -> float | None:
+        """It is not."""
+        return None
+
+
+class NoLedger:
+    """A ledger into which nothing is entered."""
+
+    async def write_up(self, job_id: str) -> float | None:
+        """There is nothing."""
+        return None
+
+
 def make_defaults(**settings: str) -> JobDefaults:
     """Return the defaults of a deployment that sets *settings*."""
     return read_settings(Environment({"FUMAROLE_CONTROLLER_FAIR_SHARE": "off"} | settings)).jobs
@@ -88,7 +117,11 @@ def make_context(
 ) -> PluginContext:
     """Return what plugins are made with."""
     return PluginContext(
-        instance="test", jobs=defaults or make_defaults(), sessions=sessions or NoSessions()
+        instance="test",
+        jobs=defaults or make_defaults(),
+        sessions=sessions or NoSessions(),
+        control=NoControl(),
+        ledger=NoLedger(),
     )
 
 

@@ -15,9 +15,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from controller.api.app import make_api_app
 from controller.jobs.pipeline import Pipeline, make_plugins
-from controller.jobs.plugin import PluginContext
 from controller.jobs.submission import Submissions
+from controller.jobs.wishes import Wishes
 from controller.plugins import PLUGINS
+from controller.products import Catalogue
 from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
@@ -25,18 +26,11 @@ from controller.store.position import ensure_position
 from controller.store.vault import Vault
 from shared.jwks import KeySource
 from shared.settings import Environment
+from tests.controller.samples import make_context
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
 Client = TestClient[web.Request, web.Application]
 SIGNER = SIGNERS["EdDSA"]
-
-
-class _NoSessions:
-    async def routes_may_have_changed(self, job_id: str) -> None:
-        """Nothing is published here."""
-
-    async def end_sessions(self, job_id: str, *, reason: str) -> None:
-        """Nothing is published here."""
 
 
 @dataclass
@@ -46,6 +40,7 @@ class Api:
     client: Client
     store: Store
     submissions: Submissions
+    wishes: Wishes
     sessions: SessionService
     woken: list[str] = field(default_factory=list)
 
@@ -61,7 +56,7 @@ async def _at_once(_sids: object) -> None:
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
     jobs = read_settings(Environment({})).jobs
-    context = PluginContext(instance="test", jobs=jobs, sessions=_NoSessions())
+    context = make_context(defaults=jobs)
     pipeline = Pipeline(
         make_plugins(PLUGINS, context, wanted=None), instance="test", namespace="jobs"
     )
@@ -73,10 +68,12 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         store=store,
         pipeline=pipeline,
         vault=Vault([os.urandom(32)]),
+        catalogue=Catalogue(),
         clock=time.time,
         random=os.urandom,
         wake=woken.append,
     )
+    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=woken.append)
     sessions = SessionService(
         store=store,
         base_domain="apps.example.com",
@@ -90,6 +87,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     app = make_api_app(
         store=store,
         submissions=submissions,
+        wishes=wishes,
         sessions=sessions,
         keys=KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic),
         issuer=ISSUER,
@@ -98,5 +96,5 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     )
     headers = {"Authorization": f"Bearer {service_token()}"}
     async with TestClient(TestServer(app), headers=headers) as client:
-        yield Api(client, store, submissions, sessions, woken)
+        yield Api(client, store, submissions, wishes, sessions, woken)
     await store.close()

@@ -117,7 +117,7 @@ async def test_an_id_twice_in_one_call_is_refused(api: Api) -> None:
 
 async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:
     field = "tools"
-    status, answer = await submit(api, make_job(**{field: ["tensorboard"]}))
+    status, answer = await submit(api, make_job() | {field: ["tensorboard"]})
     assert status == 422
     assert answer["details"]["problems"] == [
         {"path": f"items[0].{field}", "message": "unknown field"}

@@ -19,13 +19,16 @@ from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ground import Ground
 from controller.jobs.model import Job
 from controller.jobs.picture import Picture
-from controller.jobs.pipeline import Pipeline
+from controller.jobs.pipeline import HookRecorder, Pipeline
 from controller.jobs.reconciler import Reconciler
+from controller.jobs.records import Records
 from controller.jobs.sight import Sight
 from controller.jobs.submission import Submissions
+from controller.jobs.wishes import Wishes
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.measures import Measures
+from controller.products import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
 from controller.store.vault import Vault
@@ -97,6 +100,7 @@ class Parts:
     actions: Actions
     adoption: Adoption
     submissions: Submissions
+    wishes: Wishes
 
     async def record(self, job_id: str) -> JobRecord:
         async with self.store.read() as transaction:
@@ -122,19 +126,24 @@ class Parts:
 
 
 def make_parts(
-    *, kube: Any, store: Store, picture: Picture, pipeline: Pipeline, term: int, instance: str
+    *,
+    kube: Any,
+    store: Store,
+    picture: Picture,
+    pipeline: Pipeline,
+    term: int,
+    instance: str,
+    evictions_allowed: int = 0,
 ) -> Parts:
     """Put everything together as the process does."""
     vault = Vault([LINK_KEY])
     cluster = JobsInCluster(kube, instance=instance)
     actions = Actions(
-        store=store,
-        term=term,
-        vault=vault,
+        Records(store, term=term, vault=vault, clock=time.time),
         pipeline=pipeline,
         cluster=cluster,
         ground=Ground(kube, instance=instance, clock=time.monotonic),
-        clock=time.time,
+        recorder=HookRecorder(store, term=term, clock=time.time),
     )
     adoption = Adoption(
         store=store,
@@ -144,12 +153,13 @@ def make_parts(
         cluster=cluster,
         instance=instance,
         namespace="jobs",
+        catalogue=Catalogue(),
         clock=time.time,
     )
     reconciler = Reconciler(
         store=store,
         picture=picture,
-        sight=Sight(store, picture, pipeline),
+        sight=Sight(store, picture, pipeline, evictions_allowed=evictions_allowed),
         actions=actions,
         adoption=adoption,
         queue=WorkQueue(clock=time.monotonic, random=random.random),
@@ -160,8 +170,10 @@ def make_parts(
         store=store,
         pipeline=pipeline,
         vault=vault,
+        catalogue=Catalogue(),
         clock=time.time,
         random=os.urandom,
         wake=lambda _job: None,
     )
-    return Parts(store, reconciler, actions, adoption, submissions)
+    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    return Parts(store, reconciler, actions, adoption, submissions, wishes)

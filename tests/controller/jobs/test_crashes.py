@@ -134,7 +134,7 @@ async def live(parts: Parts, job: Job, *, ended_by_user: bool) -> None:
         await parts.submit(job)
     if ended_by_user:
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
-        await parts.submissions.end(job.id)
+        await parts.wishes.end(job.id)
     record = await parts.drive_to_the_end(job.id)
     assert record.state == "SUCCESS", record
 

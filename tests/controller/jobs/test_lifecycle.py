@@ -11,6 +11,7 @@ from controller.jobs.lifecycle import (
     Expose,
     Finish,
     Happening,
+    Mark,
     Note,
     Remove,
     Rest,
@@ -18,6 +19,7 @@ from controller.jobs.lifecycle import (
     State,
     Submit,
     decide,
+    marks_of,
     next_state,
 )
 from controller.store.jobs import FINAL_STATES
@@ -38,7 +40,7 @@ def test_a_final_state_is_never_left(state: State, happening: Happening) -> None
 
 @given(st.sampled_from(Happening))
 def test_a_state_of_a_later_version_is_left_alone(happening: Happening) -> None:
-    assert next_state("SUSPENDED", happening) == "SUSPENDED"
+    assert next_state("HIBERNATING", happening) == "HIBERNATING"
 
 
 def test_every_state_that_is_not_final_knows_every_happening() -> None:
@@ -84,7 +86,8 @@ def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> Non
 def test_a_job_that_runs_is_told_and_then_started() -> None:
     assert decide(make_seen(SUBMITTED, make_observed())) == Note(Happening.STARTED, None, None)
     assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
-    assert decide(make_seen(RUNS, make_observed())) == Rest()
+    assert decide(make_seen(RUNS, make_observed())) == Mark()
+    assert decide(make_seen(RUNS, make_observed(annotations=marks_of(RUNS)))) == Rest()
 
 
 def test_a_job_that_is_started_over_waits_again() -> None:

@@ -134,6 +134,8 @@ def _add_columns() -> None:
         sa.Column("end_message", sa.Text(), nullable=True),
         sa.Column("renewal", sa.String(length=16), nullable=True),
         sa.Column("stopping", sa.Boolean(), nullable=False, server_default=sa.false()),
+        sa.Column("product", sa.String(length=63), nullable=True),
+        sa.Column("price", sa.JSON(), nullable=True),
         sa.Column("evictions", sa.Integer(), nullable=False, server_default="0"),
         sa.Column("retries_used", sa.Integer(), nullable=False, server_default="0"),
     ):

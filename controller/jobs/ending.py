@@ -1,0 +1,176 @@
+"""Ends a job, or one attempt of it; each call may be the second one."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from controller.jobs.cluster import JobsInCluster
+from controller.jobs.lifecycle import (
+    HOW_IT_ENDED,
+    Conclude,
+    Happening,
+    Renew,
+    Seen,
+    State,
+    next_state,
+)
+from controller.jobs.records import Records
+from controller.jobs.runs import exits_of
+from controller.jobs.steps import Later
+from controller.store.database import Transaction
+from controller.store.jobs import JobRecord
+from controller.store.progress import (
+    companions_of,
+    drop_companion,
+    drop_due,
+    hurry_due,
+    move_attempt,
+)
+from controller.store.runs import runs_of
+from controller.volcano.names import volcano_job_name
+from controller.volcano.observed import EVICTIONS
+
+LOOK_AGAIN_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Decides and carries out how attempts and jobs end."""
+
+    def __init__(self, records: Records, cluster: JobsInCluster) -> None:
+        self._records = records
+        self._cluster = cluster
+
+    # One attempt
+
+    async def stop(self, seen: Seen) -> None:
+        """Have Volcano abort the VolcanoJob."""
+        record, job = seen.record, seen.job
+        if job is None:
+            return
+        # Before the command: whoever finds the VolcanoJob aborted must know that it was us.
+        values = {"stopping": True, "reason": "suspending", "message": "being suspended"}
+        await self._records.tell(record, **values)
+        await self._cluster.command(record.id, job, "AbortJob")
+        # Volcano loses a command that comes while it starts the job over.
+        raise Later(LOOK_AGAIN_SECONDS)
+
+    async def renew(self, step: Renew, seen: Seen) -> None:
+        """Decide that another attempt follows."""
+        record = seen.record
+        evicted = sum(1 for run in seen.runs.values() if _was_evicted(seen, run.pod_uid))
+        retries = seen.job.retries if seen.job is not None else 0
+        # What the cluster took away is not for the job's own policies to pay.
+        used = record.retries_used + max(0, retries - evicted)
+        values: dict[str, Any] = {
+            "renewal": step.why,
+            "retries_used": used,
+            "evictions": record.evictions + (step.why == "evicted"),
+            "state": next_state(record.state, Happening.WAITS),
+            "reason": step.why,
+            "message": step.message,
+        }
+        async with self._records.lead() as transaction:
+            if await self._records.move(transaction, record, **values):
+                outcome = "EVICTED" if step.why == "evicted" else "SUSPENDED"
+                await self._close_attempt(transaction, seen, outcome, step.why, step.message)
+
+    async def replace(self, record: JobRecord) -> None:
+        """Begin the next attempt once nothing of the last one is left."""
+        if await self._remove_unseen(record):
+            raise Later(1.0)
+        # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
+        await self._remove_companions(record, also_owned=True)
+        await self._cluster.withdraw_command(record.id, record.namespace)
+        values = {"attempt": record.attempt + 1, "uid": None, "renewal": None, "stopping": False}
+        async with self._records.lead() as transaction:
+            await hurry_due(transaction, record.id, now=self._records.clock())
+            await self._records.move(transaction, record, **values)
+
+    # The job
+
+    async def conclude(self, step: Conclude, seen: Seen) -> None:
+        """Decide how the job ends."""
+        decided: dict[str, Any] = {
+            "outcome": step.outcome.value,
+            "reason": step.reason,
+            "message": step.message,
+        }
+        starts = [run.started_at for run in seen.runs.values() if run.started_at is not None]
+        if seen.record.started_at is None and starts:
+            decided["started_at"] = min(starts)  # it ran between two looks
+        async with self._records.lead() as transaction:
+            if await self._records.move(transaction, seen.record, **decided):
+                outcome = step.outcome.value
+                await self._close_attempt(transaction, seen, outcome, step.reason, step.message)
+
+    async def _close_attempt(
+        self, transaction: Transaction, seen: Seen, outcome: str, reason: str, message: str | None
+    ) -> None:
+        await move_attempt(
+            transaction,
+            seen.record.id,
+            seen.record.attempt,
+            ended_at=self._records.clock(),
+            outcome=outcome,
+            reason=reason,
+            message=message,
+            retries=seen.job.retries if seen.job is not None else 0,
+        )
+
+    async def confirm(self, seen: Seen) -> None:
+        """Conclude that the VolcanoJob is lost, if the cluster itself says so."""
+        record = seen.record
+        name = volcano_job_name(record.id)
+        found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
+        if found is not None and found.uid == record.uid:
+            raise Later(1.0)  # the picture is behind, and will come
+        lost = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
+        await self.conclude(lost, seen)
+
+    async def finish(self, record: JobRecord) -> None:
+        """Take the outcome as the state; what was kept for the job goes."""
+        if record.uid is None and await self._remove_unseen(record):
+            raise Later(1.0)
+        # Those that the VolcanoJob owns go with it.
+        await self._remove_companions(record, also_owned=False)
+        if record.stopping:
+            await self._cluster.withdraw_command(record.id, record.namespace)
+        happening = HOW_IT_ENDED[record.outcome or State.FAILURE.value]
+        over = {"state": next_state(record.state, happening), "finished_at": self._records.clock()}
+        async with self._records.lead() as transaction:
+            await drop_due(transaction, record.id)
+            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
+            await self._records.move(transaction, record, **over, sealed=None, exits=exits)
+        log.info(
+            "finished",
+            extra={"job": record.id, "outcome": record.outcome, "reason": record.reason},
+        )
+
+    async def _remove_companions(self, record: JobRecord, *, also_owned: bool) -> None:
+        async with self._records.read() as transaction:
+            companions = await companions_of(transaction, record.id)
+        for companion in companions:
+            if also_owned or companion.owner_uid is None:
+                await self._cluster.remove_companion(record.id, companion)
+        async with self._records.lead() as transaction:
+            for companion in companions:
+                await drop_companion(transaction, record.id, companion)
+
+    async def _remove_unseen(self, record: JobRecord) -> bool:
+        """Remove a VolcanoJob that the picture does not show; say whether there was one."""
+        name = volcano_job_name(record.id)
+        found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
+        if found is None:
+            return False
+        await self._cluster.remove_volcano_job(found, found.uid)
+        return True
+
+
+def _was_evicted(seen: Seen, pod_uid: str) -> bool:
+    run = seen.runs[pod_uid]
+    pods = {pod.uid: pod for pod in (*seen.pods, *seen.departed)}
+    pod = pods.get(pod_uid)
+    return pod.was_evicted if pod is not None else run.reason in EVICTIONS

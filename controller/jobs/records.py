@@ -1,0 +1,93 @@
+"""Changes a job's record as the leader, unless somebody has asked for something else meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from controller.jobs.accepted import lacks_secrets, read_spec
+from controller.jobs.model import Job
+from controller.store.database import Store, Transaction
+from controller.store.jobs import JobRecord, hold_job, move_job
+from controller.store.vault import Vault, VaultClosed
+
+
+class Records:
+    """The leader's way to a job's record.
+
+    Args:
+        store: Where records are.
+        term: The leader's.
+        vault: Opens the secrets of jobs that are still to run.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self, store: Store, *, term: int, vault: Vault, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._vault = vault
+        self.clock = clock
+
+    @asynccontextmanager
+    async def lead(self) -> AsyncIterator[Transaction]:
+        """Give a writing transaction of the leader.
+
+        Raises:
+            LeadershipLost: If another one leads; nothing was written.
+            StoreUnavailable: If the database does not answer; nothing was written.
+        """
+        async with self._store.lead(self._term) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Transaction]:
+        """Give a reading transaction."""
+        async with self._store.read() as transaction:
+            yield transaction
+
+    async def move(self, transaction: Transaction, record: JobRecord, **values: Any) -> bool:
+        """Set *values*, unless somebody has asked for something else since *record* was read.
+
+        Then nothing is done, since it was decided for a job that is no longer so; the next look
+        decides anew.
+        """
+        now = await hold_job(transaction, record.id)
+        if now is None or _what_was_decided_for(now) != _what_was_decided_for(record):
+            return False
+        await move_job(transaction, now, now=self.clock(), **values)
+        return True
+
+    async def tell(self, record: JobRecord, **values: Any) -> None:
+        """Set *values*, where they are not what *record* says."""
+        if any(getattr(record, name) != value for name, value in values.items()):
+            async with self.lead() as transaction:
+                await self.move(transaction, record, **values)
+
+    def job_of(self, record: JobRecord) -> Job:
+        """Return the job with its secrets, so that it can be submitted.
+
+        Raises:
+            VaultClosed: If its secrets are not known.
+        """
+        secrets = self._secrets(record)
+        if lacks_secrets(record.spec, secrets):
+            raise VaultClosed("its secrets are not known: it was adopted from the cluster")
+        return read_spec(record.spec, secrets)
+
+    def readable_job(self, record: JobRecord) -> Job:
+        """Return the job; a secret that is not known is a word of ours."""
+        try:
+            secrets = self._secrets(record)
+        except VaultClosed:
+            secrets = {}
+        return read_spec(record.spec, secrets)
+
+    def _secrets(self, record: JobRecord) -> Mapping[str, str]:
+        return {} if record.sealed is None else self._vault.open(record.id, record.sealed)
+
+
+def _what_was_decided_for(record: JobRecord) -> tuple[object, ...]:
+    return record.desired, record.outcome, record.attempt, record.renewal

@@ -1,0 +1,166 @@
+"""Makes a job's VolcanoJob and companions; each call may be the second one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from controller.jobs.builder import Companion
+from controller.jobs.cluster import JobsInCluster, NameTaken
+from controller.jobs.ground import Ground
+from controller.jobs.lifecycle import Seen, State, explain_waiting
+from controller.jobs.pipeline import Pipeline, Plan
+from controller.jobs.problems import JobRejected
+from controller.jobs.records import Records
+from controller.jobs.steps import Later
+from controller.kube.errors import Forbidden, Invalid
+from controller.store.database import Transaction
+from controller.store.jobs import JobRecord, hold_job, move_job
+from controller.store.progress import (
+    CompanionRecord,
+    intend_companions,
+    record_attempt,
+    record_companions,
+)
+from controller.store.vault import VaultClosed
+from controller.volcano.observed import ObservedJob
+
+log = logging.getLogger(__name__)
+
+
+class Submitting:
+    """Makes what the plugins make of a job."""
+
+    def __init__(
+        self, records: Records, *, pipeline: Pipeline, cluster: JobsInCluster, ground: Ground
+    ) -> None:
+        self._records = records
+        self._pipeline = pipeline
+        self._cluster = cluster
+        self._ground = ground
+
+    async def submit(self, record: JobRecord) -> None:
+        """Make the VolcanoJob of the current attempt, or find that it was made."""
+        try:
+            plan = await self._plan(record)
+        except (JobRejected, VaultClosed) as error:
+            await self._fail(record, "rejected", str(error))
+            return
+        try:
+            await self._wait_for_ground(record, plan)
+            before = await self._prepare(record, plan)
+            made = await self._cluster.ensure_volcano_job(plan)
+            companions = await self._apply(plan, record, owner=made, already=before)
+        except (NameTaken, Invalid) as error:
+            # An admission webhook refuses with 400; asking again would change nothing.
+            await self._fail(record, "refused", str(error))
+            return
+        except Forbidden as error:
+            # A quota that is used up, or rights that are being given.
+            await self._records.tell(record, reason="forbidden", message=str(error))
+            raise
+        await self._record(record, plan, made, companions)
+
+    async def expose(self, seen: Seen) -> None:
+        """Make the companions that come after the VolcanoJob, and have it own all of them."""
+        record, owner = seen.record, seen.job
+        if owner is None:
+            return
+        try:
+            plan = await self._plan(record)
+        except (JobRejected, VaultClosed) as error:
+            log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
+            raise Later(60.0) from error
+        applied = await self._apply(plan, record, owner=owner)
+        async with self._records.lead() as transaction:
+            await record_companions(transaction, record.id, applied)
+
+    async def _plan(self, record: JobRecord) -> Plan:
+        job = self._records.job_of(record)
+        plan = await self._pipeline.plan(
+            job,
+            attempt=record.attempt,
+            created_at=record.created_at,
+            accepted_in=record.namespace,
+        )
+        # Earlier attempts have used some of the retries that its policies allow.
+        plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
+        return plan
+
+    async def _wait_for_ground(self, record: JobRecord, plan: Plan) -> None:
+        place = record.namespace, plan.volcano_job.queue
+        problem = await self._ground.why_not_ready(*place, plan.shared)
+        if problem is not None:
+            await self._records.tell(record, reason="preparing", message=problem)
+            raise Later(0.5)
+
+    async def _prepare(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
+        """Make what the pods cannot start without, after writing down what will be made.
+
+        No VolcanoJob owns it yet: should there never be one, the store knows what to remove.
+        """
+        wanted = [one for one in plan.companions if one.when == "before"]
+        if not wanted:
+            return []
+        names = [(one.kind, record.namespace, one.name) for one in wanted]
+        async with self._records.lead() as transaction:
+            await intend_companions(transaction, record.id, names)
+        return [await self._ensure(record, one, owner=None) for one in wanted]
+
+    async def _apply(
+        self,
+        plan: Plan,
+        record: JobRecord,
+        *,
+        owner: ObservedJob,
+        already: Sequence[CompanionRecord] = (),
+    ) -> list[CompanionRecord]:
+        """Make the companions that come after the VolcanoJob, and have it own all of them."""
+        known = {(one.kind, one.name): one for one in already}
+        applied = []
+        for companion in plan.companions:
+            made = known.get((companion.kind, companion.name))
+            if made is None:
+                made = await self._ensure(record, companion, owner=owner)
+            else:
+                made = await self._cluster.give_to(record.id, made, owner)
+            applied.append(made)
+        return applied
+
+    async def _ensure(
+        self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
+    ) -> CompanionRecord:
+        return await self._cluster.ensure_companion(
+            record.id, record.namespace, companion, owner=owner
+        )
+
+    async def _record(
+        self,
+        record: JobRecord,
+        plan: Plan,
+        made: ObservedJob,
+        companions: Sequence[CompanionRecord],
+    ) -> None:
+        now = self._records.clock()
+        reason, message = explain_waiting(made, ())
+        queue = plan.volcano_job.queue
+        values = {"uid": made.uid, "queue": queue, "reason": reason, "message": message}
+        async with self._records.lead() as transaction:
+            await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
+            await record_companions(transaction, record.id, companions)
+            if not await self._records.move(transaction, record, **values):
+                # It is to end meanwhile; then at least it is known what there is to remove.
+                await self._set_uid(transaction, record, made.uid)
+        log.info("submitted", extra={"job": record.id, "attempt": record.attempt, "uid": made.uid})
+
+    async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
+        now = await hold_job(transaction, record.id)
+        if now is not None and now.attempt == record.attempt:
+            await move_job(transaction, now, now=self._records.clock(), uid=uid)
+
+    async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
+        outcome = State.FAILURE.value
+        async with self._records.lead() as transaction:
+            await self._records.move(
+                transaction, record, outcome=outcome, reason=reason, message=message
+            )

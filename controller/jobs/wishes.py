@@ -1,0 +1,202 @@
+"""What is wished for a job after it was accepted: to end, to wait, to go on, to have more time.
+
+A wish is in the store before it is answered, and the reconciler carries it out. Each holds the
+job's record, so that simultaneous ones come one after the other: time that two callers add adds
+up, and a job that runs out of it while somebody adds some either ends or goes on, never both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from controller.store.counters import lift_counter, read_counter
+from controller.store.database import Store, Transaction
+from controller.store.extensions import add_extension, find_extension
+from controller.store.jobs import (
+    ASKED,
+    Ending,
+    JobRecord,
+    ask_to_end,
+    hold_job,
+    tell_job,
+    unfinished_of,
+)
+from shared.errors import FumaroleError
+
+EXPIRED: Final = Ending("EXPIRED", "expired", "its time is over")
+OUT_OF_FUNDS: Final = Ending("FAILURE", "out_of_funds", "there are no funds for it any more")
+_KEY_BYTES: Final = 16
+
+
+class WishRefused(FumaroleError):
+    """The job is not one for which this can be; ``code`` is a word for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """How much time a job has since it was extended; ``added`` is False for a repeated call."""
+
+    record: JobRecord
+    added: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose jobs are meant: a project's; or a user's that are in no project."""
+
+    user: str | None
+    project: str | None
+
+
+class Wishes:
+    """Takes wishes.
+
+    Args:
+        store: Where jobs are.
+        clock: Unix seconds.
+        random: Random bytes.
+        wake: Is told the id of a job that the reconciler should look at.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        wake: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._wake = wake
+
+    async def end(self, job_id: str, how: Ending = ASKED) -> JobRecord | None:
+        """Note that the job is to end and return it; None where there is none.
+
+        Asking again changes nothing. After its end, what is still kept of it in the cluster goes.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._held(job_id) as (transaction, record):
+            if record is None:
+                return None
+            return await ask_to_end(transaction, record, now=self._clock(), how=how)
+
+    async def suspend(self, job_id: str) -> JobRecord | None:
+        """Note that the job is to be stopped and kept; again changes nothing.
+
+        Raises:
+            WishRefused: If it is over, or about to be.
+        """
+        return await self._want(job_id, "suspended")
+
+    async def resume(self, job_id: str) -> JobRecord | None:
+        """Note that a suspended job is to go on; again changes nothing.
+
+        Raises:
+            WishRefused: If it is over, or about to be.
+        """
+        return await self._want(job_id, "run")
+
+    async def _want(self, job_id: str, desired: str) -> JobRecord | None:
+        async with self._held(job_id) as (transaction, record):
+            if record is None or record.desired == desired:
+                return record
+            _refuse_ending(record)
+            return await tell_job(transaction, record, now=self._clock(), desired=desired)
+
+    async def extend(
+        self, job_id: str, *, seconds: float, key: str | None = None
+    ) -> Extended | None:
+        """Add *seconds* to the job's time; None where there is no such job.
+
+        Args:
+            job_id: The job.
+            seconds: How much is added.
+            key: Names the call: the same again adds nothing. Without one, every call adds.
+
+        Raises:
+            WishRefused: If it is over or about to be, has no end, or *key* was another addition's.
+        """
+        async with self._held(job_id) as (transaction, record):
+            if record is None:
+                return None
+            before = await find_extension(transaction, job_id, key) if key is not None else None
+            if before is not None:
+                if before != seconds:
+                    raise WishRefused("key_reused", "this key was used to add another time")
+                return Extended(record, added=False)
+            _refuse_ending(record)
+            if record.allocated_seconds is None:
+                raise WishRefused("no_end", "the job was given no time that could be extended")
+            now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
+            await add_extension(transaction, job_id, name, seconds=seconds, now=now)
+            more = record.allocated_seconds + seconds
+            return Extended(
+                await tell_job(transaction, record, now=now, allocated_seconds=more), added=True
+            )
+
+    async def end_if_over(self, job_id: str) -> float | None:
+        """End the job if its time is over; return when it will be, None where that is never.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._held(job_id) as (transaction, record):
+            if record is None or record.is_final or record.expires_at is None:
+                return None
+            if self._clock() < record.expires_at:
+                return record.expires_at
+            await ask_to_end(transaction, record, now=self._clock(), how=EXPIRED)
+        return None
+
+    async def acknowledge(
+        self, through: int, *, owners: Collection[Owner], job_ids: Collection[str]
+    ) -> tuple[int, list[str]] | None:
+        """Note that usage up to *through* was taken, and end what is out of funds; in one.
+
+        Returns up to which it has been, and the jobs that end for it; None, with nothing done,
+        where the ledger does not reach that far.
+        """
+        async with self._store.write() as transaction:
+            if through > await read_counter(transaction, "usage"):
+                return None
+            concerned = await self._hold_all(transaction, owners, job_ids)
+            for record in concerned:
+                await ask_to_end(transaction, record, now=self._clock(), how=OUT_OF_FUNDS)
+            reached = await lift_counter(transaction, "usage_acknowledged", through)
+        for record in concerned:
+            self._wake(record.id)
+        return reached, [record.id for record in concerned]
+
+    async def _hold_all(
+        self, transaction: Transaction, owners: Collection[Owner], job_ids: Collection[str]
+    ) -> list[JobRecord]:
+        ids = set(job_ids)
+        for owner in owners:
+            ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
+        # All of them before anything is written, and in one order: see controller.store.counters.
+        held = [await hold_job(transaction, job_id) for job_id in sorted(ids)]
+        return [one for one in held if one and not one.is_final and one.desired != "ended"]
+
+    @asynccontextmanager
+    async def _held(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
+        async with self._store.write() as transaction:
+            yield transaction, await hold_job(transaction, job_id)
+        self._wake(job_id)
+
+
+def _refuse_ending(record: JobRecord) -> None:
+    if record.is_final:
+        raise WishRefused("over", f"the job is over: {record.state}")
+    if record.desired == "ended" or record.outcome is not None:
+        raise WishRefused("ending", "the job is about to end")

@@ -1,0 +1,62 @@
+"""Queries on runs: every pod that was ever seen for a job, and how it ended.
+
+Pods go with their VolcanoJob; what they did is asked for later, and paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+
+_table = tables.runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One pod's life. ``ended_at`` is None while its program may still run."""
+
+    job_id: str
+    pod_uid: str
+    attempt: int
+    rank: int
+    task: str
+    index: int
+    pod: str
+    node: str
+    phase: str
+    reason: str
+    message: str
+    exit_code: int | None
+    signal: int | None
+    seen_at: float
+    started_at: float | None
+    ended_at: float | None
+
+
+_COLUMNS: Final = [_table.c[name] for name in Run.__slots__]
+
+
+async def runs_of(transaction: Transaction, job_id: str, attempt: int | None = None) -> list[Run]:
+    """Return the job's runs, or those of one attempt, by rank and in the order of their starts."""
+    query = sa.select(*_COLUMNS).where(_table.c.job_id == job_id)
+    if attempt is not None:
+        query = query.where(_table.c.attempt == attempt)
+    order = (_table.c.attempt, _table.c.rank, _table.c.seen_at, _table.c.pod_uid)
+    return [Run(**row._mapping) for row in await transaction.execute(query.order_by(*order))]
+
+
+async def record_runs(transaction: Transaction, runs: Collection[Run]) -> None:
+    """Remember *runs* as they are now; when each was first seen stays."""
+    for run in runs:
+        same = (_table.c.job_id == run.job_id, _table.c.pod_uid == run.pod_uid)
+        values = {name: getattr(run, name) for name in Run.__slots__}
+        first = values.pop("seen_at")
+        changed = await transaction.execute(sa.update(_table).where(*same).values(values))
+        if changed.rowcount == 0:
+            await transaction.execute(sa.insert(_table).values(**values, seen_at=first))
