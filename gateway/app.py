@@ -25,9 +25,11 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bearer import Bearers
+from gateway.checking import Checks
 from gateway.core.bus_state import BusClock
 from gateway.core.grants import GrantKeys
 from gateway.core.passage import BUS_LOST
+from gateway.core.rates import Rate
 from gateway.feed import Changed, Feed
 from gateway.follower import Follower
 from gateway.live import Live
@@ -40,7 +42,7 @@ from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
 from gateway.pages.session import SessionPages
 from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
-from gateway.relay.dial import Dialler
+from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.listening import Listener, bind
@@ -106,11 +108,25 @@ class Gateway:
     def __init__(self, settings: Settings, assets: Assets, make_feed: MakeFeed) -> None:
         self.settings = settings
         self.draining = False
+        self.path: DataPath | None = None
         loop = asyncio.get_running_loop()
         self.redis = connect(settings.redis_url)
         reader = BusReader(self.redis, Keys(settings.instance))
         self.feed = make_feed(reader, self._changed, self._closed)
-        self.live = Live(table=lambda: self.feed.table, wall=time.time, loop=loop)
+        limits = settings.limits
+        self.live = Live(
+            table=lambda: self.feed.table,
+            wall=time.time,
+            loop=loop,
+            most_of_session=limits.session_connections,
+            most_of_user=limits.user_connections,
+        )
+        self.checks = Checks(
+            of_address=limits.address_checks_per_second,
+            of_all=limits.checks_per_second,
+            queued=limits.checks_queued,
+            clock=time.monotonic,
+        )
         self.keys = KeySource(settings.token_jwks, clock=time.monotonic)
         self.tokens = SessionTokens(
             keys=self.keys,
@@ -118,6 +134,7 @@ class Gateway:
             reader=reader,
             feed=self.feed,
             wall=time.time,
+            checks=self.checks,
         )
         self.grants = GrantKeys(settings.grant_keys)
         documents = Documents(assets)
@@ -127,7 +144,13 @@ class Gateway:
             home=_home(settings),
         )
         self.pages = self._make_pages(assets, documents)
-        self.dialler = Dialler(networks=settings.upstream_networks, loop=loop)
+        self.dialler = Dialler(
+            networks=settings.upstream_networks,
+            refused=settings.refused_networks,
+            loop=loop,
+            dial_seconds=limits.dial_seconds,
+            trust=make_trust(settings.upstream_ca_file),
+        )
 
     def _changed(self, sids: Iterable[str] | None) -> None:
         self.live.review(sids)
@@ -137,6 +160,7 @@ class Gateway:
 
     def _make_pages(self, assets: Assets, documents: Documents) -> web.Application:
         settings = self.settings
+        limits = settings.limits
         answers = Answers(documents, self.errors, frame_ancestors=settings.site.frame_ancestors)
         open_page = OpenPage(
             site=settings.site,
@@ -146,13 +170,15 @@ class Gateway:
             grants=self.grants,
             answers=answers,
             wall=time.time,
+            of_address=Rate(limits.address_opens_per_minute, 60.0, clock=time.monotonic),
+            of_user=Rate(limits.user_opens_per_minute, 60.0, clock=time.monotonic),
         )
         session = SessionPages(answers=answers, assets=assets, wall=time.time)
         return make_pages(open_page, session, answers)
 
     def make_data_path(self, pages: web.Server) -> DataPath:
         """Return the data path that hands its own requests to *pages*."""
-        return DataPath(
+        self.path = DataPath(
             Parts(
                 loop=asyncio.get_running_loop(),
                 site=self.settings.site,
@@ -165,11 +191,18 @@ class Gateway:
                 pages=pages,
                 bridges=self._make_bridges(),
                 errors=self.errors,
+                limits=self.settings.limits,
             )
         )
+        return self.path
 
     def _make_bridges(self) -> dict[Kind, BridgeFactory]:
-        parts = BridgeParts(dialler=self.dialler, world=self.feed, errors=self.errors)
+        parts = BridgeParts(
+            dialler=self.dialler,
+            world=self.feed,
+            errors=self.errors,
+            limits=self.settings.limits,
+        )
         seal = Seal(self.settings.link_key)
         attach = AttachTokens(self.settings.link_key)
 
@@ -183,6 +216,8 @@ class Gateway:
     def reasons(self) -> list[str]:
         """Return why nothing should be sent here: for readiness."""
         reasons = ["draining"] if self.draining else []
+        if self.path is not None and self.path.places.full:
+            reasons.append("no place for another connection")
         if self.feed.table is None:
             reasons.append("no route table could be read yet")
         elif not self.feed.serving:
@@ -214,6 +249,7 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
     gateway = Gateway(settings, assets, follow)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.redis.aclose)
+        stack.callback(gateway.checks.close)
         # The addresses first: who cannot take them has nothing to follow the bus for.
         path, listener = await stack.enter_async_context(_listening(gateway))
         async with asyncio.TaskGroup() as tasks:

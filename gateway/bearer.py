@@ -30,14 +30,14 @@ class Bearers:
         claims = self._tokens.known(token)
         return claims if claims is not None and claims.jti in self._marked else None
 
-    async def verify(self, token: str) -> SessionClaims:
+    async def verify(self, token: str, *, address: str) -> SessionClaims:
         """Return the claims of *token*, whose signature and times hold.
 
         Raises:
-            BearerRefused: ``bad_credential``.
+            BearerRefused: ``bad_credential`` or ``too_many_checks``.
         """
         try:
-            return await self._tokens.verify_again(token)
+            return await self._tokens.verify_again(token, address=address)
         except OpeningRefused as refused:
             raise BearerRefused(refused.code) from refused
 

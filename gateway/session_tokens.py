@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+from gateway.checking import Checks, TooManyChecks
 from gateway.core.opening import (
     USED_KEPT_SECONDS,
     OpeningRefused,
@@ -37,6 +38,7 @@ class SessionTokens:
         reader: Marks tokens as used.
         feed: Says whether the bus can be believed.
         wall: Unix seconds.
+        checks: Makes signature checks.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class SessionTokens:
         reader: BusReader,
         feed: Feed,
         wall: Callable[[], float],
+        checks: Checks,
     ) -> None:
+        self._checks = checks
         self._keys = keys
         self._issuer = issuer
         self._reader = reader
@@ -69,18 +73,29 @@ class SessionTokens:
             raise OpeningRefused("other_session")
         return peeked
 
-    async def verify(self, token: str | Peek) -> SessionClaims:
+    async def verify(self, token: str | Peek, *, address: str) -> SessionClaims:
         """Return the claims of a token that was signed by the issuer and is good now.
 
+        Args:
+            token: What a client at *address* sent.
+            address: By what its checks are counted.
+
         Raises:
-            OpeningRefused: ``bad_credential``.
+            OpeningRefused: ``bad_credential`` or ``too_many_checks``.
         """
         try:
             peeked = peek(token) if isinstance(token, str) else token
             keys = await self._keys.keys_for(peeked.kid)
-            return verify_session_token(peeked, keys=keys, issuer=self._issuer, now=self._wall())
+            return await self._checks.run(
+                lambda: verify_session_token(
+                    peeked, keys=keys, issuer=self._issuer, now=self._wall()
+                ),
+                address=address,
+            )
         except TokenRefused as error:
             raise OpeningRefused("bad_credential") from error
+        except TooManyChecks as error:
+            raise OpeningRefused("too_many_checks") from error
 
     def known(self, token: str) -> SessionClaims | None:
         """Return what :meth:`verify_again` verified before, if nothing can have changed since."""
@@ -93,7 +108,7 @@ class SessionTokens:
         del self._verified[token]
         return None
 
-    async def verify_again(self, token: str) -> SessionClaims:
+    async def verify_again(self, token: str, *, address: str) -> SessionClaims:
         """Return what :meth:`verify` would, from memory where nothing can have changed.
 
         Programs send the same bearer with every request; a signature costs more than the rest.
@@ -101,7 +116,7 @@ class SessionTokens:
         claims = self.known(token)
         if claims is not None:
             return claims
-        claims = await self.verify(token)
+        claims = await self.verify(token, address=address)
         if len(self._verified) >= _REMEMBERED:
             del self._verified[next(iter(self._verified))]
         self._verified[token] = (claims, self._keys.keys[claims.kid])

@@ -6,13 +6,16 @@ Every problem is told at once; see docs/ for each setting's meaning, unit and de
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from gateway.core.site import Site
+from gateway.relay.dial import make_trust
+from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from shared.bus import check_url
 from shared.errors import BadKeySet
 from shared.jwks import key_source
@@ -58,6 +61,9 @@ class Settings:
     bus_grace_seconds: float
     controller_grace_seconds: float
     drain_seconds: float
+    upstream_ca_file: Path | None
+    refused_networks: tuple[Network, ...]
+    limits: Limits
     tls_cert_file: Path | None
     tls_key_file: Path | None
     address_file: Path | None
@@ -97,6 +103,9 @@ def settings_from(env: Environment) -> Settings:
             "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
         ),
         drain_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_SECONDS", seconds, 30.0),
+        upstream_ca_file=env.optional("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", _authorities),
+        refused_networks=_refused_networks(env),
+        limits=_limits(env),
         tls_cert_file=certificate,
         tls_key_file=certificate_key,
         address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", Path),
@@ -110,6 +119,24 @@ def _site(env: Environment) -> Site:
         embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
         trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
     )
+
+
+def _refused_networks(env: Environment) -> tuple[Network, ...]:
+    """Return where targets are not, beside what is special to everybody: the API server."""
+    given = env.optional("FUMAROLE_GATEWAY_REFUSED_NETWORKS", networks) or ()
+    # Set by Kubernetes in every container, and an address unless somebody changed it.
+    return (*given, *(env.optional("KUBERNETES_SERVICE_HOST", _network_of_host) or ()))
+
+
+def _limits(env: Environment) -> Limits:
+    usual, values = Limits(), dict[str, Any]()
+    for name in NUMBERS:
+        setting = f"FUMAROLE_GATEWAY_{name.upper()}"
+        values[name] = env.value(setting, count(0, 10**9), getattr(usual, name))
+    for name, least in SECONDS.items():
+        setting = f"FUMAROLE_GATEWAY_{name.upper()}"
+        values[name] = env.value(setting, _at_least(least), getattr(usual, name))
+    return replace(usual, **values)
 
 
 def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:
@@ -168,6 +195,29 @@ def _public_url(raw: str) -> SplitResult:
     if ":" in host or host.replace(".", "").isdigit() or host.endswith("."):
         raise ValueError("sessions live below this host, so it must be a name without a final dot")
     return url
+
+
+def _authorities(raw: str) -> Path:
+    path = existing_file(raw)
+    make_trust(path)  # raises OSError where there is no certificate in it
+    return path
+
+
+def _network_of_host(raw: str) -> tuple[Network, ...]:
+    try:
+        return (ip_network(raw),)
+    except ValueError:
+        return ()
+
+
+def _at_least(least: float) -> Callable[[str], float]:
+    def parse(raw: str) -> float:
+        value = seconds(raw)
+        if value < least:
+            raise ValueError(f"less than {least:g} seconds")
+        return value
+
+    return parse
 
 
 def _one_worker(raw: str) -> int:

@@ -45,12 +45,15 @@ class KeySource:
 
     async def keys_for(self, kid: str) -> KeySet:
         """Return the keys, after asking the source once more if *kid* is not among them."""
-        if kid not in self.keys and self._clock() - self._asked_at >= UNKNOWN_KID_SECONDS:
+        if kid not in self.keys and (self._may_ask() or self._lock.locked()):
             async with self._lock:
                 # Whoever waited here finds the answer of the one before.
-                if self._clock() - self._asked_at >= UNKNOWN_KID_SECONDS:
+                if kid not in self.keys and self._may_ask():
                     await self._refresh()
         return self.keys
+
+    def _may_ask(self) -> bool:
+        return self._clock() - self._asked_at >= UNKNOWN_KID_SECONDS
 
     async def keep_fresh(self) -> None:
         """Fetch now and every 300 s, and every ten while there is no key; never returns."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, cast
 
-from shared.settings import Environment, one_of
+from shared.settings import Environment, count, one_of
 
 MAX_FIELD_CHARACTERS: Final = 1000
+MAX_TRACE_CHARACTERS: Final = 20_000
 DEFAULT_LINES_A_SECOND: Final = 200
 Format = Literal["json", "text"]
 
@@ -37,7 +38,7 @@ class JsonFormatter(logging.Formatter):
             **_fields(record),
         }
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = _cut(self.formatException(record.exc_info), MAX_TRACE_CHARACTERS)
         return json.dumps(line, default=lambda value: _cut(str(value)))
 
 
@@ -50,7 +51,9 @@ class TextFormatter(logging.Formatter):
         fields = "".join(f" {name}={value!r}" for name, value in _fields(record).items())
         message = _cut(record.getMessage()).encode("unicode_escape").decode()
         line = f"{moment} {record.levelname.lower():7} {record.name}: {message}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        return f"{line}\n{_cut(self.formatException(record.exc_info), MAX_TRACE_CHARACTERS)}"
 
 
 class RateLimit(logging.Filter):
@@ -85,18 +88,22 @@ class LogSettings:
 
     level: str
     style: Format
+    lines_a_second: int = DEFAULT_LINES_A_SECOND
 
     def apply(self) -> None:
         """Send all logs of this process to standard error in this way."""
-        configure(level=self.level, style=self.style)
+        configure(level=self.level, style=self.style, lines_a_second=self.lines_a_second)
 
 
 def read_log_settings(environment: Environment) -> LogSettings:
-    """Return what ``FUMAROLE_LOG_LEVEL`` and ``FUMAROLE_LOG_FORMAT`` say."""
+    """Return what the settings ``FUMAROLE_LOG_…`` say."""
     levels, styles = ("DEBUG", "INFO", "WARNING", "ERROR"), ("json", "text")
     return LogSettings(
         level=environment.value("FUMAROLE_LOG_LEVEL", one_of(*levels), "INFO"),
         style=cast(Format, environment.value("FUMAROLE_LOG_FORMAT", one_of(*styles), "json")),
+        lines_a_second=environment.value(
+            "FUMAROLE_LOG_LINES_PER_SECOND", count(1, 1_000_000), DEFAULT_LINES_A_SECOND
+        ),
     )
 
 
@@ -124,7 +131,5 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
     }
 
 
-def _cut(value: str) -> str:
-    if len(value) <= MAX_FIELD_CHARACTERS:
-        return value
-    return f"{value[:MAX_FIELD_CHARACTERS]}… ({len(value)} characters)"
+def _cut(value: str, most: int = MAX_FIELD_CHARACTERS) -> str:
+    return value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"

@@ -33,11 +33,15 @@ _NEXT_SAFE: Final = "/?#[]@!$&'()*+,;=:%-._~"
 
 
 class OpeningRefused(Exception):
-    """A token that opens nothing here; ``code`` names the answer."""
+    """A token that opens nothing here; ``code`` names the answer.
 
-    def __init__(self, code: str) -> None:
+    ``again_in`` says in how many seconds it may, where that is known.
+    """
+
+    def __init__(self, code: str, *, again_in: int | None = None) -> None:
         super().__init__(code)
         self.code = code
+        self.again_in = again_in
 
 
 @dataclass(frozen=True, slots=True)

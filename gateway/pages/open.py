@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.core.addresses import limit_key
 from gateway.core.answers import REFUSALS, Refusal
 from gateway.core.grants import Grant, GrantKeys
 from gateway.core.opening import (
@@ -19,6 +20,7 @@ from gateway.core.opening import (
     may_post,
     read_opening,
 )
+from gateway.core.rates import Rate, whole_seconds
 from gateway.core.site import Site
 from gateway.feed import Feed
 from gateway.pages.answers import Answers, handed_of
@@ -49,6 +51,9 @@ class OpenPage:
         grants: Signs what was opened.
         answers: Writes answers.
         wall: Unix seconds.
+        of_address: How often an address (IPv6: a /64) may try.
+        of_user: How often a user may open. Only good tokens count, so that nobody can use up
+            what is somebody else's.
     """
 
     def __init__(
@@ -61,7 +66,11 @@ class OpenPage:
         grants: GrantKeys,
         answers: Answers,
         wall: Callable[[], float],
+        of_address: Rate,
+        of_user: Rate,
     ) -> None:
+        self._of_address = of_address
+        self._of_user = of_user
         self._site = site
         self._open_origins = open_origins
         self._tokens = tokens
@@ -90,17 +99,22 @@ class OpenPage:
         try:
             return await self._open(request, handed)
         except OpeningRefused as refused:
-            return self._answers.refuse(request, REFUSALS[refused.code])
+            refusal = REFUSALS[refused.code]
+            if refused.again_in is not None:
+                refusal = refusal.again_in(refused.again_in)
+            return self._answers.refuse(request, refusal)
 
     async def _open(self, request: web.Request, handed: Handed) -> web.Response:
+        _check_rate(self._of_address, limit_key(handed.client_address))
         self._check_origin(request, handed)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
         peeked = self._tokens.peek(opening.token, sid=handed.sid)
-        claims = await self._tokens.verify(peeked)
+        claims = await self._tokens.verify(peeked, address=handed.client_address)
         route = await self._find(claims, handed.host)
         self._check(claims, route)
         if handed.holder is not None and handed.holder != claims.sub and not opening.replace:
             return self._ask_first(request, opening, claims, handed.holder)
+        _check_rate(self._of_user, claims.sub)
         await self._tokens.mark(claims, "open")
         # Much can have happened while Redis was asked.
         self._check(claims, await self._find(claims, handed.host))
@@ -163,6 +177,12 @@ class OpenPage:
         answer.headers["Cache-Control"] = "no-store"
         answer.headers["Referrer-Policy"] = "no-referrer"
         return answer
+
+
+def _check_rate(rate: Rate, key: str) -> None:
+    waits = rate.take(key)
+    if waits:
+        raise OpeningRefused("too_many_opens", again_in=whole_seconds(waits))
 
 
 async def _read(request: web.Request) -> bytes:

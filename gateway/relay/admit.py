@@ -154,7 +154,7 @@ class Admission:
         if hand is None:
             return False
         front.drop_permit()
-        self._hand(front, ask, hand, front.peer, beyond)
+        self._hand(front, ask, hand, self._client(front, ask), beyond)
         return True
 
     def _decide(
@@ -203,7 +203,7 @@ class Admission:
     async def _prove(self, front: Front, ask: Ask, token: str) -> None:
         proof: Proof
         try:
-            proof = await self._parts.bearer.verify(token)
+            proof = await self._parts.bearer.verify(token, address=self._client(front, ask))
         except BearerRefused as refused:
             proof = REFUSALS[refused.code]
         front.errand = None
@@ -238,9 +238,7 @@ class Admission:
     def _proceed(
         self, front: Front, ask: Ask, decision: Forward | Connect | Hand, table: RouteTable
     ) -> None:
-        client = client_address(
-            front.peer, ask.fields.forwarded_for, self._parts.site.trusted_proxies
-        )
+        client = self._client(front, ask)
         passage = passage_of(decision)
         if passage is not None and not self._parts.live.has_room(passage):
             front.refuse("too_many_connections")
@@ -261,6 +259,10 @@ class Admission:
                 self._connect(front, ask, passage, client, beyond)
             case Hand():
                 self._hand(front, ask, decision, client, beyond)
+
+    def _client(self, front: Front, ask: Ask) -> str:
+        trusted = self._parts.site.trusted_proxies
+        return client_address(front.peer, ask.fields.forwarded_for, trusted)
 
     def _permit(
         self, ask: Ask, passage: Passage, table: RouteTable, client: str, *, kept: bool

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class Limits:
     """And for all: 5 % of a core. More of them wait in the queue."""
 
     checks_queued: int = 512
-    """The queue, which one thread works off in a tenth of a second; beyond it is 429."""
+    """What may wait in it: a thread works it off in a tenth of a second. Beyond that: 429."""
 
     head_seconds: float = 10.0
     """From a request's first byte to its head's last: slower ones are attacks, or gone."""
@@ -57,6 +60,10 @@ class Limits:
 
     app_head_seconds: float = 300.0
     """From the end of a request to the head of its answer: some apps compute first."""
+
+    web_ping_seconds: float = 0.0
+    """How often browsers of WebSockets to apps are pinged, between two frames; 0 for never. Their
+    frames are the app's and the browser's own, and most apps ping by themselves."""
 
     linger_seconds: float = 2.0
     """How long what a refused client still sends is read, so that it can read the refusal."""
@@ -93,3 +100,30 @@ class Limits:
 
     last_words_bytes: int = 512 << 10
     """What is read of the early answer of an app that reset the connection."""
+
+
+NUMBERS: Final = frozenset(
+    {
+        "connections",
+        "session_connections",
+        "user_connections",
+        "address_connections",
+        "address_opens_per_minute",
+        "user_opens_per_minute",
+        "address_checks_per_second",
+        "checks_per_second",
+        "slow_body_bytes_per_second",
+    }
+)
+"""Limits that are settings: whole numbers, 0 for without limit."""
+SECONDS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "head_seconds": 0.1,
+        "idle_seconds": 0.1,
+        "dial_seconds": 0.1,
+        "app_head_seconds": 1.0,
+        "slow_body_seconds": 1.0,
+        "web_ping_seconds": 0.0,
+    }
+)
+"""Limits that are settings, in seconds, each with the least that makes sense."""

@@ -52,11 +52,15 @@ class BearerGate(Protocol):
         """Return the claims of a token that was verified and marked before, while it is good."""
         ...
 
-    async def verify(self, token: str) -> SessionClaims:
+    async def verify(self, token: str, *, address: str) -> SessionClaims:
         """Return the claims of *token*, whose signature and times hold.
 
+        Args:
+            token: What a client sent.
+            address: The client's; what it may cost is counted by it.
+
         Raises:
-            BearerRefused: ``bad_credential``.
+            BearerRefused: ``bad_credential`` or ``too_many_checks``.
         """
         ...
 

@@ -11,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.bearer import Bearers
+from gateway.checking import Checks
 from gateway.core.opening import OpeningRefused
 from gateway.relay.world import BearerRefused
 from gateway.session_tokens import SessionTokens
@@ -21,6 +22,7 @@ from tests.gateway.following import KEYS, Following, following, make_route, publ
 from tests.gateway.signing import ISSUER, Signer
 
 SID = sid_of(1)
+HERE = "192.0.2.1"
 
 
 class Desk:
@@ -35,12 +37,14 @@ class Desk:
         self.signer.publish(self.path)
         self.keys = KeySource(str(self.path), clock=time.monotonic)
         self.ahead = 0.0
+        self.checks = Checks(of_address=100, of_all=100, queued=4, clock=time.monotonic)
         self.tokens = SessionTokens(
             keys=self.keys,
             issuer=ISSUER,
             reader=BusReader(redis, KEYS),
             feed=seen.follower,
             wall=self.wall,
+            checks=self.checks,
         )
         self.bearers = Bearers(self.tokens, wall=self.wall)
 
@@ -48,7 +52,7 @@ class Desk:
         return time.time() + self.ahead
 
     async def claims(self, **changes: object) -> SessionClaims:
-        return await self.tokens.verify(self.signer.token(SID, **changes))
+        return await self.tokens.verify(self.signer.token(SID, **changes), address=HERE)
 
 
 @pytest.fixture
@@ -56,7 +60,9 @@ async def desk(redis: Redis, tmp_path: Path) -> AsyncIterator[Desk]:
     publisher = await published(redis, make_route(SID))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
-        yield Desk(redis, seen, publisher, tmp_path)
+        one = Desk(redis, seen, publisher, tmp_path)
+        yield one
+        one.checks.close()
 
 
 async def refusal(desk: Desk, claims: SessionClaims, use: str) -> str:
@@ -134,7 +140,7 @@ async def test_another_sessions_token_is_refused_before_its_signature_is_looked_
 async def test_a_bearer_is_verified_and_marked_once(desk: Desk) -> None:
     token = desk.signer.token(SID)
     assert desk.bearers.remembered(token) is None
-    claims = await desk.bearers.verify(token)
+    claims = await desk.bearers.verify(token, address=HERE)
     assert desk.bearers.remembered(token) is None
     await desk.bearers.mark(claims)
     assert desk.bearers.remembered(token) == claims
@@ -146,19 +152,19 @@ async def test_a_bearer_is_verified_and_marked_once(desk: Desk) -> None:
 
 async def test_a_bearer_is_forgotten_ten_seconds_after_it_expired(desk: Desk) -> None:
     token = desk.signer.token(SID)
-    claims = await desk.bearers.verify(token)
+    claims = await desk.bearers.verify(token, address=HERE)
     await desk.bearers.mark(claims)
     desk.ahead = claims.exp + 9 - time.time()
     assert desk.bearers.remembered(token) == claims
     desk.ahead = claims.exp + 10 - time.time()
     assert desk.bearers.remembered(token) is None
     with pytest.raises(BearerRefused):
-        await desk.bearers.verify(token)
+        await desk.bearers.verify(token, address=HERE)
 
 
 async def test_a_key_that_is_gone_ends_what_was_remembered_of_its_tokens(desk: Desk) -> None:
     token = desk.signer.token(SID)
-    await desk.bearers.mark(await desk.bearers.verify(token))
+    await desk.bearers.mark(await desk.bearers.verify(token, address=HERE))
     desk.keys.keys = type(desk.keys.keys)()
     assert desk.bearers.remembered(token) is None
 
@@ -167,15 +173,37 @@ async def test_memory_of_bearers_has_an_end(desk: Desk, monkeypatch: pytest.Monk
     monkeypatch.setattr("gateway.bearer._MOST_REMEMBERED", 10)
     monkeypatch.setattr("gateway.session_tokens._REMEMBERED", 10)
     for _ in range(30):
-        await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID)))
+        await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID), address=HERE))
     assert len(desk.bearers._marked) <= 10
     assert len(desk.tokens._verified) <= 10
 
 
 async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
     token = desk.signer.token(SID)
-    claims = await desk.bearers.verify(token)
+    claims = await desk.bearers.verify(token, address=HERE)
     await desk.tokens.mark(claims, "open")
     with pytest.raises(BearerRefused) as refused:
         await desk.bearers.mark(claims)
     assert refused.value.code == "token_spent"
+
+
+async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -> None:
+    desk.tokens._checks = Checks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
+    await desk.claims()
+    with pytest.raises(OpeningRefused) as refused:
+        await desk.claims()
+    assert refused.value.code == "too_many_checks"
+    with pytest.raises(BearerRefused) as bearer:
+        await desk.bearers.verify(desk.signer.token(SID), address=HERE)
+    assert bearer.value.code == "too_many_checks"
+    desk.tokens._checks.close()
+
+
+async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: Desk) -> None:
+    desk.tokens._checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
+    good = await asyncio.gather(*(desk.claims() for _ in range(5)))
+    assert {claims.sid for claims in good} == {SID}
+    with pytest.raises(OpeningRefused) as refused:
+        await desk.tokens.verify(Signer().token(SID), address=HERE)
+    assert refused.value.code == "bad_credential"
+    desk.tokens._checks.close()

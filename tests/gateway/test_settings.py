@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import os
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
+from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from gateway.settings import Settings, read_settings, settings_from
 from shared.errors import SettingsError
 from shared.settings import Environment
@@ -98,11 +100,47 @@ def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
         ("FUMAROLE_GATEWAY_DRAIN_SECONDS", "-1"),
         ("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", "nan"),
         ("FUMAROLE_GATEWAY_TLS_CERT_FILE", "/does/not/exist"),
+        ("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", "/does/not/exist"),
+        ("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", __file__),
+        ("FUMAROLE_GATEWAY_REFUSED_NETWORKS", "the API server"),
+        ("FUMAROLE_GATEWAY_CONNECTIONS", "-1"),
+        ("FUMAROLE_GATEWAY_USER_OPENS_PER_MINUTE", "1.5"),
+        ("FUMAROLE_GATEWAY_HEAD_SECONDS", "0"),
+        ("FUMAROLE_GATEWAY_SLOW_BODY_SECONDS", "inf"),
     ],
 )
 def test_a_bad_value_is_named(values: dict[str, str], name: str, bad: str) -> None:
     found = problems(values | {name: bad})
     assert any(problem.startswith(f"{name} is wrong") for problem in found), found
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_each_number_is_a_setting_and_may_be_without_limit(
+    values: dict[str, str], name: str
+) -> None:
+    setting = f"FUMAROLE_GATEWAY_{name.upper()}"
+    assert getattr(read(values).limits, name) == getattr(Limits(), name)
+    assert getattr(read(values | {setting: "0"}).limits, name) == 0
+    assert getattr(read(values | {setting: "77"}).limits, name) == 77
+
+
+@pytest.mark.parametrize("name", sorted(SECONDS))
+def test_each_time_is_a_setting(values: dict[str, str], name: str) -> None:
+    setting = f"FUMAROLE_GATEWAY_{name.upper()}"
+    assert getattr(read(values | {setting: "12.5"}).limits, name) == 12.5
+    assert getattr(read(values | {setting: str(SECONDS[name])}).limits, name) == SECONDS[name]
+
+
+def test_targets_are_not_where_the_api_server_is(values: dict[str, str]) -> None:
+    assert read(values).refused_networks == ()
+    told = {
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "FUMAROLE_GATEWAY_REFUSED_NETWORKS": "192.0.2.0/24",
+    }
+    networks = tuple(map(ip_network, ("192.0.2.0/24", "10.96.0.1/32")))
+    assert read(values | told).refused_networks == networks
+    assert read(values | {"KUBERNETES_SERVICE_HOST": "fd00::1"}).refused_networks
+    assert read(values | {"KUBERNETES_SERVICE_HOST": "api.example.com"}).refused_networks == ()
 
 
 def test_a_password_in_a_bad_redis_url_is_not_repeated(values: dict[str, str]) -> None:

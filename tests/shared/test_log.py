@@ -11,12 +11,15 @@ import pytest
 
 from shared.log import (
     MAX_FIELD_CHARACTERS,
+    MAX_TRACE_CHARACTERS,
     Format,
     JsonFormatter,
     RateLimit,
     TextFormatter,
     configure,
+    read_log_settings,
 )
+from shared.settings import Environment
 
 
 @pytest.fixture
@@ -61,6 +64,25 @@ def test_at_most_so_many_lines_a_second_and_what_was_left_out_is_told() -> None:
     following = record()
     assert limit.filter(following)
     assert vars(following)["dropped_lines"] == 2
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_a_megabyte_in_an_error_is_cut(quiet_root: None, style: Format) -> None:
+    out = io.StringIO()
+    configure(style=style, stream=out)
+    try:
+        raise ValueError("x" * 1_000_000)
+    except ValueError:
+        logging.getLogger("x").exception("it failed")
+    assert len(out.getvalue()) < 2 * MAX_TRACE_CHARACTERS
+
+
+def test_how_many_lines_is_a_setting() -> None:
+    environment = Environment({"FUMAROLE_LOG_LINES_PER_SECOND": "7"})
+    assert read_log_settings(environment).lines_a_second == 7
+    environment = Environment({"FUMAROLE_LOG_LINES_PER_SECOND": "0"})
+    read_log_settings(environment)
+    assert environment.problems
 
 
 @pytest.mark.parametrize("style", ["json", "text"])

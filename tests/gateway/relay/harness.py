@@ -262,7 +262,7 @@ class FakeGate:
     def remembered(self, token: str) -> SessionClaims | None:
         return None
 
-    async def verify(self, token: str) -> SessionClaims:
+    async def verify(self, token: str, *, address: str) -> SessionClaims:
         await asyncio.sleep(0)
         if token not in self.tokens:
             raise BearerRefused("bad_credential")

@@ -594,9 +594,9 @@ async def test_a_large_body_that_came_while_its_token_was_proven_holds_nothing_u
         proven = asyncio.Event()
         verify = r.gate.verify
 
-        async def slow(token: str) -> SessionClaims:
+        async def slow(token: str, *, address: str) -> SessionClaims:
             await proven.wait()
-            return await verify(token)
+            return await verify(token, address=address)
 
         r.gate.verify = slow  # type: ignore[method-assign]  # only slower
         browser = await r.browser()

@@ -1,0 +1,104 @@
+"""Signature checks: at once, in the thread, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.checking import Checks, TooManyChecks
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def checks(clock: Clock) -> Iterator[Checks]:
+    one = Checks(of_address=2, of_all=5, queued=3, clock=clock)
+    yield one
+    one.close()
+
+
+def where() -> str:
+    return threading.current_thread().name
+
+
+HERE = threading.main_thread().name
+
+
+async def test_a_few_are_made_at_once_and_the_others_in_a_thread(checks: Checks) -> None:
+    names = [await checks.run(where, address="192.0.2.1") for _ in range(4)]
+    assert names[:2] == [HERE] * 2
+    assert all(name.startswith("checks") for name in names[2:])
+    assert checks.queued == 2
+
+
+async def test_another_address_is_not_held_up(checks: Checks) -> None:
+    for _ in range(5):
+        await checks.run(where, address="2001:db8::1")
+    assert await checks.run(where, address="2001:db8::2") != HERE, "the same /64"
+    assert await checks.run(where, address="2001:db8:1::1") == HERE
+
+
+async def test_many_addresses_together_do_not_hold_up_the_loop(checks: Checks) -> None:
+    names = [await checks.run(where, address=f"192.0.2.{n}") for n in range(8)]
+    assert names.count(HERE) == 5
+
+
+async def test_the_rate_comes_back(checks: Checks, clock: Clock) -> None:
+    for _ in range(5):
+        await checks.run(where, address="192.0.2.1")
+    clock.now += 1.0
+    assert await checks.run(where, address="192.0.2.1") == HERE
+
+
+async def test_the_queue_is_bounded_and_the_loop_turns_meanwhile(checks: Checks) -> None:
+    gate = threading.Event()
+    turns = 0
+    for _ in range(2):
+        await checks.run(where, address="a")
+    waiting = [
+        asyncio.create_task(checks.run(lambda: gate.wait(10), address="a")) for _ in range(3)
+    ]
+    for _ in range(20):
+        await asyncio.sleep(0)
+        turns += 1
+    assert checks.waiting == 3
+    with pytest.raises(TooManyChecks):
+        await checks.run(where, address="a")
+    assert checks.refused == 1
+    gate.set()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert checks.waiting == 0
+    assert turns == 20
+
+
+async def test_who_leaves_frees_its_place_and_what_fails_says_so(checks: Checks) -> None:
+    for _ in range(2):
+        await checks.run(where, address="a")
+    gate = threading.Event()
+    first = asyncio.create_task(checks.run(lambda: gate.wait(10), address="a"))
+    second = asyncio.create_task(checks.run(where, address="a"))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert checks.waiting == 1
+    gate.set()
+    await first
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await checks.run(fails, address="a")

@@ -1,0 +1,123 @@
+"""What a client meets at each limit of a gateway that is told to have small ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from shared.bus import Publisher, connect
+from tests.gateway.conftest import World
+from tests.gateway.following import published
+from tests.gateway.http import make_request
+from tests.gateway.process import GatewayProcess
+from tests.gateway.signing import Signer
+from tests.gateway.upstreams import web_app
+from tests.programs import RedisServer, redis_program
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SMALL = {
+    "FUMAROLE_GATEWAY_ADDRESS_OPENS_PER_MINUTE": "6",
+    "FUMAROLE_GATEWAY_USER_OPENS_PER_MINUTE": "3",
+    "FUMAROLE_GATEWAY_ADDRESS_CHECKS_PER_SECOND": "1",
+    "FUMAROLE_GATEWAY_TRUSTED_PROXIES": "127.0.0.1/32",
+    "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS": "86400",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("limits")
+    with RedisServer(redis_program(), folder) as server:
+        client = connect(server.url)
+        publisher: Publisher = await published(client)
+        async with GatewayProcess(folder, server.url, **SMALL) as gateway:
+            yield World(gateway, publisher)
+        await client.aclose()
+
+
+async def opened(
+    world: World, sid: str, *, source: str, token: str | None = None, **claims: object
+) -> tuple[int, str | None, str]:
+    """Open *sid* from the address *source*; return status, Retry-After and code."""
+    token = token or world.gateway.signer.token(sid, **claims)
+    answer = await world.gateway.post_token(sid, token, headers={"X-Forwarded-For": source})
+    return answer.status, answer.headers.get("retry-after"), answer.text
+
+
+async def test_an_address_that_tries_too_often_waits(world: World) -> None:
+    sid = await world.publish(port=1)
+    for number in range(6):
+        status, _, _ = await opened(world, sid, source="192.0.2.1", sub=f"u{number}")
+        assert status == 303
+    status, again, text = await opened(world, sid, source="192.0.2.1", sub="u7")
+    assert status == 429
+    assert "too_many_opens" in text
+    assert again is not None
+    assert 1 <= int(again) <= 11
+    assert (await opened(world, sid, source="192.0.2.2", sub="u8"))[0] == 303
+
+
+async def test_tries_that_fail_count_too_and_a_whole_64_is_one(world: World) -> None:
+    sid = await world.publish(port=1)
+    for number in range(6):
+        source = f"2001:db8:7:7::{number}"
+        assert (await opened(world, sid, source=source, token="nonsense"))[0] == 401
+    assert (await opened(world, sid, source="2001:db8:7:7:ffff::1"))[0] == 429
+    assert (await opened(world, sid, source="2001:db8:7:8::1"))[0] == 303
+
+
+async def test_a_user_who_opens_too_often_waits_and_keeps_the_link(world: World) -> None:
+    sid = await world.publish(port=1)
+    for number in range(3):
+        status, _, _ = await opened(world, sid, source=f"192.0.2.{10 + number}", sub="eager")
+        assert status == 303
+    token = world.gateway.signer.token(sid, sub="eager")
+    status, again, _ = await opened(world, sid, source="192.0.2.13", token=token)
+    assert (status, bool(again)) == (429, True)
+    # It was not used up: as a bearer it is still good.
+    answer = await world.gateway.ask(sid, "GET", "/", {"Fumarole-Token": token})
+    assert answer.status == 502
+
+
+async def test_nobody_can_use_up_what_is_somebody_elses(world: World) -> None:
+    sid = await world.publish(port=1)
+    for number in range(5):
+        forged = Signer().token(sid, sub="victim")
+        source = f"192.0.2.{20 + number}"
+        assert (await opened(world, sid, source=source, token=forged))[0] == 401
+    assert (await opened(world, sid, source="192.0.2.30", sub="victim"))[0] == 303
+
+
+async def test_a_flood_of_tokens_holds_nobody_up(world: World) -> None:
+    """What is signed by nobody is checked in the thread, while others are served."""
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        cookie = (
+            (await world.gateway.post_token(sid, world.gateway.signer.token(sid)))
+            .headers["set-cookie"]
+            .partition(";")[0]
+        )
+        forger = Signer()
+        flood = [await world.gateway.connect() for _ in range(40)]
+        head = {"Host": world.gateway.host(sid), "X-Forwarded-For": "192.0.2.99"}
+        for connection in flood:
+            credential = {"Fumarole-Token": forger.token(sid)}
+            await connection.send(make_request("GET", "/", head | credential))
+        began = time.monotonic()
+        answer = await world.gateway.ask(sid, "GET", "/", {"Cookie": cookie})
+        assert answer.status == 200
+        assert time.monotonic() - began < 5
+        statuses = {(await connection.answer()).status for connection in flood}
+        assert statuses <= {401, 429}
+        for connection in flood:
+            await connection.close()
+
+
+async def test_what_was_refused_is_counted_and_no_address_is_a_label(world: World) -> None:
+    metrics = (await world.gateway.ask_ops("/metrics")).text
+    assert "192.0.2." not in metrics
+    assert "2001:db8" not in metrics
