@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format system locks bench clean
+.PHONY: help install demo test test-long check format system locks bench fuzz clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,6 +30,9 @@ test-long: install ## run the soaks, chaos runs and models
 
 bench: install ## measure the gateway beside its peers, 15 min (QUICK=1: 3 min)
 	@$(PYTHON) -m benchmarks $(if $(QUICK),--quick)
+
+fuzz: install ## fuzz what parses the outside world (SECONDS=60)
+	@$(PYTHON) -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 check: install ## lint, format, types and import contracts
 	@.venv/bin/ruff check .

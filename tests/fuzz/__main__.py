@@ -1,0 +1,46 @@
+"""``python -m tests.fuzz --seconds 60 [--seed N] [target…]``: until time is up, or a crash."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+
+from tests.fuzz.corpus import add_to_corpus, read_corpus
+from tests.fuzz.mutation import Fuzzer
+from tests.fuzz.targets import TARGETS
+
+TURN = 200
+
+
+def main() -> int:
+    """Fuzz the targets in turn; return 1 when one of them broke."""
+    parser = argparse.ArgumentParser(prog="fuzz")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("targets", nargs="*", help="all, when none is named")
+    asked = parser.parse_args()
+    chosen = [one for one in TARGETS if not asked.targets or one.name in asked.targets]
+    print(f"seed {asked.seed}, {asked.seconds:g} s: {', '.join(one.name for one in chosen)}")
+    fuzzers = [Fuzzer(one, random.Random(f"{asked.seed} {one.name}")) for one in chosen]
+    crashed = 0
+    for fuzzer in fuzzers:
+        for case in read_corpus(fuzzer.target.name):
+            fuzzer.target.check(case)
+    until = time.monotonic() + asked.seconds
+    while fuzzers and time.monotonic() < until:
+        for fuzzer in tuple(fuzzers):
+            crash = fuzzer.run(TURN)
+            if crash is not None:
+                crashed += 1
+                fuzzers.remove(fuzzer)
+                path = add_to_corpus(crash.target, crash.data, crash.error)
+                print(f"{crash.target}: {crash.error}\n  {crash.data!r}\n  added to {path.name}")
+    for fuzzer in fuzzers:
+        print(f"{fuzzer.target.name}: {fuzzer.tried:,} inputs, no crash")
+    return 1 if crashed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
