@@ -24,16 +24,18 @@ from controller.jobs.wishes import Wishes
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import start_leading
+from controller.measures import make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.control import Sessions
+from controller.sessions.notices import Notices
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.position import ensure_position
 from controller.store.vault import Vault
-from shared.bus import connect
+from shared.bus import Keys, connect
 from shared.jwks import KeySource
 from shared.metrics import listening, make_ops_app, make_registry
 from shared.process import write_address_file
@@ -70,8 +72,10 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
         if kube is not None and "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
-            await _start_api(process, core, publisher, stack)
-        ops = make_ops_app(process.registry, process.readiness)
+            notices = Notices(redis, Keys(settings.instance))
+            await _start_api(process, core, publisher, notices, stack)
+        debug = [make_debug_route(publisher)] if publisher is not None else []
+        ops = make_ops_app(process.registry, process.readiness, debug)
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
         process.listens("ops", taken)
         _tell_addresses(process)
@@ -130,7 +134,11 @@ def _make_core(process: Process) -> Core:
 
 
 async def _start_api(
-    process: Process, core: Core, publisher: RoutePublisher | None, stack: AsyncExitStack
+    process: Process,
+    core: Core,
+    publisher: RoutePublisher | None,
+    notices: Notices,
+    stack: AsyncExitStack,
 ) -> None:
     settings = process.settings
     keys = KeySource(settings.token_jwks, clock=time.monotonic)
@@ -153,6 +161,7 @@ async def _start_api(
         state_of=publisher.state_of if publisher else lambda _sid: "starting",
         until_published=publisher.until_published if publisher else _at_once,
         wake=core.routes.wake,
+        tell=notices.tell,
     )
     app = make_api_app(
         store=process.store,

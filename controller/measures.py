@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.jobs.lifecycle import Happening, Note, Seen, Step, Submit
+
+if TYPE_CHECKING:
+    from controller.sessions.publisher import RoutePublisher
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
@@ -61,3 +66,12 @@ class Measures:
     def step_failed(self, error: Exception) -> None:
         """Count a failure."""
         self._failures.labels(type(error).__name__).inc()
+
+
+def make_debug_route(publisher: RoutePublisher) -> web.RouteDef:
+    """Return ``/debug/routes``: where every gateway should stand."""
+
+    async def debug(_request: web.Request) -> web.Response:
+        return web.json_response(publisher.describe())
+
+    return web.get("/debug/routes", debug)

@@ -136,6 +136,13 @@ def _paths() -> dict[str, Any]:
                 "End grants to a session", session_answer, body="RevokeRequest", parameters=[sid]
             )
         },
+        "/v1/keys/{kid}/revoke": {
+            "post": _operation(
+                "End all grants of tokens that a key has signed",
+                {"type": "object", "properties": {"kid": {"type": "string"}}},
+                parameters=[_parameter("kid")],
+            )
+        },
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from aiohttp import web
 from pydantic import Field, model_validator
@@ -13,6 +13,9 @@ from controller.api.bodies import MOST_ITEMS, read_model
 from controller.jobs.model import EndpointName, JobId, Port
 from controller.jobs.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
+
+MOST_KID: Final = 255
+"""The longest name of a key that the store holds."""
 
 
 class SessionItem(Strict):
@@ -66,6 +69,7 @@ class Sessions:
             web.get("/v1/sessions/{sid}", self.show),
             web.delete("/v1/sessions/{sid}", self.end),
             web.post("/v1/sessions/{sid}/revoke", self.revoke),
+            web.post("/v1/keys/{kid}/revoke", self.revoke_key),
         ]
 
     async def open(self, request: web.Request) -> web.Response:
@@ -91,6 +95,14 @@ class Sessions:
         asked = await read_model(request, RevokeRequest)
         sid = request.match_info["sid"]
         return _found(await self._service.revoke(sid, jti=asked.jti, sub=asked.sub))
+
+    async def revoke_key(self, request: web.Request) -> web.Response:
+        """End the grants of all tokens that were signed with one key."""
+        kid = request.match_info["kid"]
+        if not 1 <= len(kid) <= MOST_KID or not kid.isprintable():
+            raise not_found("key")
+        await self._service.revoke_key(kid)
+        return web.json_response({"kid": kid})
 
 
 def _found(session: SessionView | None) -> web.Response:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -22,6 +22,7 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
 from controller.store.jobs import JobRecord, find_jobs
+from controller.store.leadership import read_leadership
 from controller.store.position import read_position, record_published
 from controller.store.revocations import (
     StoredRevocation,
@@ -38,14 +39,14 @@ from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import Head
 from shared.link import Seal
+from shared.routes import digest
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store."""
 RESYNC_SECONDS: Final = 60.0
-PAUSE_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
 _EPOCH_BYTES: Final = 16
-_ASK_AGAIN: Final = frozenset({"epoch", "seq", "missing", "counts"})
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +100,10 @@ class RoutePublisher:
         self._revision = self._rev = 0
         self._beat_at = self._resync_at = 0.0
         self._remembered = ("", -1)
-        self.is_published = False
-        """Whether Redis holds what should be, as far as is known."""
+        self._digests: dict[str, int] = {}
+        self._hash = 0
+        self._built = False
+        self._unsure: Callable[[], None] | None = None
 
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
@@ -113,9 +116,26 @@ class RoutePublisher:
         return "ready" if desired is not None and desired.route.state == "ready" else "starting"
 
     @property
+    def is_published(self) -> bool:
+        """Whether Redis holds what should be, as far as is known."""
+        return self._built and self._unsure is None
+
+    @property
     def count(self) -> int:
         """How many routes are published."""
         return len(self._published)
+
+    def describe(self) -> dict[str, Any]:
+        """Return where gateways should stand, to be compared with where they do."""
+        return {
+            "published": self.is_published,
+            "term": self._bus.term,
+            "epoch": self._bus.epoch,
+            "seq": self._bus.seq,
+            "hash": f"{self._hash:016x}",
+            "routes": len(self._published),
+            "changed_jobs": len(self._dirty),
+        }
 
     async def until_published(self, sids: Collection[str]) -> None:
         """Return when gateways have been told of these sessions, after two seconds at the latest.
@@ -133,21 +153,21 @@ class RoutePublisher:
         Raises:
             LeadershipLost: If another one leads.
         """
-        refused = ""
+        lost = False
         while True:
             try:
-                if not self.is_published:
-                    await self._rebuild(data_lost=refused == "counts")
-                    refused = ""
+                if not self._built:
+                    await self._rebuild(data_lost=lost)
+                    lost = False
+                await self._settle()
                 await self._round()
             except PublishRefused as error:
-                self.is_published, refused = False, error.reason
-                if refused not in _ASK_AGAIN:
+                if error.reason == "term":
                     raise LeadershipLost("another controller publishes") from error
-                log.warning("Redis holds something else", extra={"what": refused})
+                # It holds something else than it had acknowledged, so nobody knows what else.
+                self._built, self._unsure, lost = False, None, True
+                log.warning("Redis holds something else", extra={"what": error.reason})
             except (BusUnavailable, StoreUnavailable) as error:
-                # A change may or may not have been made: after a rebuild that does not matter.
-                self.is_published = False
                 log.warning("routes cannot be published", extra={"why": str(error)})
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -166,7 +186,7 @@ class RoutePublisher:
             log.warning("changes cannot be read", extra={"why": str(error)})
         if _uptime() >= self._beat_at:
             self._beat_at = _uptime() + HEARTBEAT_SECONDS
-            await self._bus.beat(now=self._clock())
+            await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
         if _uptime() >= self._resync_at:
@@ -207,6 +227,10 @@ class RoutePublisher:
     async def _read(self, dirty: Collection[str]) -> _World:
         now = self._clock()
         async with self._store.read() as transaction:
+            # Redis alone would not tell a leader that is cut off with a part of it.
+            term = (await read_leadership(transaction)).term
+            if term != self._bus.term:
+                raise LeadershipLost(f"the term is {term}, not {self._bus.term}")
             position = await read_position(transaction)
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
             hubs = await alive_hubs(transaction, now=now)
@@ -224,26 +248,57 @@ class RoutePublisher:
 
     # Telling it
 
+    async def _tell(self, call: Awaitable[None], then: Callable[[], None]) -> None:
+        """Publish; *then* is what it means here, also where the answer comes only later."""
+        try:
+            await call
+        except BusUnavailable:
+            self._unsure = then
+            raise
+        then()
+
+    async def _settle(self) -> None:
+        """Find out what became of a call that was not answered, before anything else is told."""
+        if self._unsure is not None:
+            await self._bus.settle()
+            then, self._unsure = self._unsure, None
+            then()
+
     async def _upsert(self, desired: Desired) -> None:
+        sid, raw = desired.route.sid, self._encode(desired)
+
+        def then() -> None:
+            self._note(desired, raw)
+            self._tell_waiting()
+
+        await self._tell(self._bus.upsert(sid, raw, now=self._clock()), then)
+
+    def _note(self, desired: Desired, raw: bytes) -> None:
         sid = desired.route.sid
-        await self._bus.upsert(sid, self._encode(desired), now=self._clock())
         self._published[sid] = desired
         self._sids_of.setdefault(desired.route.job, set()).add(sid)
-        self._tell_waiting()
+        share = digest(sid, raw)
+        self._hash ^= self._digests.get(sid, 0) ^ share
+        self._digests[sid] = share
 
     def _tell_waiting(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
     async def _remove(self, sid: str) -> None:
-        await self._bus.remove(sid, "ended", now=self._clock())
+        call = self._bus.remove(sid, "ended", now=self._clock())
+        await self._tell(call, lambda: self._forget(sid))
+
+    def _forget(self, sid: str) -> None:
         job = self._published.pop(sid).route.job
+        self._hash ^= self._digests.pop(sid)
         self._sids_of[job].discard(sid)
         if not self._sids_of[job]:
             del self._sids_of[job]
 
     async def _revoke(self, one: StoredRevocation) -> None:
-        await self._bus.revoke(at=one.at, sid=one.sid, jti=one.jti, sub=one.sub, kid=one.kid)
+        call = self._bus.revoke(at=one.at, sid=one.sid, jti=one.jti, sub=one.sub, kid=one.kid)
+        await self._tell(call, lambda: None)
 
     def _encode(self, desired: Desired) -> bytes:
         # Milliseconds: so revisions go up also over a restart of ours.
@@ -273,6 +328,7 @@ class RoutePublisher:
         """
         now = self._clock()
         head = await self._bus.head()
+        data_lost = data_lost or await self._bus.has_lost()
         async with self._store.read() as transaction:
             since = now if data_lost else await _since(transaction, head, now=now)
             sessions = await live_sessions(transaction)
@@ -286,15 +342,16 @@ class RoutePublisher:
         revoked = {one.member: one.score for one in revocations}
         epoch = self._random(_EPOCH_BYTES).hex()
         await self._bus.rebuild(routes, revoked, epoch=epoch, now=now, since=since)
-        self._published = desired
-        self._sids_of = {}
+        self._published, self._sids_of, self._digests, self._hash = {}, {}, {}, 0
         for sid, one in desired.items():
-            self._sids_of.setdefault(one.route.job, set()).add(sid)
+            self._note(one, routes[sid])
         self._revision = revision
         self._beat_at = _uptime() + HEARTBEAT_SECONDS
         await self._remember()
-        self.is_published = True
+        self._built, self._unsure = True, None
         self._tell_waiting()
+        # A revocation that came into the store since it was read above is not in this epoch yet.
+        self._woken.set()
         log.info("routes are published anew", extra={"epoch": epoch, "routes": len(routes)})
 
     async def _remember(self) -> None:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from controller.jobs.accepted import read_spec
 from controller.jobs.model import Job
 from controller.jobs.problems import Problem
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_jobs
+from controller.store.leadership import read_leadership
 from controller.store.revocations import StoredRevocation, add_revocation
 from controller.store.sessions import Session, end_session, find_session, insert_session
 from shared.errors import FumaroleError
-from shared.events import GrantRevoked, event_time
+from shared.events import GrantRevoked, event_time, revoked_at
 
 SID_BYTES: Final = 16
 
@@ -63,6 +64,14 @@ StateOf = Callable[[str], Literal["starting", "ready"]]
 """Says how the route of a live session was last published."""
 
 
+class Tell(Protocol):
+    """Tells gateways of a revocation that is in the store, and never fails."""
+
+    async def __call__(self, event: GrantRevoked, *, term: int) -> None:
+        """Tell of *event*; *term* is the leader's, as the store knows it."""
+        ...
+
+
 class SessionService:
     """Sessions as the API offers them.
 
@@ -74,6 +83,7 @@ class SessionService:
         state_of: How a live session's route stands.
         until_published: Waits, for a while, until gateways have been told of sessions.
         wake: Is told the id of a job whose sessions changed.
+        tell: Tells gateways of a revocation at once.
     """
 
     def __init__(
@@ -86,8 +96,10 @@ class SessionService:
         state_of: StateOf,
         until_published: Callable[[Collection[str]], Awaitable[None]],
         wake: Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self._store = store
+        self._tell = tell
         self._base_domain = base_domain
         self._clock = clock
         self._random = random
@@ -138,16 +150,40 @@ class SessionService:
         Raises:
             StoreUnavailable: If it could not be kept.
         """
-        # To the millisecond, as the event will carry it.
-        at = event_time(self._clock())
-        event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub)
+        event = self._revocation(sid=sid, jti=jti, sub=sub)
         async with self._store.write() as transaction:
             session = await find_session(transaction, sid)
             if session is None:
                 return None
-            await _add(transaction, event, at.timestamp())
+            await _add(transaction, event)
+            term = (await read_leadership(transaction)).term
         self._wake(session.job_id)
+        await self._tell(event, term=term)
         return self._view(session)
+
+    async def revoke_key(self, kid: str) -> None:
+        """End all grants of tokens that were signed with the key *kid*, of every session.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        event = self._revocation(kid=kid)
+        async with self._store.write() as transaction:
+            await _add(transaction, event)
+            term = (await read_leadership(transaction)).term
+        await self._tell(event, term=term)
+
+    def _revocation(
+        self,
+        *,
+        sid: str | None = None,
+        jti: str | None = None,
+        sub: str | None = None,
+        kid: str | None = None,
+    ) -> GrantRevoked:
+        # To the millisecond, as the event will carry it. The order is the leader's to give.
+        at = event_time(self._clock())
+        return GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub, kid=kid)
 
     # What is opened
 
@@ -220,11 +256,17 @@ def _place(wanted: Wanted, job: Job) -> tuple[Literal["web", "vnc", "terminal"],
     return endpoint.kind, endpoint.port, endpoint.base_path
 
 
-async def _add(transaction: Transaction, event: GrantRevoked, at: float) -> None:
-    entry = StoredRevocation(
-        member=event.revocation().member, at=at, sid=event.sid, jti=event.jti, sub=event.sub
+async def _add(transaction: Transaction, event: GrantRevoked) -> None:
+    entry = event.revocation()
+    stored = StoredRevocation(
+        member=entry.member,
+        at=revoked_at(entry.score),
+        sid=event.sid,
+        jti=event.jti,
+        sub=event.sub,
+        kid=event.kid,
     )
-    await add_revocation(transaction, entry)
+    await add_revocation(transaction, stored)
 
 
 def make_sid(random: Callable[[int], bytes]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-HEARTBEAT_SECONDS: Final = 2.0
+HEARTBEAT_SECONDS: Final = 1.0
 LOG_LENGTH: Final = 16384
 CALL_SECONDS: Final = 5.0
 

@@ -49,6 +49,10 @@ def service_token(**claims: Any) -> str:
     return SIGNER.sign(make_claims(time.time(), aud="fumarole-controller", **claims))
 
 
+async def _tell(event: object, *, term: int) -> None:
+    """There is no Redis here."""
+
+
 async def _at_once(_sids: object) -> None:
     """Nothing is published here."""
 
@@ -82,6 +86,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         state_of=lambda _sid: "starting",
         until_published=_at_once,
         wake=woken.append,
+        tell=_tell,
     )
     (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
     app = make_api_app(

@@ -126,3 +126,12 @@ async def test_a_session_that_never_was_is_404(api: Api) -> None:
         api.client.post(f"/v1/sessions/{sid}/revoke", json={}),
     ):
         assert (await call).status == 404
+
+
+async def test_a_signing_key_is_revoked_for_every_session(api: Api) -> None:
+    answer = await api.client.post("/v1/keys/orchestrator%2F2026/revoke", json={})
+    assert (answer.status, await answer.json()) == (200, {"kid": "orchestrator/2026"})
+    async with api.store.read() as transaction:
+        (stored,) = await revocations_that_matter(transaction, now=time.time())
+    assert (stored.member, stored.sid) == ("kid:orchestrator/2026", None)
+    assert (await api.client.post(f"/v1/keys/{'k' * 256}/revoke", json={})).status == 404

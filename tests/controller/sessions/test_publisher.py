@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from controller.jobs.accepted import public_spec
 from controller.jobs.picture import Picture
 from controller.sessions.desired import DesiredRoutes
+from controller.sessions.notices import Notices
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
@@ -27,7 +29,9 @@ from controller.store.position import read_position
 from controller.store.sessions import find_session
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect
+from shared.events import GrantRevoked, decode_event, event_time
 from shared.link import Seal
+from shared.routes import digest
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import UID, make_job, make_pod, make_record
@@ -86,6 +90,7 @@ class World:
         self.picture.pods.replace({(one.namespace, one.name): one for one in pods})
 
 
+LETTERS = str.maketrans("0189", "abcd")
 Start = Callable[[], Awaitable[World]]
 
 
@@ -119,6 +124,7 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
         state_of=publisher.state_of,
         until_published=publisher.until_published,
         wake=publisher.wake,
+        tell=Notices(redis, keys).tell,
     )
     task = asyncio.create_task(publisher.run())
     try:
@@ -235,6 +241,7 @@ async def test_what_another_process_wrote_is_noticed(world: World) -> None:
         state_of=lambda _sid: "starting",
         until_published=lambda _sids: asyncio.sleep(0),
         wake=lambda _job: None,
+        tell=Notices(world.redis, Keys("test")).tell,
     )
     (view,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
     await world.until(view.sid, lambda route: True)
@@ -372,3 +379,122 @@ async def test_a_redis_that_comes_back_is_told_everything(
             redis_server.start()
         await world.until_ready(sid)
     await redis.aclose()
+
+
+async def test_what_is_told_is_what_a_gateway_has(world: World) -> None:
+    world.show(make_pod())
+    sids = [await world.open(endpoint="lab") for _ in range(3)]
+    await world.until_ready(sids[0])
+    await world.sessions.end(sids[1])
+    await world.until_gone(sids[1])
+    await world.until_ready(sids[2])
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    shares = [digest(sid, raw) for sid, raw in snapshot.routes.items()]
+    told = world.publisher.describe()
+    assert told["hash"] == f"{shares[0] ^ shares[1]:016x}"
+    assert (told["epoch"], told["seq"]) == (snapshot.head.epoch, snapshot.head.seq)
+    assert (told["routes"], told["published"]) == (2, True)
+
+
+class _Silent:
+    """Stands before the publisher's script: answers are lost, and calls after them, too."""
+
+    def __init__(self, script: Any, answers: list[bool]) -> None:
+        self.script = script
+        self.answers = answers
+
+    async def __call__(self, **call: Any) -> Any:
+        arrives = self.answers.pop(0) if self.answers else None
+        if arrives is False:
+            raise RedisConnectionError("lost on the way there")
+        answer = await self.script(**call)
+        if arrives:
+            raise RedisConnectionError("lost on the way back")
+        return answer
+
+
+@pytest.mark.parametrize("answers", [[True], [False], [True, True, False], [False, True, False]])
+async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew(
+    world: World, answers: list[bool]
+) -> None:
+    first = await world.open(endpoint="lab")
+    epoch = world.publisher.describe()["epoch"]
+    bus = world.publisher._bus
+    bus._publish = _Silent(bus._publish, list(answers))  # type: ignore[assignment]
+    world.show(make_pod())
+    second = await world.open(endpoint="lab")
+    await world.until_ready(first)
+    await world.until_ready(second)
+    await world.sessions.end(second)
+    await world.until_gone(second)
+    told = world.publisher.describe()
+    head = await world.reader.head()
+    assert head is not None
+    assert (told["epoch"], head.epoch, head.seq) == (epoch, epoch, told["seq"])
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    assert told["hash"] == f"{digest(first, snapshot.routes[first]):016x}"
+
+
+async def test_a_revocation_is_told_at_once_by_who_does_not_lead(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    world.task.cancel()
+    await asyncio.wait([world.task])
+    # Nobody leads.
+    async with world.reader.subscribe() as messages:
+        await world.sessions.revoke(sid, sub="eve")
+        event = decode_event(await asyncio.wait_for(anext(messages), 5))
+        await world.sessions.revoke_key("k1")
+        other = decode_event(await asyncio.wait_for(anext(messages), 5))
+    head = await world.reader.head()
+    assert head is not None
+    assert isinstance(event, GrantRevoked)
+    assert isinstance(other, GrantRevoked)
+    assert (event.epoch, event.seq, event.sub, other.kid) == (head.epoch, head.seq, "eve", "k1")
+    # And the next leader has them in its table.
+    async with publishing(world.store, world.redis, world.clock) as second:
+
+        async def revoked() -> bool:
+            snapshot = await second.reader.snapshot()
+            return snapshot is not None and {f"sub:{sid}:eve", "kid:k1"} <= set(snapshot.revoked)
+
+        await eventually(revoked)
+
+
+async def test_a_replica_with_an_old_store_tells_nothing(world: World) -> None:
+    await world.open(endpoint="lab")
+    await world.redis.hset(Keys("test").head, "term", 99)
+    async with world.reader.subscribe() as messages:
+        event = GrantRevoked(epoch="-", seq=0, at=event_time(1.0), kid="k1")
+        await Notices(world.redis, Keys("test")).tell(event, term=98)
+        await Notices(world.redis, Keys("test")).tell(event, term=99)
+        told = decode_event(await asyncio.wait_for(anext(messages), 5))
+        assert isinstance(told, GrantRevoked)
+        await world.redis.publish(Keys("test").events, b"end")
+        assert await asyncio.wait_for(anext(messages), 5) == b"end"
+
+
+async def test_what_two_publishers_fill_in_at_once_is_not_mixed(redis: Redis) -> None:
+    keys = Keys("test")
+    old, new = Publisher(redis, keys, term=1), Publisher(redis, keys, term=2)
+    stale = {f"{n:026d}".translate(LETTERS): b'{"old":1}' for n in range(1500)}
+    await asyncio.gather(
+        old.rebuild(stale, {}, epoch="old", now=1.0),
+        new.rebuild(dict.fromkeys(stale, b'{"new":1}'), {}, epoch="new", now=1.0),
+        return_exceptions=True,
+    )
+    snapshot = await BusReader(redis, keys).snapshot()
+    assert snapshot is not None
+    assert snapshot.head.epoch == "new"
+    assert set(snapshot.routes.values()) == {b'{"new":1}'}
+
+
+async def test_a_leader_that_the_store_does_not_know_any_more_stops_by_itself(
+    world: World,
+) -> None:
+    # Cut off together with a part of Redis, it would never be refused there.
+    async with world.store.write() as transaction:
+        await raise_term(transaction)
+    with pytest.raises(LeadershipLost):
+        await asyncio.wait_for(world.task, 8)
