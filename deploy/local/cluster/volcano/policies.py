@@ -17,6 +17,7 @@ class Happened:
     task: str = ""
     pod: str = ""
     pod_uid: str = ""
+    partition: str = ""
     exit_code: int | None = None
     version: int = 0
     """The job's version that the pod was made for; what befalls older pods calls for nothing."""

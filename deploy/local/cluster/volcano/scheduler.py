@@ -1,97 +1,33 @@
 """The gang scheduler: all pods that a group needs find a node, or none is bound.
 
+`shares` says whose turn it is and what a Queue may still use, `rooms` where there is room.
 Pods of no group are placed one by one, as the default scheduler would.
 """
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from deploy.local.cluster.client import NODES, PODS, Cache, Client, Object, Refused
-from deploy.local.cluster.quantities import quantity
-from deploy.local.cluster.volcano.definitions import POD_GROUPS
-from deploy.local.cluster.volcano.pods import GROUP_ANNOTATION, requests
+from deploy.local.cluster.volcano.definitions import POD_GROUPS, QUEUES
+from deploy.local.cluster.volcano.pods import GROUP_ANNOTATION
+from deploy.local.cluster.volcano.queues import state_of
+from deploy.local.cluster.volcano.rooms import (
+    Placement,
+    Room,
+    has_ended,
+    key_of,
+    make_rooms,
+    place,
+)
+from deploy.local.cluster.volcano.shares import Shares
+from deploy.local.cluster.volcano.states import task_of
 
 _LOG: Final = logging.getLogger(__name__)
 _SETTLE_SECONDS: Final = 0.02
 _AGAIN_SECONDS: Final = 1.0
-Amounts = dict[str, float]
-
-
-@dataclass(slots=True)
-class Room:
-    """What is left on a node. Pods are counted as a resource of their own."""
-
-    name: str
-    labels: dict[str, str]
-    taints: list[Object]
-    free: Amounts
-
-    def fits(self, pod: Object, asked: Amounts) -> bool:
-        """Whether *pod* may run here and what it asks for is there."""
-        spec = pod["spec"]
-        selected = (spec.get("nodeSelector") or {}).items() <= self.labels.items()
-        return (
-            selected
-            and all(_tolerated(taint, spec.get("tolerations") or []) for taint in self.taints)
-            and all(self.free.get(name, 0.0) >= amount for name, amount in asked.items())
-        )
-
-    def take(self, asked: Amounts) -> None:
-        """Count *asked* as used."""
-        for name, amount in asked.items():
-            self.free[name] = self.free.get(name, 0.0) - amount
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where pods go: names of pods to names of nodes; or why the group has to wait."""
-
-    bindings: dict[tuple[str, str], str] = field(default_factory=dict)
-    reason: str = ""
-
-
-def make_rooms(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Room]:
-    """Return what is left on each node that takes pods."""
-    rooms = {}
-    for node in nodes:
-        name = node["metadata"]["name"]
-        if node.get("spec", {}).get("unschedulable") or not _is_ready(node):
-            continue
-        status = node.get("status", {})
-        amounts = status.get("allocatable") or status.get("capacity") or {}
-        free = {key: quantity(str(amount)) for key, amount in amounts.items()}
-        labels = node["metadata"].get("labels") or {}
-        rooms[name] = Room(name, labels, node.get("spec", {}).get("taints") or [], free)
-    for pod in pods:
-        room = rooms.get(pod["spec"].get("nodeName", ""))
-        if room is not None and not _ended(pod):
-            room.take(_asked(pod))
-    return list(rooms.values())
-
-
-def place(pods: Sequence[Object], rooms: Sequence[Room], needed: int) -> Placement:
-    """Return where *pods* go, at least *needed* of them; what is placed is taken from *rooms*.
-
-    If fewer find a place, none is placed and the rooms stay as they were.
-    """
-    before = {room.name: dict(room.free) for room in rooms}
-    bindings: dict[tuple[str, str], str] = {}
-    for pod in pods:
-        asked = _asked(pod)
-        room = next((room for room in rooms if room.fits(pod, asked)), None)
-        if room is not None:
-            room.take(asked)
-            bindings[_key(pod)] = room.name
-    if len(bindings) >= needed:
-        return Placement(bindings)
-    for room in rooms:
-        room.free = before[room.name]
-    short = f"{needed} pods are needed, {len(bindings)} of {len(pods)} fit"
-    return Placement(reason=f"{len(rooms)}/{len(rooms)} nodes are unavailable: {short}")
 
 
 class Scheduler:
@@ -102,8 +38,10 @@ class Scheduler:
         self._queues = queues
         self._wake = asyncio.Event()
         self._nodes = Cache(client, NODES, changed=self._changed)
-        self._pods = Cache(client, PODS, changed=self._changed)
+        self._pods = Cache(client, PODS, changed=self._pod_changed)
         self._groups = Cache(client, POD_GROUPS, changed=self._changed)
+        self._active: dict[tuple[str, str], Object] = {}
+        self._told_at = 0.0
 
     async def run(self) -> None:
         """Follow and schedule until cancelled."""
@@ -122,6 +60,14 @@ class Scheduler:
     def _changed(self, change: str, value: Object) -> None:
         self._wake.set()
 
+    def _pod_changed(self, change: str, pod: Object) -> None:
+        # Of pods that have ended only how many of a gang they were matters: while it lasts.
+        if change == "DELETED":
+            self._active.pop(key_of(pod), None)
+        elif not has_ended(pod) or key_of(pod) in self._active:
+            self._active[key_of(pod)] = pod
+        self._wake.set()
+
     async def _wait(self) -> None:
         """Return soon after a change, or after a second: a Queue may have opened."""
         try:
@@ -133,68 +79,79 @@ class Scheduler:
         self._wake.clear()
 
     async def _schedule_all(self) -> None:
-        rooms = make_rooms(self._nodes.objects.values(), self._pods.objects.values())
+        rooms = make_rooms(self._nodes.objects.values(), self._active.values())
         members: dict[tuple[str, str], list[Object]] = defaultdict(list)
-        for pod in list(self._pods.objects.values()):
+        for pod in list(self._active.values()):
             group = (pod["metadata"].get("annotations") or {}).get(GROUP_ANNOTATION)
             if group:
                 members[pod["metadata"]["namespace"], group].append(pod)
+            elif has_ended(pod):
+                del self._active[key_of(pod)]
             elif _waits(pod):
                 await self._bind(place([pod], rooms, 1), [pod])
-        for group in sorted(self._groups.objects.values(), key=_age):
+        groups = list(self._groups.objects.values())
+        self._forgethas_ended(members, groups)
+        shares = Shares(self._queues.objects.values(), groups, members, rooms)
+        for group in shares.in_turn():
             try:
-                await self._schedule(group, members[_key(group)], rooms)
+                await self._schedule(group, members[key_of(group)], rooms, shares)
             except Refused as error:
                 _LOG.info("%s: %s", group["metadata"]["name"], error)
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= _AGAIN_SECONDS:
+            self._told_at = now
+            await self._tell_queues(shares)
 
-    async def _schedule(self, group: Object, pods: list[Object], rooms: list[Room]) -> None:
+    def _forgethas_ended(
+        self, members: Mapping[tuple[str, str], list[Object]], groups: list[Object]
+    ) -> None:
+        there = {key_of(group) for group in groups}
+        for key, pods in members.items():
+            for pod in pods:
+                if key not in there and has_ended(pod):
+                    self._active.pop(key_of(pod), None)
+
+    async def _schedule(
+        self, group: Object, pods: list[Object], rooms: list[Room], shares: Shares
+    ) -> None:
         phase = (group.get("status") or {}).get("phase") or "Pending"
-        needed = group["spec"].get("minMember", 1)
         if phase == "Pending":
-            reason = self._reason_to_wait(group, rooms)
+            reason = shares.reason_to_wait(group, rooms)
             await self._tell(group, "Pending" if reason else "Inqueue", reason)
+            if not reason:
+                shares.let_in(group)
             return
         bound = [pod for pod in pods if pod["spec"].get("nodeName") and not _failed(pod)]
         waiting = sorted((pod for pod in pods if _waits(pod)), key=_priority, reverse=True)
+        needed, reason = group["spec"].get("minMember", 1), ""
         if waiting and len(bound) + len(waiting) >= needed:
-            placement = place(waiting, rooms, max(needed - len(bound), 0))
+            missing = max(needed - len(bound), 0)
+            allowance = shares.allowance(group)
+            tasks = _missing_of_tasks(group, bound)
+            placement = place(waiting, rooms, missing, tasks, allowance)
             await self._bind(placement, waiting)
-            bound += [pod for pod in waiting if _key(pod) in placement.bindings]
-            if placement.reason:
-                await self._tell(group, phase, placement.reason)
-                return
-        if len(bound) >= needed:
-            await self._tell(group, "Running", "")
+            bound += [pod for pod in waiting if key_of(pod) in placement.bindings]
+            reason = placement.reason
+        await self._tell(group, _phase_by_pods(phase, needed, bound, waiting), reason)
 
-    def _reason_to_wait(self, group: Object, rooms: list[Room]) -> str:
-        """Return why the group is not let in: its Queue, or what it needs at least."""
-        name = group["spec"].get("queue", "default")
-        queue = self._queues.get("", name)
-        if queue is None or (queue.get("status") or {}).get("state") != "Open":
-            return f"queue {name} is not open"
-        minimum = {
-            k: quantity(str(v)) for k, v in (group["spec"].get("minResources") or {}).items()
-        }
-        total: Amounts = defaultdict(float)
-        for room in rooms:
-            for key, amount in room.free.items():
-                total[key] += amount
-        short = [key for key, amount in minimum.items() if amount > total[key]]
-        if short:
-            return f"resource in cluster is overused: insufficient {', '.join(short)}"
-        return self._over_capability(name, queue, minimum)
-
-    def _over_capability(self, name: str, queue: Object, minimum: Amounts) -> str:
-        used: Amounts = defaultdict(float)
-        for pod in self._pods.objects.values():
-            annotations = pod["metadata"].get("annotations") or {}
-            if annotations.get("volcano.sh/queue-name") == name and not _ended(pod):
-                for key, amount in requests(pod["spec"]).items():
-                    used[key] += amount
-        for key, limit in ((queue.get("spec") or {}).get("capability") or {}).items():
-            if used[key] + minimum.get(key, 0.0) > quantity(str(limit)):
-                return f"queue {name} has not enough {key} left"
-        return ""
+    async def _tell_queues(self, shares: Shares) -> None:
+        """Write what each Queue holds, where that is new."""
+        for name, status in shares.statuses():
+            queue = self._queues.get("", name)
+            if queue is None or not state_of(queue):
+                continue
+            told = queue["status"]
+            keys = {*status, *told} - {"state"}
+            change = {k: status.get(k) for k in keys if status.get(k) != told.get(k)}
+            if change:
+                try:
+                    written = await self._client.patch(
+                        QUEUES, "", name, {"status": change}, "status"
+                    )
+                except Refused as error:
+                    _LOG.info("queue %s: %s", name, error)
+                else:
+                    await self._queues.remember(written)
 
     async def _tell(self, group: Object, phase: str, reason: str) -> None:
         """Write phase and reason to the group, if they are new."""
@@ -214,7 +171,7 @@ class Scheduler:
 
     async def _bind(self, placement: Placement, pods: Sequence[Object]) -> None:
         for pod in pods:
-            node = placement.bindings.get(_key(pod))
+            node = placement.bindings.get(key_of(pod))
             if node is None:
                 continue
             metadata = pod["metadata"]
@@ -232,11 +189,26 @@ class Scheduler:
                     raise
             # Until the watch says so: a second look must not bind it again.
             bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
-            self._pods.objects[_key(pod)] = bound
+            self._pods.objects[key_of(pod)] = self._active[key_of(pod)] = bound
 
 
-def _asked(pod: Object) -> Amounts:
-    return {**requests(pod["spec"]), "pods": 1.0}
+def _missing_of_tasks(group: Object, bound: Sequence[Object]) -> dict[str, int]:
+    """Return how many pods of each task are still needed; the group's own number may be less."""
+    least: dict[str, int] = group["spec"].get("minTaskMember") or {}
+    if sum(least.values()) > group["spec"].get("minMember", 1):
+        return {}
+    there = Counter(task_of(pod) for pod in bound)
+    return {name: number - there[name] for name, number in least.items() if number > there[name]}
+
+
+def _phase_by_pods(
+    phase: str, needed: int, bound: Sequence[Object], waiting: Sequence[Object]
+) -> str:
+    states = [(pod.get("status") or {}).get("phase") for pod in bound]
+    if len(bound) < needed:
+        # Some run and the others find no place: the gang is broken.
+        return "Unknown" if waiting and "Running" in states else phase
+    return "Completed" if states and all(state == "Succeeded" for state in states) else "Running"
 
 
 def _waits(pod: Object) -> bool:
@@ -244,41 +216,13 @@ def _waits(pod: Object) -> bool:
         pod["spec"].get("nodeName")
         or pod["metadata"].get("deletionTimestamp")
         or pod["spec"].get("schedulingGates")
-        or _ended(pod)
+        or has_ended(pod)
     )
-
-
-def _ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _failed(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") == "Failed"
 
 
-def _is_ready(node: Object) -> bool:
-    conditions = node.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def _tolerated(taint: Object, tolerations: list[Any]) -> bool:
-    if taint.get("effect") == "PreferNoSchedule":
-        return True
-    return any(
-        t.get("key") in (None, taint["key"])
-        and (t.get("operator") == "Exists" or t.get("value", "") == taint.get("value", ""))
-        and t.get("effect") in (None, "", taint.get("effect"))
-        for t in tolerations
-    )
-
-
 def _priority(pod: Object) -> int:
     return int(pod["spec"].get("priority") or 0)
-
-
-def _age(value: Object) -> tuple[str, str]:
-    return value["metadata"].get("creationTimestamp", ""), value["metadata"]["name"]
-
-
-def _key(value: Object) -> tuple[str, str]:
-    return value["metadata"].get("namespace", ""), value["metadata"]["name"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Object = dict[str, Any]
-Scope = Literal["all", "living", "task", "pod"]
+Scope = Literal["all", "living", "task", "partition", "pod"]
 FINISHED: Final = ("Completed", "Failed", "Terminated")
 _COUNTS: Final = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 
@@ -27,7 +27,7 @@ _ACTIVE: Final[Mapping[str, Effect]] = {
     "RestartJob": Effect("all", "Restarting", retry=True),
     "RestartTask": Effect("task", "Restarting", retry=True),
     "RestartPod": Effect("pod", "Restarting", retry=True),
-    "RestartPartition": Effect("task", "Restarting", retry=True),
+    "RestartPartition": Effect("partition", "Restarting", retry=True),
     "AbortJob": Effect("living", "Aborting"),
     "TerminateJob": Effect("living", "Terminating"),
     "CompleteJob": Effect("living", "Completing"),
@@ -60,6 +60,7 @@ class Victim:
 
     task: str = ""
     pod: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,11 @@ def task_of(pod: Object) -> str:
     return str((pod["metadata"].get("annotations") or {}).get("volcano.sh/task-spec", ""))
 
 
+def partition_of(pod: Object) -> str:
+    """Return the partition of its task that *pod* belongs to; empty where there are none."""
+    return str((pod["metadata"].get("labels") or {}).get("volcano.sh/partition-id", ""))
+
+
 def total_replicas(job: Object) -> int:
     """Return how many pods the job wants."""
     return sum(int(task["replicas"]) for task in job["spec"]["tasks"])
@@ -189,5 +195,10 @@ def _chosen(pods: Sequence[Object], scope: Scope, victim: Victim) -> tuple[str, 
             )
         case "task":
             return tuple(n for n, (_, task) in there.items() if task == victim.task)
+        case "partition":
+            same = {
+                pod["metadata"]["name"] for pod in pods if partition_of(pod) == victim.partition
+            }
+            return tuple(n for n, (_, task) in there.items() if task == victim.task and n in same)
         case "pod":
             return tuple(n for n in there if n == victim.pod)

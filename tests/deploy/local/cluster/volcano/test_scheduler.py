@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.local.cluster.volcano.scheduler import make_rooms, place
+from deploy.local.cluster.volcano.rooms import make_rooms, place
 
 
 def make_node(name: str, cpu: int, **spec: Any) -> dict[str, Any]:
