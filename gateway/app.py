@@ -43,6 +43,7 @@ from gateway.pages.open import OpenPage
 from gateway.pages.session import SessionPages
 from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_trust
+from gateway.relay.draining import drain
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.listening import Listener, bind
@@ -63,7 +64,6 @@ from shared.routes import Kind, RouteReader
 log = logging.getLogger(__name__)
 
 _PAGES_SECONDS: Final = 1.0
-_DRAIN_LOOK_SECONDS: Final = 0.05
 
 
 def make_bus_clock(settings: Settings) -> BusClock:
@@ -258,7 +258,9 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
                 tasks.create_task(gateway.keys.keep_fresh()),
             ]
             await stop.wait()
-            await _drain(gateway, path, listener)
+            gateway.draining = True
+            listener.close()
+            await drain(path, seconds=settings.drain_seconds, random=random.random)
             for task in background:
                 task.cancel()
 
@@ -306,15 +308,3 @@ def _announce(settings: Settings, listener: Listener, ops: Address) -> None:
     addresses = {"public": join_address(*listener.address), "ops": join_address(*ops)}
     log.info("listening", extra=addresses)
     write_address_file(settings.address_file, addresses)
-
-
-async def _drain(gateway: Gateway, path: DataPath, listener: Listener) -> None:
-    gateway.draining = True
-    listener.close()
-    log.info("draining", extra={"open": len(gateway.live)})
-    path.drain()
-    deadline = time.monotonic() + gateway.settings.drain_seconds
-    while time.monotonic() < deadline:
-        if not (path.fronts or path.handed or len(gateway.live)):
-            return
-        await asyncio.sleep(_DRAIN_LOOK_SECONDS)

@@ -88,6 +88,8 @@ class Live:
         self._sessions: dict[str, _Session] = {}
         self._reviewed: list[Reviewed] = []
         self._count = 0
+        self.leaving: set[Member] = set()
+        """Those that were ended and are not closed yet."""
         self._most_of_session = most_of_session
         self._most_of_user = most_of_user
         self._of_user: dict[str, int] = {}
@@ -125,6 +127,7 @@ class Live:
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
+        self.leaving.discard(member)
         passage = member.passage
         sid = passage.sid
         session = self._sessions.get(sid)
@@ -207,6 +210,7 @@ class Live:
 
     def _end(self, ended: list[tuple[Member, Ending]]) -> None:
         for member, ending in ended[:_BATCH]:
+            self.leaving.add(member)
             member.end(ending)
         if len(ended) > _BATCH:
             self._loop.call_soon(self._end, ended[_BATCH:])

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 CLOSE_OPCODE: Final = 0x88
+PING_FRAME: Final = b"\x89\x00"
+"""An unmasked Ping without data, as a server sends it."""
 MAX_REASON_BYTES: Final = 123
 _EXTENDED: Final = {126: 2, 127: 8}
 

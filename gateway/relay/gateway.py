@@ -16,6 +16,7 @@ from gateway.core.passage import DRAINING
 from gateway.core.places import Places
 from gateway.relay.admit import Admission
 from gateway.relay.front import Front
+from gateway.relay.handover import Handover
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 from gateway.relay.pool import Pool
@@ -24,11 +25,10 @@ from gateway.relay.wheel import Wheel
 if TYPE_CHECKING:
     from gateway.core.grants import GrantKeys
     from gateway.core.site import Site
-    from gateway.live import Live
+    from gateway.live import Live, Member
     from gateway.relay.bridge import BridgeFactory
     from gateway.relay.dial import Dialler
     from gateway.relay.errands import Errands
-    from gateway.relay.handover import Handover
     from gateway.relay.world import BearerGate, World
     from shared.routes import Kind
 
@@ -61,20 +61,20 @@ class Parts:
 
 
 class DataPath:
-    """Serves browsers; ``await loop.create_server(path.protocol_factory, ...)`` starts it.
+    """Serves browsers, whose connections a :class:`gateway.relay.listening.Listener` accepts.
 
     In the assembling order::
 
         errands, dialler = Errands(), Dialler(networks=..., loop=loop)
         live = Live(table=lambda: follower.table, wall=time.time, loop=loop)
         path = DataPath(Parts(loop=loop, site=Site.from_url(...), world=follower, ...))
-        server = await loop.create_server(path.protocol_factory, host, port)
+        listener = Listener(path, [bind(host, port)])
         ...
         # follower, after every change of the table:
         live.review({sid})      # or live.review() after a new table, or a kid's revocation
         ...
-        # draining: server.close(), then
-        path.drain()            # connections close once idle; tunnels get 1001
+        # draining: listener.close(), then
+        await drain(path, ...)
         await path.close()      # ends what is left
     """
 
@@ -103,23 +103,29 @@ class DataPath:
         )
         self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
 
-    def protocol_factory(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection, whose peer is who the transport says."""
-        return Front(self)
-
     def welcome(self, peer: str) -> Front:
         """Return the protocol of a new connection from *peer*."""
         return Front(self, peer)
 
-    def drain(self) -> None:
-        """Take no further requests: idle connections close, answers under way are the last.
+    @property
+    def open(self) -> int:
+        """How many connections are open, or have not ended yet."""
+        live = self.parts.live
+        return self.places.strangers + len(live) + len(live.leaving)
 
-        Tunnels and bridges get 1001.
-        """
+    def tunnels(self) -> list[Member]:
+        """Return what carries frames, and not one request after the other."""
+        return [
+            member
+            for member in self.parts.live.members()
+            if not isinstance(member, Front | Handover)
+        ]
+
+    def drain(self) -> None:
+        """Take no further requests: idle connections close, answers under way are the last."""
         self.draining = True
         for front in tuple(self.fronts):
             front.drain()
-        self.parts.live.end_all(DRAINING)
 
     async def close(self) -> None:
         """Reset what is still open, and end all errands."""

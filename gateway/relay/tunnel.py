@@ -10,7 +10,7 @@ import asyncio
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from gateway.core.frames import FrameTracker, close_frame
+from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.flow import hold, release, reset, shut
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Tunnel(asyncio.Protocol):
         "passage",
         "path",
         "phase",
+        "tick",
         "timer",
         "tracker",
     )
@@ -62,6 +63,7 @@ class Tunnel(asyncio.Protocol):
         self.half_closed = False
         self.ending: Ending | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.tick = 0
 
     @classmethod
     def splice(
@@ -80,6 +82,7 @@ class Tunnel(asyncio.Protocol):
         app.set_protocol(AppSide(tunnel))
         path.meters.tunnels += 1
         path.parts.live.add(tunnel)
+        tunnel.arm_ping(path.parts.limits.web_ping_seconds)
         release(browser)
         release(app)
         if from_app:
@@ -87,6 +90,26 @@ class Tunnel(asyncio.Protocol):
             browser.write(from_app)
         if from_browser:
             app.write(from_browser)
+
+    # Keeping alive, where the settings ask for it
+
+    def arm_ping(self, seconds: float) -> None:
+        """Have the wheel ask in so many seconds; 0 for never."""
+        if seconds:
+            self.path.wheel.arm(self, self.path.parts.loop.time() + seconds)
+
+    def due(self, now: float) -> float:
+        """Ping the browser, if the app is not within a frame; called by the wheel.
+
+        Its Pong goes to the app, which has not asked for it and ignores it (RFC 6455, section
+        5.5.3). Who does not read is not sent more.
+        """
+        if self.phase:
+            return 0.0
+        idle = not self.browser.get_write_buffer_size()
+        if idle and self.tracker.at_boundary and not self.half_closed:
+            self.browser.write(PING_FRAME)
+        return now + self.path.parts.limits.web_ping_seconds
 
     # What the browser's transport calls
 
@@ -157,6 +180,7 @@ class Tunnel(asyncio.Protocol):
             return
         self.phase = Phase.GONE
         self.path.parts.live.discard(self)
+        self.path.wheel.disarm(self)
         self._set_timer(None)
         if other.is_closing():
             return

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gateway.core.frames import close_frame
+from gateway.relay.listening import Listener, bind
 from tests.gateway.relay.harness import (
     ORIGIN,
     SID,
@@ -63,10 +64,9 @@ async def secured(certificate: Path) -> AsyncIterator[tuple[Rig, tuple[str, int]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     async with rig() as r:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(r.path.protocol_factory, "127.0.0.1", 0, ssl=context)
-        yield r, server.sockets[0].getsockname()[:2]
-        server.close()
+        listener = Listener(r.path, [bind("127.0.0.1", 0)], tls=lambda: context)
+        yield r, listener.address
+        listener.close()
 
 
 async def connect(r: Rig, address: tuple[str, int]) -> Peer:

@@ -328,6 +328,30 @@ async def test_draining_says_so() -> None:
         assert close_of(await browser.rest()) == (1001, b"gateway draining")
 
 
+async def test_browsers_are_pinged_between_two_frames_where_that_is_asked_for() -> None:
+    async with rig(limits=Limits(web_ping_seconds=0.2)) as r:
+        browser, app = await r.tunnel()
+        app.send(b"\x82\x05ab")
+        assert await browser.exactly(4) == b"\x82\x05ab"
+        assert await browser.silent(0.6), "within a frame nothing may stand"
+        app.send(b"cde")
+        assert await browser.exactly(5) == b"cde\x89\x00"
+        app.send(b"\x82\x01f")
+        assert await browser.exactly(5) == b"\x82\x01f\x89\x00"
+        pong = b"\x8a\x80mask"
+        browser.send(pong)
+        assert await app.exactly(len(pong)) == pong
+        r.world.revoke(sid="a" * 26)
+        assert close_of(await browser.rest()) == (4401, b"grant revoked")
+
+
+async def test_nobody_is_pinged_unasked_and_nobody_stays_in_the_wheel() -> None:
+    async with rig() as r:
+        browser, _ = await r.tunnel()
+        assert await browser.silent(0.3)
+        assert not r.path.parts.limits.web_ping_seconds
+
+
 async def test_a_tunnel_ends_when_its_grant_does() -> None:
     async with rig() as r:
         ends_at = time.time() + 0.4

@@ -1,0 +1,39 @@
+"""What docs/limits.md says of limits is what holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.core import framing, heads, opening, proxy_header
+from gateway.relay.limits import NUMBERS, SECONDS, Limits
+from shared.log import DEFAULT_LINES_A_SECOND
+
+TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([0-9]+)", TEXT, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", sorted({*NUMBERS, *SECONDS}))
+def test_each_limit_is_documented_with_its_default(name: str) -> None:
+    assert float(ROWS[name.upper()]) == getattr(Limits(), name)
+
+
+def test_nothing_is_documented_that_is_no_setting() -> None:
+    known = {name.upper() for name in (*NUMBERS, *SECONDS)}
+    assert ROWS.keys() - known == {"DRAIN_SECONDS", "FUMAROLE_LOG_LINES_PER_SECOND"}
+    assert int(ROWS["FUMAROLE_LOG_LINES_PER_SECOND"]) == DEFAULT_LINES_A_SECOND
+
+
+def test_fixed_sizes_are_as_they_stand_there() -> None:
+    limits = Limits()
+    assert (heads.MAX_HEAD_BYTES, heads.MAX_FIELDS) == (64 << 10, 256)
+    assert heads.MAX_TARGET_BYTES == opening.MAX_BODY_BYTES == 16 << 10
+    assert (framing.MAX_SIZE_DIGITS, framing.MAX_EXTENSION_BYTES) == (16, 256)
+    assert framing.MAX_TRAILER_BYTES == 8 << 10
+    assert proxy_header.MAX_BYTES == 4 << 10
+    assert (limits.early_bytes, limits.write_high_bytes) == (64 << 10, 128 << 10)
+    assert (limits.frame_seconds, limits.frame_bytes) == (0.1, 1 << 20)
+    assert (limits.upstream_idle_per_user, limits.upstream_idle_seconds) == (16, 50)
+    assert (limits.interim_answers, limits.checks_queued) == (64, 512)
