@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from controller.jobs.volumes import VolumeSource, parse_volumes
 from controller.products import Catalogue, Overhead, read_catalogue
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.settings import Environment, count
-
-RestartPolicy = Literal["Never", "OnFailure"]
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -47,6 +45,7 @@ class PodSettings:
     helper_image: str
     helper_cpu: Quantity
     helper_memory: Quantity
+    helper_user: int
     ranks_folder: str
     wait_for_names_seconds: int
     kata: KataSettings
@@ -70,6 +69,7 @@ def read_pod_settings(environment: Environment) -> PodSettings:
         helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),
         helper_cpu=read("FUMAROLE_CONTROLLER_HELPER_CPU", parse_cpu, parse_cpu("50m")),
         helper_memory=read("FUMAROLE_CONTROLLER_HELPER_MEMORY", parse_memory, parse_memory("32Mi")),
+        helper_user=read("FUMAROLE_CONTROLLER_HELPER_USER", count(1, 2**31 - 1), 65534),
         ranks_folder=read("FUMAROLE_CONTROLLER_RANKS_FOLDER", _folder, "/etc/ucloud"),
         wait_for_names_seconds=read(
             "FUMAROLE_CONTROLLER_WAIT_FOR_NAMES_SECONDS", count(0, 86400), 0

@@ -19,6 +19,7 @@ from shared.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     count,
+    is_loopback_name,
     key_file,
     listen_address,
     seconds,
@@ -105,7 +106,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
     read = environment.value
     # The hub answers to gateways alone: who runs only that need not know the orchestrator.
     needed = environment.value if roles == {"hub"} else environment.required
-    return ControllerSettings(
+    settings = ControllerSettings(
         instance=read("FUMAROLE_INSTANCE", _label, "default"),
         roles=roles,
         listen=read("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081)),
@@ -124,6 +125,16 @@ def read_settings(environment: Environment) -> ControllerSettings:
         token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),
         public_url=needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL),
     )
+    _check_minikube(environment, settings)
+    return settings
+
+
+def _check_minikube(environment: Environment, settings: ControllerSettings) -> None:
+    if settings.jobs.pods.minikube and not is_loopback_name(settings.base_domain):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_MINIKUBE",
+            "lets anybody into every app: it is only for a public URL of this machine",
+        )
 
 
 def _job_defaults(environment: Environment) -> JobDefaults:

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from controller.jobs.runs import are_written_down
 from controller.store.jobs import JobRecord
 from controller.store.runs import Run
-from controller.volcano.names import ALLOCATION_ANNOTATION, FIRST_START_ANNOTATION
+from controller.volcano.names import ALLOCATION_ANNOTATION, FILES_CONTAINER, FIRST_START_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 
@@ -445,12 +445,21 @@ def explain_failure(job: ObservedJob, pods: tuple[ObservedPod, ...]) -> tuple[st
         if pod.was_evicted:
             why = pod.message or pod.disrupted or pod.reason
             return "evicted", f"{where} was evicted: {why}"
+        if pod.unprepared is not None:
+            return explain_unprepared(*pod.unprepared)
         if pod.ended is None:
             continue
         if pod.ended.reason == "OOMKilled":
             return "out_of_memory", f"{where} used more memory than it had asked for"
         return "exit_code", f"{where} ended with exit code {pod.ended.exit_code}"
     return "failed", job.message or None
+
+
+def explain_unprepared(container: str, message: str) -> tuple[str, str]:
+    """Return why a program never ran: what a container that was to prepare its pod said."""
+    if container == FILES_CONTAINER:
+        return "files", "; ".join(line for line in message.splitlines() if line)
+    return "preparation", f"{container}: {message}"
 
 
 def _has_failed(pod: ObservedPod) -> bool:

@@ -33,9 +33,13 @@ class VolumeSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a path's file is: ``sub_path`` is empty for the whole claim."""
+    """Where a path's file is: ``sub_path`` is empty for the whole claim.
+
+    All that the owner has of the volume is in ``folder``, with which ``sub_path`` begins.
+    """
 
     claim: str
+    folder: str
     sub_path: str
     read_only: bool
 
@@ -53,7 +57,12 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
     if not _CLAIM.fullmatch(claim):
         raise ValueError(f"the owner's name cannot be part of the claim of {path.volume}")
     folders = [_folder(part, owner) for part in source.folder.split("/") if part]
-    return Place(claim=claim, sub_path="/".join([*folders, *path.rest]), read_only=source.read_only)
+    return Place(
+        claim=claim,
+        folder="/".join(folders),
+        sub_path="/".join([*folders, *path.rest]),
+        read_only=source.read_only,
+    )
 
 
 def _folder(part: str, owner: Owner) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from controller.jobs.builder import JobBuilder
 from controller.jobs.model import Job
 from controller.jobs.plugin import JobPlugin
-from controller.volcano.manifest import Container, Mount, Task, Volume
+from controller.volcano.manifest import Container, Json, Mount, Task, Volume
 
 _VOLUME: Final = "work"
 
@@ -22,31 +22,41 @@ class MiscellaneousPlugin(JobPlugin):
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Change every task."""
+        pods = self.context.jobs.pods
         for task in builder.volcano_job.tasks:
             self._restrict(task)
         for container in builder.containers():
-            container.security_context = {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-            }
-            container.working_directory = self.context.jobs.working_directory
+            container.security_context = self._rights()
+            if pods.change_working_directory:
+                container.working_directory = self.context.jobs.working_directory
         for task in builder.volcano_job.tasks:
             self._ensure_place_to_work(task)
+
+    def _rights(self) -> Json:
+        pods = self.context.jobs.pods
+        rights: Json = {"allowPrivilegeEscalation": pods.allow_privilege_escalation}
+        if not pods.keep_capabilities:
+            rights["capabilities"] = {"drop": ["ALL"]}
+        return rights
 
     def _restrict(self, task: Task) -> None:
         defaults = self.context.jobs
         task.template.more |= {
+            # What is done about a program that fails is decided by the job's policies.
             "restartPolicy": "Never",
             # A program that people reach must not reach the cluster.
-            "automountServiceAccountToken": False,
+            "automountServiceAccountToken": defaults.pods.service_account_token,
             "enableServiceLinks": False,
         }
         context = task.template.security_context
         context["runAsNonRoot"] = defaults.run_as_non_root
-        context["seccompProfile"] = {"type": "RuntimeDefault"}
+        if defaults.pods.seccomp:
+            context["seccompProfile"] = {"type": "RuntimeDefault"}
         if defaults.run_as_user is not None:
             context["runAsUser"] = defaults.run_as_user
             context["fsGroup"] = defaults.run_as_user
+            # Else every mount of a large claim would first change the group of all its files.
+            context["fsGroupChangePolicy"] = "OnRootMismatch"
 
     def _ensure_place_to_work(self, task: Task) -> None:
         # A working directory that the image lacks would be made by root, and nobody could write.

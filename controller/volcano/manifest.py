@@ -19,7 +19,7 @@ SCHEDULER: Final = "volcano"
 
 @dataclass(slots=True, kw_only=True)
 class Variable:
-    """An environment variable: a value, or a key of a Secret of the same namespace.
+    """An environment variable: a value, a key of a Secret of its namespace, or the pod's own field.
 
     ``value`` stands as Kubernetes expands it: see :func:`escape`.
     """
@@ -27,9 +27,12 @@ class Variable:
     name: str
     value: str | None = None
     secret: tuple[str, str] | None = None
+    field: str | None = None
 
     def manifest(self) -> Json:
         """Return the JSON."""
+        if self.field is not None:
+            return {"name": self.name, "valueFrom": {"fieldRef": {"fieldPath": self.field}}}
         if self.secret is None:
             return {"name": self.name, "value": self.value or ""}
         name, key = self.secret

@@ -21,6 +21,15 @@ ALLOCATION_ANNOTATION: Final = "fumarole.dev/allocated-seconds"
 JOB_CONTAINER: Final = "job"
 """The container in which a job's own program runs."""
 
+FILES_CONTAINER: Final = "fumarole-files"
+"""The container that looks, before the job's own program, whether its files are there."""
+
+RANKS_CONTAINER: Final = "fumarole-ranks"
+"""The container that writes, before the job's own program, what it is to know of its ranks."""
+
+INDEX_LABEL: Final = "volcano.sh/task-index"
+"""The label, and annotation, of a pod that holds its index within its task."""
+
 _PREFIX: Final = "j-"
 
 

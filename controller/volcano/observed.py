@@ -97,6 +97,8 @@ class ObservedPod:
     ended: Ended | None
     disrupted: str = ""
     """Why the cluster took it away (the reason of its condition DisruptionTarget), or empty."""
+    unprepared: tuple[str, str] | None = None
+    """The container that was to prepare it and failed, and what that said."""
 
     @property
     def is_over(self) -> bool:
@@ -158,6 +160,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         running="running" in state,
         started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),
+        unprepared=_unprepared(status),
         disrupted=_disruption(status),
     )
 
@@ -178,6 +181,15 @@ def _container_state(status: Mapping[str, Any]) -> Mapping[str, Any]:
             state: Mapping[str, Any] = container.get("state") or {}
             return state
     return {}
+
+
+def _unprepared(status: Mapping[str, Any]) -> tuple[str, str] | None:
+    for container in status.get("initContainerStatuses") or ():
+        terminated = (container.get("state") or {}).get("terminated") or {}
+        if code := int(terminated.get("exitCode") or 0):
+            message = str(terminated.get("message") or "").strip()
+            return str(container.get("name")), message or f"it ended with exit code {code}"
+    return None
 
 
 def _ended(terminated: Mapping[str, Any] | None) -> Ended | None:

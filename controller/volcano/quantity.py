@@ -32,6 +32,14 @@ class Quantity:
         whole, rest = divmod(self.milli, 1000)
         return f"{self.milli}m" if rest else _with_binary_suffix(whole)
 
+    def decimal(self) -> str:
+        """Return it with a decimal suffix, as bandwidth is written; whole numbers only."""
+        whole = self.milli // 1000
+        for power, suffix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
+            if whole and whole % 1000**power == 0:
+                return f"{whole // 1000**power}{suffix}"
+        return str(whole)
+
     def __bool__(self) -> bool:
         return self.milli > 0
 

@@ -170,7 +170,8 @@ async def test_a_name_that_has_passed_to_another_object_is_left_alone(
 async def test_a_policy_that_somebody_changed_is_brought_back(
     both: Both, cluster: JobsInCluster
 ) -> None:
-    (policy,) = (await make_pipeline().plan(make_job(id="pol"))).companions
+    plan = await make_pipeline().plan(make_job(id="pol"))
+    (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
     await cluster.ensure_companion("pol", "jobs", policy, owner=None)
     await both.admin.merge(NETWORK_POLICIES, policy.name, {"spec": {"ingress": None}}, "jobs")
     await cluster.ensure_companion("pol", "jobs", policy, owner=None)

@@ -13,10 +13,18 @@ RAW = "home=home-{user}, sets=datasets/public:ro, team=cephfs/projects/{project}
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("/home", Place(claim="home-ada", sub_path="", read_only=False)),
-        ("/home/x/y", Place(claim="home-ada", sub_path="x/y", read_only=False)),
-        ("/sets/mnist", Place(claim="datasets", sub_path="public/mnist", read_only=True)),
-        ("/team/a", Place(claim="cephfs", sub_path="projects/sun/a", read_only=False)),
+        ("/home", Place(claim="home-ada", folder="", sub_path="", read_only=False)),
+        ("/home/x/y", Place(claim="home-ada", folder="", sub_path="x/y", read_only=False)),
+        (
+            "/sets/mnist",
+            Place(claim="datasets", folder="public", sub_path="public/mnist", read_only=True),
+        ),
+        (
+            "/team/a",
+            Place(
+                claim="cephfs", folder="projects/sun", sub_path="projects/sun/a", read_only=False
+            ),
+        ),
     ],
 )
 def test_a_path_is_a_place_in_its_owners_claim(path: str, place: Place) -> None:

@@ -55,7 +55,8 @@ async def test_which_pods_are_gateways_is_the_deployments_to_say() -> None:
         "FUMAROLE_CONTROLLER_GATEWAY_LABELS": "app=gw,tier=x",
     }
     plan = await plan_of(settings=settings)
-    (source,) = plan.companions[0].manifest["spec"]["ingress"][0]["from"]
+    (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
+    (source,) = policy.manifest["spec"]["ingress"][0]["from"]
     assert source["podSelector"]["matchLabels"] == {"app": "gw", "tier": "x"}
     assert list(source["namespaceSelector"]["matchLabels"].values()) == ["edge"]
 

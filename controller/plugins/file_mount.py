@@ -1,0 +1,181 @@
+"""Mounts the job's files and folders where its program finds them; nothing is ever copied.
+
+A kubelet makes an empty folder where a mount's source is missing, and a job would compute with it.
+So a container of ours looks first, and ends the job with the names of what is not there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+from controller.jobs.builder import JobBuilder
+from controller.jobs.helper import make_helper
+from controller.jobs.model import Job
+from controller.jobs.parameters import DirectoryParameter, FileParameter
+from controller.jobs.paths import VolumePath, parse_path, place_of
+from controller.jobs.plugin import JobPlugin
+from controller.jobs.problems import make_path
+from controller.jobs.volumes import Place, find_place
+from controller.volcano.manifest import Container, Mount, Task, Volume
+from controller.volcano.names import FILES_CONTAINER
+
+_ROOTS: Final = "/volumes"
+
+CHECK: Final = """\
+status=0
+tell() { printf '%s: %s\\n' "$name" "$1" >> /dev/termination-log; status=1; }
+while [ $# -gt 0 ]; do
+  kind=$1 home=$2 rest=$3 name=$4
+  shift 4
+  path=$home at=$home left=$rest/ blocked=
+  [ -z "$rest" ] || path=$home/$rest
+  while [ -n "$left" ] && [ -e "$at" ]; do
+    [ ! -d "$at" ] || [ -x "$at" ] || blocked=1
+    at=$at/${left%%/*} left=${left#*/}
+  done
+  if [ -n "$blocked" ]; then tell "permission denied"
+  elif [ ! -e "$path" ]; then tell "is not there"
+  else
+    real=$(readlink -f "$path")/ base=$(readlink -f "$home")/
+    case $real in
+      "$base"*)
+        if [ "$kind" = file ] && [ ! -f "$path" ]; then tell "is no file"; fi
+        if [ "$kind" = directory ] && [ ! -d "$path" ]; then tell "is no directory"; fi ;;
+      *) tell "leads out of its owner's files" ;;
+    esac
+  fi
+done
+exit $status
+"""
+"""Looks for each of its arguments, four by four: kind, its owner's folder, the rest, its name.
+
+A link may lead anywhere within the owner's folder; a kubelet would follow it anywhere within the
+claim, which owners may share.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """Something to mount: where the job says it, where it is, and where it is seen."""
+
+    path: str
+    source: VolumePath
+    place: Place
+    at: str
+    kind: Literal["file", "directory"]
+    read_only: bool
+
+
+class FileMountPlugin(JobPlugin):
+    """Mounts inputs under the working directory by their names, and the output folder as it."""
+
+    name: ClassVar[str] = "file_mount"
+    fields: ClassVar[frozenset[str]] = frozenset(
+        {"output", "parameters.file", "parameters.directory"}
+    )
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Add volumes, mounts, and the container that looks first."""
+        files = list(self._files(job, builder))
+        for path, message in _clashes(files):
+            builder.refuse(path, message)
+        if not files or builder.problems:
+            return
+        claims = _claims(files)
+        for task in builder.volcano_job.tasks:
+            _mount(task, files, claims)
+            builder.container(task.name).mounts.extend(_seen(files, claims))
+            task.template.init_containers.append(self._look(files, claims))
+
+    def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
+        work = self.context.jobs.working_directory
+        for path, raw, kind, read_only in _asked(job):
+            source = parse_path(raw)
+            try:
+                place = find_place(source, job.owner, self.context.jobs.pods.volumes)
+            except ValueError as error:
+                builder.refuse(path, str(error))
+                continue
+            at = work if path == "output" else place_of(source, work)
+            for problem in _unmountable(at, path, place):
+                builder.refuse(path, problem)
+            yield _File(
+                path=path,
+                source=source,
+                place=place,
+                at=at,
+                kind=kind,
+                read_only=read_only or place.read_only,
+            )
+
+    def _look(self, files: list[_File], claims: dict[str, str]) -> Container:
+        arguments: list[str] = []
+        for file in files:
+            root = f"{_ROOTS}/{claims[file.place.claim]}"
+            home = f"{root}/{file.place.folder}" if file.place.folder else root
+            name = "/".join(["", file.source.volume, *file.source.rest])
+            arguments += [file.kind, home, file.source.sub_path, name]
+        mounts = [
+            Mount(volume=volume, path=f"{_ROOTS}/{volume}", read_only=True)
+            for volume in claims.values()
+        ]
+        return make_helper(
+            FILES_CONTAINER, CHECK, arguments, defaults=self.context.jobs, mounts=mounts
+        )
+
+
+def _asked(job: Job) -> Iterator[tuple[str, str, Literal["file", "directory"], bool]]:
+    # The output folder first: what is mounted within it comes after it.
+    if job.output is not None:
+        yield "output", job.output, "directory", False
+    for name, parameter in job.parameters.items():
+        if not isinstance(parameter, FileParameter | DirectoryParameter):
+            continue
+        path = make_path(["parameters", name, "path"])
+        for index, raw in enumerate(parameter.paths):
+            where = path if isinstance(parameter.path, str) else f"{path}[{index}]"
+            yield where, raw, parameter.type, parameter.read_only
+
+
+def _unmountable(at: str, path: str, place: Place) -> Iterator[str]:
+    if at == "/":
+        yield "the working directory is /, where nothing can be mounted"
+    if ":" in at:
+        yield "what has a colon in its name cannot be mounted"
+    if path == "output" and place.read_only:
+        yield "the volume is read-only"
+
+
+def _clashes(files: list[_File]) -> Iterator[tuple[str, str]]:
+    sources = Counter(file.source for file in files)
+    places = Counter(file.at for file in files)
+    for file in files:
+        if sources[file.source] > 1:
+            yield file.path, "is mounted twice"
+        elif places[file.at] > 1:
+            yield file.path, f"another one is called {file.source.basename} too"
+
+
+def _claims(files: list[_File]) -> dict[str, str]:
+    """Return the volume's name of each claim."""
+    claims = dict.fromkeys(file.place.claim for file in files)
+    return {claim: f"files-{index}" for index, claim in enumerate(claims)}
+
+
+def _mount(task: Task, files: list[_File], claims: dict[str, str]) -> None:
+    for claim, volume in claims.items():
+        source = {"claimName": claim}
+        task.template.volumes.append(Volume(name=volume, source={"persistentVolumeClaim": source}))
+
+
+def _seen(files: list[_File], claims: dict[str, str]) -> Iterator[Mount]:
+    for file in files:
+        yield Mount(
+            volume=claims[file.place.claim],
+            path=file.at,
+            sub_path=file.place.sub_path,
+            read_only=file.read_only,
+        )

@@ -1,0 +1,69 @@
+"""Makes a job reachable from outside of a cluster on one's own machine, going round the gateway.
+
+For trying things out: whoever reaches the address reaches the app, and nobody is asked who he is.
+So it is off, and a deployment whose public URL is not local cannot switch it on.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.model import Endpoint, Job
+from controller.jobs.plugin import JobPlugin
+from controller.volcano.names import INDEX_LABEL, companion_name, labels_of
+from controller.volcano.observed import TASK_LABEL
+
+PUBLIC_PORT = 80
+
+
+class MinikubePlugin(JobPlugin):
+    """Makes a LoadBalancer for the first rank's web endpoint, else its VNC endpoint."""
+
+    name: ClassVar[str] = "minikube"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Add the Service, and the policy without which it would lead nowhere."""
+        endpoint = _first(job)
+        if not self.context.jobs.pods.minikube or endpoint is None:
+            return
+        task = endpoint.task or job.effective_tasks[0].name
+        pods = {
+            **labels_of(self.context.instance, job.id),
+            TASK_LABEL: task,
+            INDEX_LABEL: "0",
+        }
+        port = {"name": "app", "port": PUBLIC_PORT, "targetPort": endpoint.port, "protocol": "TCP"}
+        spec = {"type": "LoadBalancer", "selector": pods, "ports": [port]}
+        builder.add_companion(
+            Companion(
+                kind="Service", name=service_name(job.id), manifest={"spec": spec}, when="after"
+            )
+        )
+        rule = {"ports": [{"port": endpoint.port, "protocol": "TCP"}]}
+        policy = {
+            "podSelector": {"matchLabels": pods},
+            "policyTypes": ["Ingress"],
+            "ingress": [rule],
+        }
+        builder.add_companion(
+            Companion(
+                kind="NetworkPolicy",
+                name=companion_name(job.id, "minikube"),
+                manifest={"spec": policy},
+                when="after",
+            )
+        )
+
+
+def service_name(job_id: str) -> str:
+    """Return the Service's name: it has no dot, and no other object's name begins so."""
+    return f"mk-{job_id}"
+
+
+def _first(job: Job) -> Endpoint | None:
+    for kind in ("web", "vnc"):
+        for endpoint in job.interactive.values():
+            if endpoint.kind == kind:
+                return endpoint
+    return None

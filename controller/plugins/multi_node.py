@@ -1,0 +1,156 @@
+"""Tells every rank which one it is and where the others are, in files that any program can read.
+
+Most of it is one projected volume: a ConfigMap that all ranks share, and the pod's own index and
+processors from the downward API. That cannot add: where a rank is more than an index or a number
+that its whole task has, a container of ours adds, before the job's program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.helper import make_helper
+from controller.jobs.model import EffectiveTask, Job
+from controller.jobs.plugin import JobPlugin
+from controller.volcano.manifest import Container, Mount, PodTemplate, Variable, Volume
+from controller.volcano.names import (
+    INDEX_LABEL,
+    JOB_CONTAINER,
+    RANKS_CONTAINER,
+    companion_name,
+    pod_name,
+    volcano_job_name,
+)
+
+MOST_BYTES: Final = 1_000_000
+"""Of the ConfigMap, of which an API server keeps a mebibyte."""
+
+_COMPANION: Final = "ranks"
+_VOLUME: Final = "ranks"
+_WRITTEN: Final = "ranks-written"
+_SOURCE: Final = "/ranks/source"
+_TARGET: Final = "/ranks/written"
+_RANK_ANNOTATION: Final = "fumarole.dev/rank"
+
+PREPARE: Final = """\
+source=$1 target=$2 first=$3 seconds=$4
+shift 4
+cp -L "$source"/* "$target"/ || exit 1
+rank=$((first + INDEX))
+echo "$rank" > "$target/rank.txt" || exit 1
+end=$(($(date +%s) + seconds))
+for range in "$@"; do
+  node=${range%-*}
+  while [ "$node" -le "${range#*-}" ]; do
+    name=$(cat "$source/node-$node.txt")
+    until getent hosts "$name" > /dev/null 2>&1 || nslookup "$name" > /dev/null 2>&1; do
+      if [ "$(date +%s)" -ge "$end" ]; then
+        echo "$name has no address after $seconds s; going on without"
+        break 3
+      fi
+      sleep 1
+    done
+    node=$((node + 1))
+  done
+done
+"""
+"""Copies what is known, writes the rank, and waits until the ranks in its ranges have addresses."""
+
+
+class MultiNodePlugin(JobPlugin):
+    """Writes ``rank.txt``, ``number_of_nodes.txt``, ``nodes.txt`` and one ``node-<rank>.txt`` each.
+
+    And ``cores.txt``, ``job_id.txt``. The names are those that Volcano's ``svc`` makes, and are
+    good within the job's namespace.
+    """
+
+    name: ClassVar[str] = "multi_node"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Add the ConfigMap, and the folder to every task."""
+        data = _data(job)
+        size = sum(len(name) + len(text) for name, text in data.items())
+        if size > MOST_BYTES:
+            builder.refuse("replicas", f"the names of {job.ranks} ranks are too long to be written")
+            return
+        name = companion_name(job.id, _COMPANION)
+        builder.add_companion(
+            Companion(kind="ConfigMap", name=name, manifest={"data": data}, when="before")
+        )
+        for task in job.effective_tasks:
+            self._add_to(builder, job, task, name)
+
+    def _add_to(self, builder: JobBuilder, job: Job, task: EffectiveTask, name: str) -> None:
+        template = builder.task(task.name).template
+        seconds = self.context.jobs.pods.wait_for_names_seconds if job.ranks > 1 else 0
+        template.volumes.append(Volume(name=_VOLUME, source=_source(task, template, name)))
+        volume = _VOLUME
+        if seconds or _must_add(task):
+            volume = _WRITTEN
+            template.volumes.append(Volume(name=volume, source={"emptyDir": {"sizeLimit": "16Mi"}}))
+            template.init_containers.append(self._prepare(job, task, seconds))
+        folder = self.context.jobs.pods.ranks_folder
+        mount = Mount(volume=volume, path=folder, read_only=True)
+        builder.container(task.name).mounts.append(mount)
+
+    def _prepare(self, job: Job, task: EffectiveTask, seconds: int) -> Container:
+        awaited = [one for one in job.effective_tasks if seconds and not one.depends_on]
+        ranges = [f"{one.first}-{one.first + one.replicas - 1}" for one in awaited]
+        return make_helper(
+            RANKS_CONTAINER,
+            PREPARE,
+            [_SOURCE, _TARGET, str(task.first), str(seconds), *ranges],
+            defaults=self.context.jobs,
+            mounts=[
+                Mount(volume=_VOLUME, path=_SOURCE, read_only=True),
+                Mount(volume=_WRITTEN, path=_TARGET),
+            ],
+            environment=[Variable(name="INDEX", field=_annotation(INDEX_LABEL))],
+        )
+
+
+def _must_add(task: EffectiveTask) -> bool:
+    return task.first > 0 and task.replicas > 1
+
+
+def _data(job: Job) -> dict[str, str]:
+    nodes = list(_nodes(job))
+    return {
+        "job_id.txt": f"{job.id}\n",
+        "number_of_nodes.txt": f"{len(nodes)}\n",
+        "nodes.txt": "".join(f"{node}\n" for node in nodes),
+        **{f"node-{rank}.txt": f"{node}\n" for rank, node in enumerate(nodes)},
+    }
+
+
+def _nodes(job: Job) -> Iterator[str]:
+    for task in job.effective_tasks:
+        for index in range(task.replicas):
+            yield f"{pod_name(job.id, task.name, index)}.{volcano_job_name(job.id)}"
+
+
+def _source(task: EffectiveTask, template: PodTemplate, name: str) -> dict[str, Any]:
+    rank = INDEX_LABEL
+    if task.replicas == 1:
+        rank = _RANK_ANNOTATION
+        template.annotations[rank] = str(task.first)
+    items = [
+        {"path": "rank.txt", "fieldRef": {"fieldPath": _annotation(rank)}},
+        {
+            "path": "cores.txt",
+            "resourceFieldRef": {
+                "containerName": JOB_CONTAINER,
+                "resource": "limits.cpu",
+                "divisor": "1",
+            },
+        },
+    ]
+    return {
+        "projected": {"sources": [{"configMap": {"name": name}}, {"downwardAPI": {"items": items}}]}
+    }
+
+
+def _annotation(name: str) -> str:
+    return f"metadata.annotations['{name}']"

@@ -1,0 +1,38 @@
+"""Limits how much a job sends and receives: bits per second of each replica."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from controller.jobs.builder import JobBuilder
+from controller.jobs.model import Job
+from controller.jobs.plugin import JobPlugin
+from controller.volcano.quantity import Quantity
+
+ANNOTATIONS: Final = {
+    "ingress": "kubernetes.io/ingress-bandwidth",
+    "egress": "kubernetes.io/egress-bandwidth",
+}
+"""What the bandwidth plug-in of a cluster's network reads; a network without it limits nothing."""
+
+
+class NetworkLimitPlugin(JobPlugin):
+    """Gives each pod the bandwidth of its product, or less where the job asks for less."""
+
+    name: ClassVar[str] = "network_limit"
+    fields: ClassVar[frozenset[str]] = frozenset({"network"})
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Annotate the pods."""
+        product = self.context.jobs.pods.catalogue.find(job.product)
+        for direction, annotation in ANNOTATIONS.items():
+            wanted: Quantity | None = getattr(job.network, direction)
+            most: Quantity | None = getattr(product.network, direction) if product else None
+            if wanted is not None and most is not None and wanted > most:
+                builder.refuse(f"network.{direction}", f"the product has only {most.decimal()}")
+                continue
+            limit = wanted if wanted is not None else most
+            if limit is None:
+                continue
+            for task in builder.volcano_job.tasks:
+                task.template.annotations[annotation] = limit.decimal()

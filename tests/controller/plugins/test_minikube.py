@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.settings import read_settings
+from shared.settings import Environment
+from tests.controller.plugins.making import plan_of
+
+ON = {"FUMAROLE_CONTROLLER_MINIKUBE": "on"}
+DESK: dict[str, Any] = {"desk": {"kind": "vnc", "port": 5900}}
+LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888, "task": "b"}}
+TASKS: dict[str, Any] = {"tasks": [{"name": "a"}, {"name": "b", "replicas": 2}]}
+
+
+async def kinds_of(**fields: Any) -> list[str]:
+    return [one.kind for one in (await plan_of(**fields)).companions if one.when == "after"]
+
+
+async def test_it_is_off() -> None:
+    assert await kinds_of(interactive=DESK) == ["NetworkPolicy"]
+
+
+async def test_a_job_that_nobody_reaches_into_gets_nothing() -> None:
+    assert await kinds_of(settings=ON) == ["NetworkPolicy"]
+
+
+async def test_the_first_web_else_vnc_port_gets_an_address_and_the_policy_that_it_needs() -> None:
+    plan = await plan_of(settings=ON, interactive={**DESK, **LAB}, **TASKS)
+    (service,) = [one for one in plan.companions if one.kind == "Service"]
+    (policy,) = [one for one in plan.companions if one.name == "j-j1.minikube"]
+    spec = service.manifest["spec"]
+    assert service.name == "mk-j1"
+    assert spec["type"] == "LoadBalancer"
+    assert spec["ports"][0]["targetPort"] == 8888
+    # The first rank of the endpoint's task, not whichever pod comes.
+    assert spec["selector"] == {
+        "fumarole.dev/instance": "test",
+        "fumarole.dev/job": "j1",
+        "volcano.sh/task-spec": "b",
+        "volcano.sh/task-index": "0",
+    }
+    assert policy.manifest["spec"]["podSelector"]["matchLabels"] == spec["selector"]
+    assert policy.manifest["spec"]["ingress"] == [{"ports": [{"port": 8888, "protocol": "TCP"}]}]
+
+
+@pytest.mark.parametrize(
+    ("url", "refused"),
+    [("http://localhost:8080", False), ("http://apps.localhost", False),
+     ("https://apps.example.com", True)],
+)  # fmt: skip
+def test_a_public_deployment_cannot_switch_it_on(url: str, refused: bool) -> None:
+    environment = Environment({**ON, "FUMAROLE_CONTROLLER_PUBLIC_URL": url})
+    read_settings(environment)
+    told = [one for one in environment.problems if "MINIKUBE" in one]
+    assert bool(told) is refused
