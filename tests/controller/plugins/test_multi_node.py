@@ -103,7 +103,7 @@ async def test_the_folder_is_the_deployments_to_say() -> None:
 
 
 async def test_more_ranks_than_can_be_written_are_refused() -> None:
-    tasks = [{"name": f"t{number}", "replicas": 1000} for number in range(20)]
+    tasks = [{"name": f"t{number}", "replicas": 1000} for number in range(32)]
     assert "replicas" in await problems_of(tasks=tasks)
 
 
