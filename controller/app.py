@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from controller.api.app import make_api_app
 from controller.hub.server import serving_hub
 from controller.jobs.ledger import Ledger
+from controller.jobs.peers import Peers
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import PluginContext
 from controller.jobs.submission import Submissions
@@ -28,6 +29,7 @@ from controller.measures import make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.control import Sessions
+from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService
@@ -111,6 +113,7 @@ def _make_core(process: Process) -> Core:
     settings, jobs, routes = process.settings, Wakers(), Wakers()
     sessions = Sessions(process.store, clock=time.time, wake=routes.wake)
     wishes = Wishes(process.store, clock=time.time, random=os.urandom, wake=jobs.wake)
+    links = PublicLinks(process.store, clock=time.time, random=os.urandom, wake=routes.wake)
     context = PluginContext(
         instance=settings.instance,
         jobs=settings.jobs,
@@ -121,6 +124,8 @@ def _make_core(process: Process) -> Core:
             period_seconds=settings.jobs.usage_period_seconds,
             clock=time.time,
         ),
+        links=links,
+        peers=Peers(process.store),
     )
     plugins = make_plugins(PLUGINS, context, wanted=settings.plugins)
     namespace = settings.jobs.namespace

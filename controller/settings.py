@@ -18,10 +18,12 @@ from shared.jwks import key_source
 from shared.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
+    Network,
     count,
     is_loopback_name,
     key_file,
     listen_address,
+    networks,
     seconds,
     text,
     web_url,
@@ -35,6 +37,13 @@ Address = tuple[str, int]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL_PAIR = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.ASCII)
 _STAND_IN_URL = urlsplit("https://missing.invalid")
+
+EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
+NOT_THE_WORLD: Final = networks(
+    # Where a cluster's own machines, pods and Services are, and clouds' metadata (RFC 6890).
+    "0.0.0.0/8,10.0.0.0/8,100.64.0.0/10,127.0.0.0/8,169.254.0.0/16,172.16.0.0/12,192.168.0.0/16,"
+    "fc00::/7,fe80::/10"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,8 @@ class JobDefaults:
     eviction_retries: int
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
+    egress_networks: tuple[Network, ...]
+    egress_except: tuple[Network, ...]
     fair_share: FairShare | None
     pods: PodSettings
 
@@ -161,6 +172,8 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             _label_pairs,
             (("app.kubernetes.io/name", "fumarole-gateway"),),
         ),
+        egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
+        egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
         fair_share=read_fair_share(environment, non_root=non_root),
         pods=read_pod_settings(environment),
     )
@@ -214,6 +227,10 @@ def _label_pairs(raw: str) -> tuple[tuple[str, str], ...]:
     if not all(pairs):
         raise ValueError("not a list of name=value")
     return tuple((pair[1], pair[2]) for pair in pairs if pair)
+
+
+def _networks(raw: str) -> tuple[Network, ...]:
+    return () if raw.lower() == "none" else networks(raw)
 
 
 def _absolute_path(raw: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from aiohttp import web
@@ -109,21 +109,21 @@ def _read_job(item: Any) -> Job | JobRejected:
 
 
 def _refuse_all(results: Sequence[Submitted]) -> None:
-    problems = [
-        problem.under(f"items[{index}]")
-        for index, result in enumerate(results)
-        for problem in result.problems
-    ]
+    problems = list(_problems_of(results, "rejected"))
     if problems:
         raise invalid(problems)
-    conflicts = [
-        Problem(f"items[{index}].id", "another job has this id")
-        for index, result in enumerate(results)
-        if result.result == "conflict"
-    ]
+    conflicts = list(_problems_of(results, "conflict"))
     if conflicts:
         details = {"problems": problems_json(conflicts)}
-        raise ApiError(409, "conflict", "Other jobs have these ids; nothing was done.", details)
+        text = "Others have these ids or links; nothing was done."
+        raise ApiError(409, "conflict", text, details)
+
+
+def _problems_of(results: Sequence[Submitted], result: str) -> Iterator[Problem]:
+    for index, one in enumerate(results):
+        if one.result == result:
+            for problem in one.problems or (Problem("id", "another job has this id"),):
+                yield problem.under(f"items[{index}]")
 
 
 def _result(item: Any, submitted: Submitted) -> dict[str, Any]:

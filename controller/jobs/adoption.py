@@ -19,6 +19,7 @@ from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ground import ensure_namespace
 from controller.jobs.lifecycle import State
 from controller.jobs.model import Job
+from controller.jobs.peers import asked_ports
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
 from controller.jobs.submission import charged_by
@@ -26,6 +27,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
 from controller.products import Catalogue
+from controller.store.connections import record_connections
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs import (
@@ -165,6 +167,7 @@ class Adoption:
             await record_attempt(
                 transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
             )
+            await record_connections(transaction, job.id, asked_ports(job))
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
 

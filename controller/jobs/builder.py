@@ -20,12 +20,18 @@ class Companion:
     What restricts, or what its pods cannot start without, is applied ``before`` the VolcanoJob;
     what exposes, ``after`` it. Either way the VolcanoJob owns it, so that the cluster removes it.
     The pipeline adds namespace, labels and owner to ``manifest``.
+
+    One that is ``lasting`` is owned by no VolcanoJob, of which a job may have several, and removed
+    when the job is over. ``basis`` says of which connections to other jobs it was made: when
+    those are others (see ``controller.store.connections``), it is made anew.
     """
 
     kind: str
     name: str
     manifest: dict[str, Any]
     when: When
+    lasting: bool = False
+    basis: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +67,34 @@ class JobBuilder:
         volcano_job: What is made of it.
         accepted_in: The namespace in which it was accepted, which nothing changes any more; None
             while it is asked whether it can be accepted.
+        submitted: Whether its VolcanoJob is there, and only companions are made anew: what is
+            wrong with the job now no longer matters.
     """
 
     def __init__(
-        self, job: Job, volcano_job: VolcanoJob, *, accepted_in: str | None = None
+        self,
+        job: Job,
+        volcano_job: VolcanoJob,
+        *,
+        accepted_in: str | None = None,
+        submitted: bool = False,
     ) -> None:
         self.job = job
         self.volcano_job = volcano_job
         self.accepted_in = accepted_in
+        self.submitted = submitted
         self.companions: list[Companion] = []
         self.shared: list[SharedObject] = []
         self.problems: list[Problem] = []
+        self.waiting: list[str] = []
 
     def refuse(self, path: str, message: str) -> None:
         """Note that the job cannot run because of what is at *path*."""
         self.problems.append(Problem(path, message))
+
+    def wait_for(self, what: str) -> None:
+        """Have the VolcanoJob made later: *what* it needs is not there yet."""
+        self.waiting.append(what)
 
     def add_companion(self, companion: Companion) -> None:
         """Have *companion* applied with the job.

@@ -139,13 +139,15 @@ class JobsInCluster:
         """
         kind = COMPANION_KINDS[companion.kind]
         metadata: Object = {"name": companion.name, "labels": labels_of(self._instance, job_id)}
+        if companion.lasting:
+            owner = None
         if owner is not None:
             metadata["ownerReferences"] = [_owned_by(owner)]
         try:
             body = {**companion.manifest, "metadata": metadata}
             made = await self._kube.create(kind, body, namespace)
         except AlreadyExists:
-            patch = _bring_to(companion.manifest, owner)
+            patch = _bring_to(kind, companion.manifest, owner)
             made = await self._patch_ours(kind, companion.name, namespace, job_id, patch)
         return CompanionRecord(
             kind=companion.kind,
@@ -153,19 +155,24 @@ class JobsInCluster:
             name=companion.name,
             uid=str(made["metadata"]["uid"]),
             owner_uid=owner.uid if owner is not None else None,
+            address=_address(kind, made),
+            basis=companion.basis,
+            lasting=companion.lasting,
         )
 
     async def give_to(
         self, job_id: str, companion: CompanionRecord, owner: ObservedJob
     ) -> CompanionRecord:
-        """Have *owner* own a companion that was made before it.
+        """Have *owner* own a companion that was made before it, unless none is to.
 
         Raises:
             NameTaken: If its name is somebody else's by now.
             KubeError: If it cannot be changed.
         """
+        if companion.lasting:
+            return companion
         kind = COMPANION_KINDS[companion.kind]
-        patch = _bring_to({}, owner)
+        patch = _bring_to(kind, {}, owner)
         await self._patch_ours(kind, companion.name, companion.namespace, job_id, patch)
         return replace(companion, owner_uid=owner.uid)
 
@@ -214,16 +221,27 @@ def _attempt(job: VolcanoJob) -> str | None:
     return job.annotations.get(ATTEMPT_ANNOTATION)
 
 
-def _bring_to(manifest: dict[str, Any], owner: ObservedJob | None) -> list[Object]:
-    patch: list[Object] = [
-        {"op": "add", "path": f"/{_escaped(name)}", "value": value}
-        for name, value in manifest.items()
-        if name not in _NEVER_CHANGES
-    ]
+def _bring_to(kind: Kind, manifest: dict[str, Any], owner: ObservedJob | None) -> list[Object]:
+    patch: list[Object] = []
+    for name, value in manifest.items():
+        if kind == SERVICES and name == "spec":
+            # Field by field: its address is a part of the spec, and is to stay.
+            patch += [_set(f"/spec/{_escaped(part)}", given) for part, given in value.items()]
+        elif name not in _NEVER_CHANGES:
+            patch.append(_set(f"/{_escaped(name)}", value))
     if owner is not None:
         value = [_owned_by(owner)]
-        patch.append({"op": "add", "path": "/metadata/ownerReferences", "value": value})
+        patch.append(_set("/metadata/ownerReferences", value))
     return patch
+
+
+def _set(path: str, value: Any) -> Object:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _address(kind: Kind, made: Object) -> str | None:
+    address = made["spec"].get("clusterIP") if kind == SERVICES else None
+    return address if address not in ("", "None") else None
 
 
 def _owned_by(job: ObservedJob) -> Object:

@@ -170,11 +170,15 @@ class DirectoryParameter(_Mounted):
 
 
 class PeerParameter(Strict):
-    """Another job, reached under ``hostname``, which is what a program receives."""
+    """Another job, reached under ``hostname``, which is what a program receives.
+
+    ``ports`` are those of its first rank that are meant; without them, those that it declares.
+    """
 
     type: Literal["peer"]
     job: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
     hostname: Annotated[str, Field(pattern=LABEL_PATTERN)]
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(default_factory=list, max_length=32)
 
     def words(self) -> tuple[str, ...]:
         """Return the value as a program receives it."""

@@ -43,12 +43,16 @@ class PluginFailed(FumaroleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the plugins make of a job: ``shared`` is what has to be there before it."""
+    """What the plugins make of a job.
+
+    ``shared`` is what has to be there before it; ``waiting``, what its VolcanoJob waits for.
+    """
 
     job: Job
     volcano_job: VolcanoJob
     companions: tuple[Companion, ...]
     shared: tuple[SharedObject, ...] = ()
+    waiting: tuple[str, ...] = ()
 
 
 class Pipeline:
@@ -89,6 +93,7 @@ class Pipeline:
         attempt: int = 1,
         created_at: float = 0.0,
         accepted_in: str | None = None,
+        submitted: bool = False,
     ) -> Plan:
         """Return what is to be made for *job*; nothing is made yet.
 
@@ -97,13 +102,14 @@ class Pipeline:
             attempt: Which attempt at it this is.
             created_at: When it was accepted.
             accepted_in: The namespace in which it was accepted, and stays, whatever settings say.
+            submitted: Whether its VolcanoJob is there.
 
         Raises:
             JobRejected: With the problems that all plugins and the preflight checks found.
             PluginFailed: If a plugin raised anything else.
         """
         empty = self._empty(job, attempt, created_at)
-        builder = JobBuilder(job, empty, accepted_in=accepted_in)
+        builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted)
         empty.namespace = accepted_in or self._namespace
         problems: list[Problem] = []
         for plugin in self._plugins:
@@ -118,6 +124,7 @@ class Pipeline:
             volcano_job=builder.volcano_job,
             companions=tuple(builder.companions),
             shared=tuple(builder.shared),
+            waiting=tuple(builder.waiting),
         )
 
     def _empty(self, job: Job, attempt: int, created_at: float) -> VolcanoJob:

@@ -8,12 +8,13 @@ doing the same again must change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from controller.jobs.model import Job
 from controller.settings import JobDefaults
+from controller.store.connections import Caller, Peer
 from controller.volcano.observed import ObservedPod
 
 if TYPE_CHECKING:
@@ -48,6 +49,34 @@ class UsageLedger(Protocol):
         ...
 
 
+class LinkControl(Protocol):
+    """What plugins may do with a job's public links."""
+
+    async def expose(self, job: Job) -> None:
+        """See to it that the job's links lead to it, where it has them; again changes nothing."""
+        ...
+
+    async def release(self, job_id: str) -> None:
+        """Take the job's links from it; whose they are is remembered."""
+        ...
+
+
+class PeerBook(Protocol):
+    """What plugins may know of jobs that name each other."""
+
+    async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
+        """Return those of the jobs that there are, by id."""
+        ...
+
+    async def callers_of(self, job_id: str) -> Sequence[Caller]:
+        """Return the jobs that name this one and have not ended, in order."""
+        ...
+
+    async def has_ended(self, job_id: str) -> None:
+        """Have the jobs that this one names looked at: what they admit of it is to go."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginContext:
     """What a plugin is made with."""
@@ -57,6 +86,8 @@ class PluginContext:
     sessions: SessionControl
     control: JobControl
     ledger: UsageLedger
+    links: LinkControl
+    peers: PeerBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

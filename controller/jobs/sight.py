@@ -8,6 +8,7 @@ from typing import Final
 from controller.jobs.lifecycle import Seen
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline
+from controller.store.connections import basis_of, callers_of
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
 from controller.store.maintenance import read_maintenance
@@ -52,6 +53,7 @@ class Sight:
             acts = record.uid is not None and not record.is_final
             companions = await companions_of(transaction, job_id) if acts else []
             runs = await self._runs(transaction, record, bool(acts or pods or departed))
+            callers = await callers_of(transaction, job_id) if acts else []
             acts = record.state == "RUNNING" or record.outcome is not None
             done = await hooks_done(transaction, job_id, record.attempt) if acts else {}
             held = await self._held(transaction, record)
@@ -61,7 +63,7 @@ class Sight:
             pods=pods,
             departed=self._not_written_down(record, departed, runs),
             runs=runs,
-            exposed=all(one.owner_uid == record.uid for one in companions),
+            exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions),
             started=self._pipeline.is_done(done.get("start", _NOTHING)),
             completed=self._pipeline.is_done(done.get("complete", _NOTHING)),
             cleaned=self._pipeline.is_done(done.get("cleanup", _NOTHING)),

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.jobs.accepted import public_spec
+from controller.jobs.claims import refuse_claims, take_claims
 from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline
 from controller.jobs.problems import JobRejected, Problem
 from controller.products import Catalogue
-from controller.store.database import Store
+from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_jobs, insert_job
 from controller.store.vault import Vault
 
@@ -27,7 +28,8 @@ class Submitted:
     """What became of one job.
 
     ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
-    and is another. ``rejected``: it cannot be run as it was asked for.
+    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
+    it cannot be run as it was asked for.
     """
 
     id: str | None
@@ -84,6 +86,7 @@ class Submissions:
         """
         checked = [await self._check(job) for job in jobs]
         _refuse_twins(jobs, checked)
+        results: list[Submitted] = []
         async with self._store.write() as transaction:
             ids = [job.id for job in jobs if isinstance(job, Job)]
             known = await find_jobs(transaction, ids)
@@ -91,16 +94,38 @@ class Submissions:
                 self._compare(job, one.problems, known)
                 for job, one in zip(jobs, checked, strict=True)
             ]
+            results = await self._refuse_claims(transaction, jobs, results)
             if mode == "atomic" and not all(result.accepted for result in results):
                 return results
             for job, one, result in zip(jobs, checked, results, strict=True):
                 if isinstance(job, Job) and result.result == "created":
                     record = self._record(job, one.namespace)
                     await insert_job(transaction, record, labels=job.labels)
+                    await take_claims(transaction, job, now=record.created_at, random=self._random)
         for result in results:
             if result.id is not None and result.result == "created":
                 self._wake(result.id)
         return results
+
+    async def _refuse_claims(
+        self,
+        transaction: Transaction,
+        jobs: Sequence[Job | JobRejected],
+        results: Sequence[Submitted],
+    ) -> list[Submitted]:
+        """Return *results*, with those refused that want what others have or what is not there."""
+        new = {
+            job.id: job
+            for job, result in zip(jobs, results, strict=True)
+            if isinstance(job, Job) and result.result == "created"
+        }
+        refused = await refuse_claims(transaction, new, now=self._clock())
+        return [
+            Submitted(one.id, refused[one.id].result, refused[one.id].problems)
+            if one.id in refused
+            else one
+            for one in results
+        ]
 
     async def _check(self, job: Job | JobRejected) -> _Checked:
         if isinstance(job, JobRejected):

@@ -18,6 +18,8 @@ from controller.store.database import Transaction
 from controller.store.jobs import JobRecord, hold_job, move_job
 from controller.store.progress import (
     CompanionRecord,
+    companions_of,
+    drop_companion,
     intend_companions,
     record_attempt,
     record_companions,
@@ -49,6 +51,7 @@ class Submitting:
         try:
             await self._wait_for_ground(record, plan)
             before = await self._prepare(record, plan)
+            await self._wait_for_others(record, plan)
             made = await self._cluster.ensure_volcano_job(plan)
             companions = await self._apply(plan, record, owner=made, already=before)
         except (NameTaken, Invalid) as error:
@@ -62,26 +65,34 @@ class Submitting:
         await self._record(record, plan, made, companions)
 
     async def expose(self, seen: Seen) -> None:
-        """Make the companions that come after the VolcanoJob, and have it own all of them."""
+        """Make all companions as they should be now, and remove those that are no more wanted."""
         record, owner = seen.record, seen.job
         if owner is None:
             return
         try:
-            plan = await self._plan(record)
+            plan = await self._plan(record, submitted=True)
         except (JobRejected, VaultClosed) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
             raise Later(60.0) from error
         applied = await self._apply(plan, record, owner=owner)
+        wanted = {(one.kind, one.name) for one in applied}
         async with self._records.lead() as transaction:
+            recorded = await companions_of(transaction, record.id)
             await record_companions(transaction, record.id, applied)
+        for one in recorded:
+            if (one.kind, one.name) not in wanted:
+                await self._cluster.remove_companion(record.id, one)
+                async with self._records.lead() as transaction:
+                    await drop_companion(transaction, record.id, one)
 
-    async def _plan(self, record: JobRecord) -> Plan:
+    async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
         job = self._records.job_of(record)
         plan = await self._pipeline.plan(
             job,
             attempt=record.attempt,
             created_at=record.created_at,
             accepted_in=record.namespace,
+            submitted=submitted,
         )
         # Earlier attempts have used some of the retries that its policies allow.
         plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
@@ -105,7 +116,18 @@ class Submitting:
         names = [(one.kind, record.namespace, one.name) for one in wanted]
         async with self._records.lead() as transaction:
             await intend_companions(transaction, record.id, names)
-        return [await self._ensure(record, one, owner=None) for one in wanted]
+        made = [await self._ensure(record, one, owner=None) for one in wanted]
+        if any(one.address for one in made):
+            # Another job may wait for it, and this one for the other's.
+            async with self._records.lead() as transaction:
+                await record_companions(transaction, record.id, made)
+        return made
+
+    async def _wait_for_others(self, record: JobRecord, plan: Plan) -> None:
+        if plan.waiting:
+            text = f"waiting for {plan.waiting[0]}"
+            await self._records.tell(record, reason="preparing", message=text)
+            raise Later(0.5)
 
     async def _apply(
         self,

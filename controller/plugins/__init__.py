@@ -9,9 +9,11 @@ from typing import Final
 
 from controller.jobs.plugin import JobPlugin
 from controller.plugins.accounting import AccountingPlugin
+from controller.plugins.connect_to_job import ConnectToJobPlugin
 from controller.plugins.expiry import ExpiryPlugin
 from controller.plugins.fair_share import FairSharePlugin
 from controller.plugins.file_mount import FileMountPlugin
+from controller.plugins.ingress import IngressPlugin
 from controller.plugins.kata_container import KataContainerPlugin
 from controller.plugins.minikube import MinikubePlugin
 from controller.plugins.miscellaneous import MiscellaneousPlugin
@@ -42,6 +44,10 @@ PLUGINS: Final[tuple[type[JobPlugin], ...]] = (
     # Before accounting, in time: what ends now is entered to its end later, not period by period.
     ExpiryPlugin,
     AccountingPlugin,
+    # After fair_share: its policy names the namespace.
+    ConnectToJobPlugin,
+    # Before proxy: on clean-up, links are free only when no route leads to the job any more.
+    IngressPlugin,
     # After whatever mounts something: it makes the working directory if nobody else has.
     MiscellaneousPlugin,
     # Beside proxy, which it goes round.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
+from controller.jobs.links import link_host
 from controller.jobs.model import Job
 from controller.sessions.service import host_of
 from controller.sessions.terminals import target_id, target_path
@@ -67,7 +68,11 @@ def route_of(
         rank=session.rank,
         kind=session.kind,
         owner=record.owner_user,
-        hosts=(host_of(session.sid, base_domain),),
+        hosts=(
+            host_of(session.sid, base_domain),
+            *(link_host(name, base_domain) for name in session.links),
+        ),
+        public=bool(session.links),
         target=target,
         state="starting" if target is None else "ready",
         message=_why_not_yet(session, record, pod) if target is None else None,

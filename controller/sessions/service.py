@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from controller.jobs.accepted import read_spec
+from controller.jobs.links import link_host
 from controller.jobs.model import Job
 from controller.jobs.problems import Problem
 from controller.store.database import Store, Transaction
@@ -223,7 +224,10 @@ class SessionService:
         ended = session.ended_at is not None
         return SessionView(
             sid=session.sid,
-            hosts=(host_of(session.sid, self._base_domain),),
+            hosts=(
+                host_of(session.sid, self._base_domain),
+                *(link_host(name, self._base_domain) for name in session.links),
+            ),
             job=session.job_id,
             rank=session.rank,
             kind=session.kind,

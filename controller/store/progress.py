@@ -142,7 +142,9 @@ async def drop_due(transaction: Transaction, job_id: str) -> None:
 class CompanionRecord:
     """A companion that was made, or was about to be (then ``uid`` is empty).
 
-    ``owner_uid`` is the VolcanoJob that owns it; None while none does.
+    ``owner_uid`` is the VolcanoJob that owns it; None while none does. One that is ``lasting`` is
+    owned by none and removed with the job. ``address`` is a Service's; ``basis`` says of which
+    connections to other jobs it was made, None if of none.
     """
 
     kind: str
@@ -150,6 +152,14 @@ class CompanionRecord:
     name: str
     uid: str
     owner_uid: str | None
+    address: str | None = None
+    basis: str | None = None
+    lasting: bool = False
+
+    def is_settled(self, uid: str | None, basis: str) -> bool:
+        """Say whether it is as it should be beside the VolcanoJob *uid*, with this *basis* now."""
+        owned = self.owner_uid == uid or (self.lasting and bool(self.uid))
+        return owned and self.basis in (None, basis)
 
 
 async def companions_of(transaction: Transaction, job_id: str) -> list[CompanionRecord]:
@@ -183,7 +193,13 @@ async def record_companions(
         await transaction.execute(
             sa.update(tables.companions)
             .where(*_same(job_id, one))
-            .values(uid=one.uid, owner_uid=one.owner_uid)
+            .values(
+                uid=one.uid,
+                owner_uid=one.owner_uid,
+                address=one.address,
+                basis=one.basis,
+                lasting=one.lasting,
+            )
         )
 
 

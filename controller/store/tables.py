@@ -244,6 +244,8 @@ companions: Final = sa.Table(
     sa.Column("address", sa.String(64)),
     # Of which connections to other jobs it was made; another value now means that it is stale.
     sa.Column("basis", sa.String(64)),
+    # It goes with the job and not with a VolcanoJob, of which a job may have several.
+    sa.Column("lasting", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 # Which job names which other as its peer. Its rows follow from the jobs' specs.

@@ -43,6 +43,14 @@ def companion_name(job_id: str, what: str) -> str:
     return f"{_PREFIX}{job_id}.{what}"
 
 
+def service_name(what: str, job_id: str) -> str:
+    """Return the name of the job's Service *what*, which is a DNS label: it has no dot.
+
+    It begins with another letter than ``j``, as no VolcanoJob's does, nor its own Service's.
+    """
+    return f"{what}-{job_id}"
+
+
 def pod_name(job_id: str, task: str, index: int) -> str:
     """Return the name that Volcano gives to the pod of a task's replica."""
     return f"{_PREFIX}{job_id}-{task}-{index}"

@@ -35,6 +35,7 @@ EVICTIONS: Final = frozenset(
 """Reasons of pods that kubelets and controllers end for the cluster's sake."""
 
 TASK_LABEL: Final = "volcano.sh/task-spec"
+TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from controller.jobs.lifecycle import Seen
@@ -11,6 +12,7 @@ from controller.jobs.plugin import PluginContext
 from controller.jobs.runs import make_runs
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, read_settings
+from controller.store.connections import Caller, Peer
 from controller.store.jobs import JobRecord
 from controller.store.runs import Run
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -107,13 +109,53 @@ class NoLedger:
         return None
 
 
+class NoLinks:
+    """Links of a job that has none; remembers what plugins asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def expose(self, job: Job) -> None:
+        """Remember it."""
+        self.asked.append(("expose", job.id))
+
+    async def release(self, job_id: str) -> None:
+        """Remember it."""
+        self.asked.append(("release", job_id))
+
+
+class NoPeers:
+    """A book of *peers* and *callers*; remembers who has ended."""
+
+    def __init__(self, peers: Sequence[Peer] = (), callers: Sequence[Caller] = ()) -> None:
+        self.peers = {one.job_id: one for one in peers}
+        self.callers = list(callers)
+        self.ended: list[str] = []
+
+    async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
+        """Return those that are asked for."""
+        return {name: one for name, one in self.peers.items() if name in job_ids}
+
+    async def callers_of(self, job_id: str) -> Sequence[Caller]:
+        """Return all of them."""
+        return self.callers
+
+    async def has_ended(self, job_id: str) -> None:
+        """Remember it."""
+        self.ended.append(job_id)
+
+
 def make_defaults(**settings: str) -> JobDefaults:
     """Return the defaults of a deployment that sets *settings*."""
     return read_settings(Environment({"FUMAROLE_CONTROLLER_FAIR_SHARE": "off"} | settings)).jobs
 
 
 def make_context(
-    sessions: NoSessions | None = None, defaults: JobDefaults | None = None
+    sessions: NoSessions | None = None,
+    defaults: JobDefaults | None = None,
+    *,
+    links: NoLinks | None = None,
+    peers: NoPeers | None = None,
 ) -> PluginContext:
     """Return what plugins are made with."""
     return PluginContext(
@@ -122,6 +164,8 @@ def make_context(
         sessions=sessions or NoSessions(),
         control=NoControl(),
         ledger=NoLedger(),
+        links=links or NoLinks(),
+        peers=peers or NoPeers(),
     )
 
 

@@ -36,3 +36,7 @@ def upgrade() -> None:
     op.add_column("sessions", sa.Column("links", sa.JSON(), nullable=True))
     op.add_column("companions", sa.Column("address", sa.String(length=64), nullable=True))
     op.add_column("companions", sa.Column("basis", sa.String(length=64), nullable=True))
+    op.add_column(
+        "companions",
+        sa.Column("lasting", sa.Boolean(), nullable=False, server_default=sa.false()),
+    )

@@ -1,0 +1,144 @@
+"""Gives a job its network: its own pods, the jobs that it names and that name it, and the world.
+
+Both sides of a connection are ruled, each by a policy of its own job: what one job admits of
+another goes when that one ends, because its own policy is made anew then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.model import Job
+from controller.jobs.parameters import LicenceParameter
+from controller.jobs.peers import declared_ports, peers_of
+from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.problems import make_path
+from controller.store.connections import Caller, Peer, basis_of
+from controller.volcano.names import companion_name, labels_of, service_name
+from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
+from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
+
+_POLICY: Final = "network"
+_SERVICE: Final = "peer"
+_TAKEN: Final = frozenset({"localhost"})
+
+
+class ConnectToJobPlugin(JobPlugin):
+    """Connects jobs that name each other: policies, a Service to rank 0, host aliases.
+
+    Whom a job may name is decided when it is accepted.
+    """
+
+    name: ClassVar[str] = "connect_to_job"
+    fields: ClassVar[frozenset[str]] = frozenset({"parameters.peer"})
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Add the job's policy, what leads to it where it is named, and its aliases."""
+        _check_hostnames(job, builder)
+        if builder.accepted_in is None:
+            return  # whom it names is looked at when it is taken into the store
+        callers = await self.context.peers.callers_of(job.id)
+        named = {one.job for one in peers_of(job).values()}
+        peers = await self.context.peers.find(named) if named else {}
+        builder.add_companion(self._policy(job, builder.volcano_job.namespace, peers, callers))
+        if callers:
+            builder.add_companion(self._service(job, callers))
+        if not builder.submitted:
+            _add_aliases(job, peers, builder)
+
+    async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
+        """Have the jobs that it named take back what they admit of it."""
+        if peers_of(job_from_server.job):
+            await self.context.peers.has_ended(job_id)
+
+    def _policy(
+        self, job: Job, namespace: str, peers: Mapping[str, Peer], callers: Sequence[Caller]
+    ) -> Companion:
+        own = labels_of(self.context.instance, job.id)
+        places = {one.job_id: one.namespace for one in peers.values()}
+        places |= {one.job_id: one.namespace for one in callers}
+        near = [pods_in(namespace, own)]
+        near += [
+            pods_in(where, labels_of(self.context.instance, other))
+            for other, where in sorted(places.items())
+            if other != job.id
+        ]
+        jobs = self.context.jobs
+        spec: dict[str, Any] = {
+            "podSelector": {"matchLabels": own},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": near}],
+            "egress": [
+                {"to": near},
+                dns_rule(),
+                *network_rules(jobs.egress_networks, jobs.egress_except),
+                *server_rules(_licence_servers(job)),
+            ],
+        }
+        return Companion(
+            kind="NetworkPolicy",
+            name=companion_name(job.id, _POLICY),
+            manifest={"spec": spec},
+            # It restricts: no pod of the job ever runs without it.
+            when="before",
+            basis=basis_of(callers),
+        )
+
+    def _service(self, job: Job, callers: Sequence[Caller]) -> Companion:
+        task = job.task_of(0)
+        ports = sorted({port for one in callers for port in one.ports} | set(declared_ports(job)))
+        selector = labels_of(self.context.instance, job.id)
+        spec = {
+            "type": "ClusterIP",
+            "selector": {**selector, TASK_LABEL: task, TASK_INDEX_LABEL: "0"},
+            "ports": [{"name": f"p{port}", "port": port, "protocol": "TCP"} for port in ports],
+            # One port being probed says nothing about the others.
+            "publishNotReadyAddresses": True,
+        }
+        return Companion(
+            kind="Service",
+            name=service_name(_SERVICE, job.id),
+            manifest={"spec": spec},
+            # Two jobs that name each other wait for each other's address.
+            when="before",
+            lasting=True,
+        )
+
+
+def _check_hostnames(job: Job, builder: JobBuilder) -> None:
+    seen: dict[str, str] = {}
+    for name, parameter in peers_of(job).items():
+        path = make_path(["parameters", name])
+        if parameter.job == job.id:
+            builder.refuse(f"{path}.job", "is this job itself")
+        if parameter.hostname in _TAKEN or parameter.hostname.startswith(f"j-{job.id}-"):
+            builder.refuse(f"{path}.hostname", "is a name of the job's own pods")
+        if seen.setdefault(parameter.hostname, parameter.job) != parameter.job:
+            builder.refuse(f"{path}.hostname", "is another peer's already")
+
+
+def _add_aliases(job: Job, peers: Mapping[str, Peer], builder: JobBuilder) -> None:
+    aliases: dict[str, set[str]] = {}
+    for name, parameter in peers_of(job).items():
+        peer = peers.get(parameter.job)
+        if peer is None or peer.ended:
+            builder.refuse(f"{make_path(['parameters', name])}.job", "the job has ended")
+        elif peer.address is None:
+            builder.wait_for(f"the address of the job {parameter.job}")
+        else:
+            aliases.setdefault(peer.address, set()).add(parameter.hostname)
+    if not aliases:
+        return
+    entries = [
+        {"ip": address, "hostnames": sorted(names)} for address, names in sorted(aliases.items())
+    ]
+    for task in builder.volcano_job.tasks:
+        task.template.more["hostAliases"] = entries
+
+
+def _licence_servers(job: Job) -> Iterator[tuple[str, int]]:
+    for parameter in job.parameters.values():
+        if isinstance(parameter, LicenceParameter):
+            yield parameter.address, parameter.port

@@ -1,0 +1,41 @@
+"""Public links: names under which everybody reaches the job's first web endpoint."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from controller.jobs.builder import JobBuilder
+from controller.jobs.links import exposed_by, why_not_name
+from controller.jobs.model import Job
+from controller.jobs.plugin import JobFromServer, JobPlugin
+
+
+class IngressPlugin(JobPlugin):
+    """Checks links, has them lead to the job while it lives, and releases them.
+
+    Whether a name is free is decided when the job is accepted, in the same transaction.
+    """
+
+    name: ClassVar[str] = "ingress"
+    fields: ClassVar[frozenset[str]] = frozenset({"links"})
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        """Check the names, and that there is something for them to lead to."""
+        for index, name in enumerate(job.links):
+            problem = why_not_name(name)
+            if problem is not None:
+                builder.refuse(f"links[{index}]", problem)
+            elif name in job.links[:index]:
+                builder.refuse(f"links[{index}]", "is there twice")
+        if job.links and exposed_by(job) is None:
+            builder.refuse("links", "the job has no web endpoint that they could lead to")
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        """Have them lead to this attempt: those of an earlier one have ended with it."""
+        if job_from_server.job.links:
+            await self.context.links.expose(job_from_server.job)
+        return None
+
+    async def on_cleanup(self, job_id: str) -> None:
+        """Release them; by now no route leads to the job any more."""
+        await self.context.links.release(job_id)

@@ -1,0 +1,81 @@
+"""What a NetworkPolicy says of a job's pods, and of whom they may reach outside of the cluster."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from shared.settings import Network
+
+Json: TypeAlias = dict[str, Any]
+
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace: nobody can give it to another one."""
+
+DNS_NAMESPACE: Final = "kube-system"
+NODE_LOCAL_DNS: Final = "169.254.20.10/32"
+"""Where NodeLocal DNSCache listens on every node; it is no pod that a selector could name."""
+
+
+def pods_in(namespace: str, labels: Mapping[str, str]) -> Json:
+    """Return what selects pods with *labels* in *namespace*.
+
+    Both selectors in one entry: as two entries they would mean "or".
+    """
+    return {
+        "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}},
+        "podSelector": {"matchLabels": dict(labels)},
+    }
+
+
+def dns_rule() -> Json:
+    """Return the egress rule for looking up names in the cluster."""
+    return {
+        "to": [
+            {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: DNS_NAMESPACE}}},
+            {"ipBlock": {"cidr": NODE_LOCAL_DNS}},
+        ],
+        "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
+    }
+
+
+def network_rules(networks: Sequence[Network], without: Sequence[Network]) -> list[Json]:
+    """Return the egress rule for *networks* but for what of them is in *without*; none for none."""
+    blocks = [_block(one, without) for one in networks]
+    return [{"to": [{"ipBlock": block} for block in blocks]}] if blocks else []
+
+
+def server_rules(servers: Iterable[tuple[str, int]]) -> list[Json]:
+    """Return egress rules for those of the servers that are addresses: names cannot be ruled on."""
+    rules = []
+    for host, port in servers:
+        try:
+            network = ipaddress.ip_network(host)
+        except ValueError:
+            continue
+        rules.append(
+            {
+                "to": [{"ipBlock": {"cidr": str(network)}}],
+                "ports": [{"protocol": "TCP", "port": port}],
+            }
+        )
+    return rules
+
+
+def _block(network: Network, without: Sequence[Network]) -> Json:
+    # The API server takes exceptions only that lie within the network.
+    within = [
+        str(one)
+        for one in without
+        if one.version == network.version and one != network and _is_within(one, network)
+    ]
+    return {"cidr": str(network), **({"except": within} if within else {})}
+
+
+def _is_within(one: Network, other: Network) -> bool:
+    if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
+        return one.subnet_of(other)
+    if isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
+        return one.subnet_of(other)
+    return False

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from controller.jobs.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.plugin import JobFromServer
+from controller.jobs.problems import JobRejected
+from controller.plugins import PLUGINS
+from controller.plugins.connect_to_job import ConnectToJobPlugin
+from controller.store.connections import NOBODY, Caller, Peer
+from tests.controller.plugins.making import problems_of
+from tests.controller.samples import NoPeers, make_context, make_defaults, make_job
+
+PEER: dict[str, Any] = {"lab": {"type": "peer", "job": "j2", "hostname": "lab"}}
+THERE = Peer("j2", "other", ended=False, address="10.96.0.7")
+
+
+async def plan_of(
+    *, peers: Sequence[Peer] = (), callers: Sequence[Caller] = (), submitted: bool = False,
+    settings: dict[str, str] | None = None, **fields: Any,
+) -> Plan:  # fmt: skip
+    book = NoPeers(peers, callers)
+    context = make_context(defaults=make_defaults(**settings or {}), peers=book)
+    pipeline = Pipeline(
+        make_plugins(PLUGINS, context, wanted=None), instance="test", namespace="jobs"
+    )
+    return await pipeline.plan(make_job(**fields), accepted_in="jobs", submitted=submitted)
+
+
+def policy_of(plan: Plan) -> dict[str, Any]:
+    (one,) = [one for one in plan.companions if one.name == "j-j1.network"]
+    assert one.when == "before"
+    spec: dict[str, Any] = one.manifest["spec"]
+    return spec
+
+
+def service_of(plan: Plan) -> dict[str, Any]:
+    (one,) = [one for one in plan.companions if one.kind == "Service"]
+    assert one.lasting
+    spec: dict[str, Any] = one.manifest["spec"]
+    return spec
+
+
+def pods(namespace: str, job: str) -> dict[str, Any]:
+    """One entry with both selectors: as two, each would do by itself."""
+    return {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "podSelector": {"matchLabels": {"fumarole.dev/instance": "test", "fumarole.dev/job": job}},
+    }
+
+
+async def test_a_job_alone_reaches_its_own_pods_names_and_the_world() -> None:
+    spec = policy_of(await plan_of())
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"from": [pods("jobs", "j1")]}]
+    own, dns, world = spec["egress"]
+    assert own == {"to": [pods("jobs", "j1")]}
+    assert [one["port"] for one in dns["ports"]] == [53, 53]
+    blocks = {one["ipBlock"]["cidr"]: one["ipBlock"]["except"] for one in world["to"]}
+    assert set(blocks) == {"0.0.0.0/0", "::/0"}
+    assert "169.254.0.0/16" in blocks["0.0.0.0/0"]
+    for network, excepted in blocks.items():
+        for one in excepted:
+            assert ipaddress.ip_network(one).version == ipaddress.ip_network(network).version
+
+
+async def test_a_named_job_is_admitted_and_reached_both_ways() -> None:
+    spec = policy_of(await plan_of(parameters=PEER, peers=[THERE]))
+    assert spec["ingress"] == [{"from": [pods("jobs", "j1"), pods("other", "j2")]}]
+    assert spec["egress"][0] == {"to": [pods("jobs", "j1"), pods("other", "j2")]}
+
+
+async def test_the_named_job_has_the_same_rule_on_its_side_and_a_service() -> None:
+    plan = await plan_of(
+        callers=[Caller("j7", "elsewhere", (9000,))],
+        interactive={"lab": {"kind": "web", "port": 8888}},
+    )
+    spec = policy_of(plan)
+    assert spec["ingress"][0]["from"][1:] == [pods("elsewhere", "j7")]
+    service = service_of(plan)
+    assert service["selector"] == {
+        "fumarole.dev/instance": "test", "fumarole.dev/job": "j1",
+        "volcano.sh/task-spec": "job", "volcano.sh/task-index": "0",
+    }  # fmt: skip
+    assert [one["port"] for one in service["ports"]] == [8888, 9000]
+    assert service["publishNotReadyAddresses"] is True
+
+
+async def test_a_service_leads_to_rank_0_whatever_its_task_is_called() -> None:
+    tasks = [{"name": "master"}, {"name": "worker"}]
+    callers = [Caller("j7", "jobs", (80,))]
+    service = service_of(await plan_of(tasks=tasks, callers=callers))
+    assert service["selector"]["volcano.sh/task-spec"] == "master"
+
+
+async def test_the_policy_says_of_whom_it_was_made() -> None:
+    def basis(plan: Plan) -> str | None:
+        return next(one.basis for one in plan.companions if one.name == "j-j1.network")
+
+    one = basis(await plan_of(callers=[Caller("a", "x", ())]))
+    other = basis(await plan_of(callers=[Caller("a", "x", (80,))]))
+    nobody = basis(await plan_of())
+    assert nobody == NOBODY
+    assert len({one, other, nobody}) == 3
+
+
+async def test_every_pod_knows_the_peer_by_the_address_of_its_service() -> None:
+    two = {**PEER, "again": {"type": "peer", "job": "j2", "hostname": "notebook"}}
+    plan = await plan_of(
+        parameters=two, peers=[THERE], tasks=[{"name": "master"}, {"name": "worker"}]
+    )
+    wanted = [{"ip": "10.96.0.7", "hostnames": ["lab", "notebook"]}]
+    for task in plan.volcano_job.manifest()["spec"]["tasks"]:
+        assert task["template"]["spec"]["hostAliases"] == wanted
+
+
+async def test_a_job_waits_for_its_peers_address_but_not_for_its_own_companions() -> None:
+    plan = await plan_of(
+        parameters=PEER,
+        peers=[Peer("j2", "jobs", ended=False, address=None)],
+        callers=[Caller("j2", "jobs", (80,))],
+    )
+    assert plan.waiting == ("the address of the job j2",)
+    assert service_of(plan)
+
+
+@pytest.mark.parametrize("peers", [(), (Peer("j2", "jobs", ended=True, address="10.0.0.1"),)])
+async def test_a_peer_that_has_ended_meanwhile_is_told_with_its_path(peers: Any) -> None:
+    with pytest.raises(JobRejected) as caught:
+        await plan_of(parameters=PEER, peers=peers)
+    assert [one.path for one in caught.value.problems] == ["parameters.lab.job"]
+    running = await plan_of(parameters=PEER, peers=peers, submitted=True)
+    assert policy_of(running)
+
+
+async def test_a_licence_server_at_a_private_address_can_be_reached() -> None:
+    licence = {"type": "licence", "address": "10.0.0.5", "port": 27000}
+    named = {"type": "licence", "address": "licences.example.com", "port": 27000}
+    egress = policy_of(await plan_of(parameters={"a": licence, "b": named}))["egress"]
+    assert egress[-1] == {
+        "to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}],
+        "ports": [{"protocol": "TCP", "port": 27000}],
+    }
+    assert len(egress) == 4
+
+
+async def test_what_of_the_world_jobs_reach_is_the_deployments_to_say() -> None:
+    nothing = {"FUMAROLE_CONTROLLER_EGRESS_NETWORKS": "none"}
+    assert len(policy_of(await plan_of(settings=nothing))["egress"]) == 2
+    some = {
+        "FUMAROLE_CONTROLLER_EGRESS_NETWORKS": "10.1.0.0/16",
+        "FUMAROLE_CONTROLLER_EGRESS_EXCEPT": "10.1.2.0/24,10.2.0.0/24,10.1.0.0/16,fc00::/7",
+    }
+    block = policy_of(await plan_of(settings=some))["egress"][2]["to"]
+    assert block == [{"ipBlock": {"cidr": "10.1.0.0/16", "except": ["10.1.2.0/24"]}}]
+
+
+async def test_hostnames_are_each_one_peers_and_no_own_names() -> None:
+    given = {
+        "a": {"type": "peer", "job": "j2", "hostname": "lab"},
+        "b": {"type": "peer", "job": "j3", "hostname": "lab"},
+        "c": {"type": "peer", "job": "j3", "hostname": "localhost"},
+        "d": {"type": "peer", "job": "j3", "hostname": "j-j1-job-0"},
+        "e": {"type": "peer", "job": "j1", "hostname": "me"},
+    }
+    assert set(await problems_of(parameters=given)) == {
+        "parameters.b.hostname",
+        "parameters.c.hostname",
+        "parameters.d.hostname",
+        "parameters.e.job",
+    }
+
+
+async def test_those_that_it_named_are_looked_at_when_it_has_ended() -> None:
+    book = NoPeers()
+    plugin = ConnectToJobPlugin(make_context(peers=book))
+    for parameters in ({}, PEER):
+        seen = JobFromServer(
+            job=make_job(parameters=parameters), namespace="jobs", uid="u", attempt=1,
+            phase="Completed", started_at=1.0, pods=(),
+        )  # fmt: skip
+        await plugin.on_job_complete("j1", seen)
+    assert book.ended == ["j1"]
