@@ -7,9 +7,10 @@ import sys
 
 import uvloop
 
-from gateway.app import serve
 from gateway.pages.assets import Assets, load_assets
+from gateway.serving import serve
 from gateway.settings import Settings, read_settings
+from gateway.workers.supervise import supervise
 from shared.errors import SettingsError
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS
@@ -25,7 +26,10 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None
     try:
-        uvloop.run(_run(settings, assets))
+        if settings.workers > 1:
+            supervise(settings, assets)
+        else:
+            uvloop.run(_run(settings, assets))
     except OSError as error:
         print(f"error: the gateway cannot start: {error}", file=sys.stderr)
         raise SystemExit(EXIT_FAILED) from None

@@ -1,4 +1,4 @@
-"""The gateway, assembled: what each part is given, and in which order they start and end.
+"""The gateway, assembled: what each part is given. :mod:`gateway.serving` starts and ends it.
 
 ::
 
@@ -14,13 +14,11 @@ with the follower above as many of these, and each has a feed from there.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import secrets
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
@@ -33,7 +31,6 @@ from gateway.core.rates import Rate
 from gateway.feed import Changed, Feed
 from gateway.follower import Follower
 from gateway.live import Live
-from gateway.measures import FeedMeters, make_debug_route
 from gateway.pages.answers import Answers
 from gateway.pages.app import make_pages
 from gateway.pages.assets import Assets
@@ -43,27 +40,20 @@ from gateway.pages.open import OpenPage
 from gateway.pages.session import SessionPages
 from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_trust
-from gateway.relay.draining import drain
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
-from gateway.relay.listening import Listener, bind
 from gateway.relay.sockets import BridgeParts
 from gateway.relay.terminal import TerminalBridge
 from gateway.relay.vnc import VncBridge
 from gateway.session_tokens import SessionTokens
-from gateway.settings import Address, Settings, make_tls_context
+from gateway.settings import Settings
+from gateway.tls import Certificates
 from shared.bus import BusReader, Keys, connect
 from shared.events import Event
 from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
-from shared.metrics import listening, make_ops_app, make_registry
-from shared.process import join_address, write_address_file
 from shared.routes import Kind, RouteReader
-
-log = logging.getLogger(__name__)
-
-_PAGES_SECONDS: Final = 1.0
 
 
 def make_bus_clock(settings: Settings) -> BusClock:
@@ -144,6 +134,7 @@ class Gateway:
             home=_home(settings),
         )
         self.pages = self._make_pages(assets, documents)
+        self.certificates = _certificates(settings)
         self.dialler = Dialler(
             networks=settings.upstream_networks,
             refused=settings.refused_networks,
@@ -151,6 +142,10 @@ class Gateway:
             dial_seconds=limits.dial_seconds,
             trust=make_trust(settings.upstream_ca_file),
         )
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return what the next connection is secured with."""
+        return None if self.certificates is None else self.certificates.context
 
     def _changed(self, sids: Iterable[str] | None) -> None:
         self.live.review(sids)
@@ -227,84 +222,13 @@ class Gateway:
         return reasons
 
 
+def _certificates(settings: Settings) -> Certificates | None:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    return Certificates(settings.tls_cert_file, settings.tls_key_file)
+
+
 def _home(settings: Settings) -> str | None:
     """Return where links come from: the issuer's origin, when it is a web site's."""
     issuer = settings.token_issuer
     return next((one for one in settings.open_origins if issuer.startswith(one)), None)
-
-
-async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> None:
-    """Serve until *stop* is set, then drain and return.
-
-    Raises:
-        OSError: If an address cannot be taken.
-    """
-
-    def follow(reader: BusReader, on_change: Changed, on_closed: Callable[[], None]) -> Feed:
-        clock = make_bus_clock(settings)
-        return make_follower(
-            settings, reader, clock=clock, on_change=on_change, on_closed=on_closed
-        )
-
-    gateway = Gateway(settings, assets, follow)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(gateway.redis.aclose)
-        stack.callback(gateway.checks.close)
-        # The addresses first: who cannot take them has nothing to follow the bus for.
-        path, listener = await stack.enter_async_context(_listening(gateway))
-        async with asyncio.TaskGroup() as tasks:
-            background = [
-                tasks.create_task(gateway.feed.run()),
-                tasks.create_task(gateway.keys.keep_fresh()),
-            ]
-            await stop.wait()
-            gateway.draining = True
-            listener.close()
-            await drain(path, seconds=settings.drain_seconds, random=random.random)
-            for task in background:
-                task.cancel()
-
-
-@asynccontextmanager
-async def _listening(gateway: Gateway) -> AsyncIterator[tuple[DataPath, Listener]]:
-    settings = gateway.settings
-    # Cancelled with its browser, so that a page does not go on for nobody.
-    runner = web.AppRunner(
-        gateway.pages,
-        handle_signals=False,
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=_PAGES_SECONDS,
-    )
-    await runner.setup()
-    try:
-        if runner.server is None:
-            raise RuntimeError("aiohttp made no server")
-        path = gateway.make_data_path(runner.server)
-        registry = make_registry()
-        registry.register(path.meters)
-        registry.register(FeedMeters(gateway.feed))
-        ops = make_ops_app(registry, gateway.reasons, [make_debug_route(gateway.feed)])
-        async with listening(ops, settings.ops_listen) as ops_address:
-            listener = _listen(path, settings)
-            try:
-                _announce(settings, listener, ops_address)
-                yield path, listener
-            finally:
-                listener.close()
-                await path.close()
-    finally:
-        await runner.cleanup()
-
-
-def _listen(path: DataPath, settings: Settings) -> Listener:
-    tls = None
-    if settings.tls_cert_file is not None and settings.tls_key_file is not None:
-        tls = make_tls_context(settings.tls_cert_file, settings.tls_key_file)
-    return Listener(path, [bind(*settings.listen)], tls=lambda: tls)
-
-
-def _announce(settings: Settings, listener: Listener, ops: Address) -> None:
-    addresses = {"public": join_address(*listener.address), "ops": join_address(*ops)}
-    log.info("listening", extra=addresses)
-    write_address_file(settings.address_file, addresses)

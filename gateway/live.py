@@ -7,6 +7,7 @@ each of their connections is judged against the table as it is now. Looking twic
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,6 +26,11 @@ _LONGEST_SECONDS: Final = 3600.0
 
 class Member(Protocol):
     """A connection that can be ended."""
+
+    @property
+    def kind(self) -> str:
+        """What it carries: a metric's label."""
+        ...
 
     @property
     def passage(self) -> Passage:
@@ -93,6 +99,8 @@ class Live:
         self._most_of_session = most_of_session
         self._most_of_user = most_of_user
         self._of_user: dict[str, int] = {}
+        self.kinds: Counter[str] = Counter()
+        """How many are open, by what they carry."""
 
     def __len__(self) -> int:
         """Return how many connections are open."""
@@ -123,6 +131,7 @@ class Live:
         user = passage.user
         if user is not None:
             self._of_user[user] = self._of_user.get(user, 0) + 1
+        self.kinds[member.kind] += 1
         self._arm(session, passage)
 
     def discard(self, member: Member) -> None:
@@ -138,6 +147,7 @@ class Live:
         user = passage.user
         if user is not None:
             self._forget_one(user)
+        self.kinds[member.kind] -= 1
         if not session.members:
             self._wheel.disarm(session)
             del self._sessions[sid]

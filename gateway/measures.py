@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.core.bus_state import Bus
-from shared.routes import Found, Standing
+from gateway.core.explain import Conditions, explain
+from shared.routes import State
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from gateway.core.site import Network
     from gateway.feed import Feed
 
 
@@ -43,7 +45,13 @@ class FeedMeters(Collector):
         table = feed.table
         if table is None:
             return
-        yield _gauge("routes", "Routes in the table.", len(table))
+        states = GaugeMetricFamily(
+            "fumarole_gateway_routes", "Readable routes by state.", labels=["state"]
+        )
+        for name in get_args(State):
+            states.add_metric([name], table.states[name])
+        yield states
+        yield _gauge("revocations", "Revocations that are still of use.", len(table.revocations))
         yield _gauge("routes_unreadable", "Routes that are not served.", table.unreadable)
         ambiguous = len(table.ambiguous_hosts())
         yield _gauge("hosts_ambiguous", "Hosts that two routes name.", ambiguous)
@@ -57,16 +65,38 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"fumarole_gateway_{name}", text, value=value)
 
 
-def make_debug_route(feed: Feed) -> web.RouteDef:
-    """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does."""
+def make_debug_route(
+    feed: Feed,
+    conditions: Callable[[], Conditions],
+    *,
+    more: Callable[[], dict[str, Any]] = dict,
+) -> web.RouteDef:
+    """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does.
+
+    Args:
+        feed: Keeps the table.
+        conditions: What holds for all hosts at the moment.
+        more: What else there is to tell: of the workers.
+    """
 
     async def debug(request: web.Request) -> web.Response:
-        return web.json_response(describe(feed, request.query.get("host")))
+        told = describe(feed) | more()
+        host = request.query.get("host")
+        if host is not None:
+            told["host"] = explain(host, feed.table, conditions())
+        return web.json_response(told)
 
     return web.get("/debug/routes", debug)
 
 
-def describe(feed: Feed, host: str | None) -> dict[str, Any]:
+def make_conditions(
+    feed: Feed, networks: Sequence[Network], wall: Callable[[], float]
+) -> Callable[[], Conditions]:
+    """Return what tells the conditions under which hosts are served at the moment."""
+    return lambda: Conditions(bus=feed.bus, dialling=feed.dialling, networks=networks, now=wall())
+
+
+def describe(feed: Feed) -> dict[str, Any]:
     """Return what can be told of the table without its secrets."""
     told: dict[str, Any] = {
         "bus": feed.bus.value,
@@ -77,33 +107,13 @@ def describe(feed: Feed, host: str | None) -> dict[str, Any]:
     table = feed.table
     if table is None:
         return told
-    told |= {
+    return told | {
         "epoch": table.epoch,
         "seq": table.seq,
         "hash": f"{table.hash:016x}",
         "routes": len(table),
+        "states": {state: table.states[state] for state in get_args(State)},
         "unreadable": table.unreadable,
         "ambiguous": len(table.ambiguous_hosts()),
+        "revocations": len(table.revocations),
     }
-    if host is not None:
-        told["host"] = describe_host(host.lower(), table.find(host.lower()))
-    return told
-
-
-def describe_host(host: str, found: Found) -> dict[str, Any]:
-    """Return how *host* stands, and why."""
-    told: dict[str, Any] = {"host": host, "standing": found.standing.value}
-    route = found.route
-    if found.standing is Standing.SERVED and route is not None:
-        told |= {
-            "sid": route.sid,
-            "rev": route.rev,
-            "job": route.job,
-            "rank": route.rank,
-            "kind": route.kind,
-            "state": route.state,
-            "private": found.private,
-            "expires_at": route.expires_at,
-            "target": None if route.target is None else route.target.id,
-        }
-    return told

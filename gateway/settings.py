@@ -5,7 +5,6 @@ Every problem is told at once; see docs/ for each setting's meaning, unit and de
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
@@ -16,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from gateway.core.site import Site
 from gateway.relay.dial import make_trust
 from gateway.relay.limits import NUMBERS, SECONDS, Limits
+from gateway.tls import make_tls_context
 from shared.bus import check_url
 from shared.errors import BadKeySet
 from shared.jwks import key_source
@@ -60,6 +60,7 @@ class Settings:
     open_origins: tuple[str, ...]
     bus_grace_seconds: float
     controller_grace_seconds: float
+    workers: int
     drain_seconds: float
     upstream_ca_file: Path | None
     refused_networks: tuple[Network, ...]
@@ -84,7 +85,6 @@ def settings_from(env: Environment) -> Settings:
     certificate_key = env.optional("FUMAROLE_GATEWAY_TLS_KEY_FILE", existing_file)
     _check_keys(env, link_keys, grant_keys)
     _check_tls(env, certificate, certificate_key)
-    env.value("FUMAROLE_GATEWAY_WORKERS", _one_worker, 1)
     return Settings(
         instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
         redis_url=env.value("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
@@ -102,6 +102,7 @@ def settings_from(env: Environment) -> Settings:
         controller_grace_seconds=env.value(
             "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
         ),
+        workers=env.value("FUMAROLE_GATEWAY_WORKERS", count(1, 256), 1),
         drain_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_SECONDS", seconds, 30.0),
         upstream_ca_file=env.optional("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", _authorities),
         refused_networks=_refused_networks(env),
@@ -172,18 +173,6 @@ def _check_tls(env: Environment, certificate: Path | None, key: Path | None) -> 
             env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key do not fit: {error}")
 
 
-def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the context that browsers are served with; only HTTP/1.1 is spoken.
-
-    Raises:
-        OSError: If the files do not hold a certificate and its key.
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
 # Parsers: each raises ValueError with what is wrong.
 
 
@@ -218,13 +207,6 @@ def _at_least(least: float) -> Callable[[str], float]:
         return value
 
     return parse
-
-
-def _one_worker(raw: str) -> int:
-    workers = count(1, 256)(raw)
-    if workers != 1:
-        raise ValueError("more than one worker process is not supported yet")
-    return workers
 
 
 def _some_networks(raw: str) -> tuple[Network, ...]:

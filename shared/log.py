@@ -20,6 +20,7 @@ from shared.settings import Environment, count, one_of
 MAX_FIELD_CHARACTERS: Final = 1000
 MAX_TRACE_CHARACTERS: Final = 20_000
 DEFAULT_LINES_A_SECOND: Final = 200
+_LEAST_LINES_A_SECOND: Final = 10
 Format = Literal["json", "text"]
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -90,9 +91,14 @@ class LogSettings:
     style: Format
     lines_a_second: int = DEFAULT_LINES_A_SECOND
 
-    def apply(self) -> None:
-        """Send all logs of this process to standard error in this way."""
-        configure(level=self.level, style=self.style, lines_a_second=self.lines_a_second)
+    def apply(self, *, processes: int = 1) -> None:
+        """Send all logs of this process to standard error in this way.
+
+        Args:
+            processes: How many log to the same place, and share the lines.
+        """
+        lines = max(_LEAST_LINES_A_SECOND, self.lines_a_second // processes)
+        configure(level=self.level, style=self.style, lines_a_second=lines)
 
 
 def read_log_settings(environment: Environment) -> LogSettings:

@@ -6,12 +6,14 @@ passed in: nothing is registered at import.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from shared.listening import listen
 
 Readiness = Callable[[], Sequence[str]]
 """Returns why this process is not ready: nothing when it is."""
@@ -30,11 +32,14 @@ def make_ops_app(
     registry: CollectorRegistry,
     readiness: Readiness,
     routes: Sequence[web.RouteDef] = (),
+    *,
+    measure: Callable[[], Awaitable[None]] | None = None,
 ) -> web.Application:
     """Return the application of the ops listener.
 
     ``/healthz`` answers as long as the process does; ``/readyz`` is 503 with the reasons while
-    there are any; ``/metrics`` is the Prometheus text format; *routes* are added.
+    there are any; ``/metrics`` is the Prometheus text format, after *measure* has returned;
+    *routes* are added.
     """
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -48,6 +53,8 @@ def make_ops_app(
         )
 
     async def metrics(_request: web.Request) -> web.Response:
+        if measure is not None:
+            await measure()
         return web.Response(
             body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
@@ -70,8 +77,8 @@ async def listening(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, *address)
-        await site.start()
+        for sock in listen(*address):
+            await web.SockSite(runner, sock).start()
         host, port = runner.addresses[0][:2]
         yield host, port
     finally:

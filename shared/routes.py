@@ -229,6 +229,7 @@ class RouteTable:
         self._reader = reader
         self._entries: dict[str, Entry] = {}
         self._hosts: dict[str, str | tuple[str, ...]] = {}
+        self._ambiguous: set[str] = set()
         self._revoked: dict[str, float] = {}
         self.unreadable = 0
 
@@ -249,7 +250,7 @@ class RouteTable:
         other.hash, other.unreadable = self.hash, self.unreadable
         other.states = self.states.copy()
         other._entries, other._hosts = self._entries.copy(), self._hosts.copy()
-        other._revoked = self._revoked.copy()
+        other._ambiguous, other._revoked = self._ambiguous.copy(), self._revoked.copy()
         return other
 
     def complete(self, *, replaces: RouteTable | None = None) -> None:
@@ -333,8 +334,11 @@ class RouteTable:
     def _name(self, host: str, sid: str) -> None:
         held = self._hosts.get(host)
         others = held if isinstance(held, tuple) else (held,) if held else ()
-        if sid not in others:
-            self._hosts[host] = (*others, sid) if others else sid
+        if sid in others:
+            return
+        self._hosts[host] = (*others, sid) if others else sid
+        if others:
+            self._ambiguous.add(host)
 
     def _unname(self, host: str, sid: str) -> None:
         held = self._hosts.get(host)
@@ -343,6 +347,7 @@ class RouteTable:
             self._hosts[host] = left
         elif left:
             self._hosts[host] = left[0]
+            self._ambiguous.discard(host)
         else:
             self._hosts.pop(host, None)
 
@@ -383,7 +388,7 @@ class RouteTable:
 
     def ambiguous_hosts(self) -> Collection[str]:
         """Return the hosts that more than one route names; none of them is served."""
-        return [host for host, sids in self._hosts.items() if isinstance(sids, tuple)]
+        return self._ambiguous
 
     # Revocations
 

@@ -52,6 +52,7 @@ class Bridge(asyncio.Protocol):
 
     def __init__(self, request: UpgradeRequest) -> None:
         self.request = request
+        self.kind = str(request.passage.route.kind)
         self.transport: asyncio.Transport | None = None
 
     @property

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Front(Downstream):
     """The downstream protocol: one per connection, until something else takes the transport."""
 
+    kind = "http"
+
     __slots__ = ("close_after", "errand", "exchange", "permit", "reader")
 
     def __init__(self, path: DataPath, peer: str = "") -> None:

@@ -74,6 +74,11 @@ class Handover(asyncio.Protocol):
             self.data_received(beyond)
 
     @property
+    def kind(self) -> str:
+        """What it carries."""
+        return "page"
+
+    @property
     def passage(self) -> Passage:
         """By which right the request is answered; only asked when there is one."""
         assert self._passage is not None  # noqa: S101  # entered into the registry only then

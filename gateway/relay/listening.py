@@ -29,39 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 4096
 PAUSE_SECONDS: Final = 0.1
 RESERVED: Final = 256
 """Descriptors kept for what is open already: to dial apps with, to ask Redis."""
-_AT_ONCE: Final = 128
+AT_ONCE: Final = 128
 """Accepted before the loop turns."""
+_HOLD_SECONDS: Final = 0.005
+_AFTER_HOLD: Final = 16
+"""Accepted after having held back: nobody else did, for whatever reason."""
 _SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LOG_SECONDS: Final = 10.0
 
 
-def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a socket that listens at *host* and *port*; ``::`` takes IPv4, too.
-
-    Args:
-        host: An address, or a name that has one.
-        port: 0 for any that is free.
-        reuse_port: Whether other processes of the gateway may listen there as well.
-
-    Raises:
-        OSError: If the address cannot be taken.
-    """
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server(
-        (str(address[0]), port),
-        family=family,
-        backlog=BACKLOG,
-        reuse_port=reuse_port,
-        dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
-    )
-
-
 class Listener:
     """Accepts connections for *path* until it is closed.
+
+    Where several processes accept from the same sockets, each takes *at_once* before its loop
+    turns, and leaves the next ones to the others for a moment while it is *over* its share.
 
     Args:
         path: What serves them.
@@ -69,6 +53,8 @@ class Listener:
         tls: Returns the context that the next connection is secured with, None for plain ones.
         descriptors: Accepting pauses while this many are open, less a reserve; None for what the
             process may have.
+        at_once: How many are accepted before the loop turns.
+        over: Says whether the next one should be left to another process.
     """
 
     def __init__(
@@ -78,11 +64,15 @@ class Listener:
         *,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         descriptors: int | None = None,
+        at_once: int = AT_ONCE,
+        over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._path = path
         self._loop = path.parts.loop
         self.sockets = tuple(sockets)
         self._tls = tls
+        self._at_once = at_once
+        self._over = over
         most = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._ceiling = most - min(RESERVED, most // 4)
         self._arriving: set[asyncio.Task[None]] = set()
@@ -119,6 +109,17 @@ class Listener:
         for listening in self.sockets:
             self._loop.remove_reader(listening)
 
+    def _hold_back(self) -> None:
+        self._pause()
+        self._timer = self._loop.call_later(_HOLD_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._resume()
+        for listening in self.sockets:
+            if self._timer is None:
+                self._accept_some(listening, _AFTER_HOLD)
+
     def _resume(self) -> None:
         for listening in self.sockets:
             self._loop.add_reader(listening, self._accept, listening)
@@ -149,7 +150,13 @@ class Listener:
     # Accepting
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
+        if self._over():
+            self._hold_back()
+        else:
+            self._accept_some(listening, self._at_once)
+
+    def _accept_some(self, listening: socket.socket, most: int) -> None:
+        for _ in range(most):
             try:
                 sock, address = listening.accept()
             except BlockingIOError:

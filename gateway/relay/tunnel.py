@@ -33,6 +33,8 @@ class Phase(IntEnum):
 class Tunnel(asyncio.Protocol):
     """The browser's side, and the owner of both."""
 
+    kind = "websocket"
+
     __slots__ = (
         "app",
         "browser",

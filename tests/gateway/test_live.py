@@ -20,6 +20,8 @@ from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, tabl
 
 
 class Connection:
+    kind = "websocket"
+
     def __init__(self, table: RouteTable, sid: str = SID, **grant: float) -> None:
         known = table.route(sid)
         assert known is not None

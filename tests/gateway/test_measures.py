@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from ipaddress import ip_network
 
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
-from gateway.measures import FeedMeters, describe
+from gateway.core.explain import explain
+from gateway.measures import FeedMeters, describe, make_conditions
 from tests.gateway.following import BASE, encode, following, make_route, published, sid_of
 
 ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
@@ -15,7 +17,9 @@ ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
 
 async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis: Redis) -> None:
     async with following(redis) as seen:
-        told = describe(seen.follower, "x.example")
+        told = describe(seen.follower)
+        conditions = make_conditions(seen.follower, (), time.time)
+        assert explain("x.example", None, conditions())["why"] == "no_table"
         assert told["bus"] == "starting"
         assert "epoch" not in told
         registry = CollectorRegistry()
@@ -37,21 +41,21 @@ async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
         await seen.until_equal(publisher)
         table = seen.follower.table
         assert table is not None
-        told = describe(seen.follower, f"{ONE}.{BASE}".upper())
+        told = describe(seen.follower)
+        conditions = make_conditions(seen.follower, [ip_network("127.0.0.0/8")], time.time)
         assert told["hash"] == f"{table.hash:016x}"
         assert (told["routes"], told["unreadable"], told["ambiguous"]) == (3, 1, 1)
-        assert told["host"]["standing"] == "served"
-        assert "secret" not in str(told)
-        assert describe(seen.follower, shared)["host"]["standing"] == "ambiguous"
-        assert describe(seen.follower, f"{THREE}.{BASE}")["host"]["standing"] == "unreadable"
-        assert describe(seen.follower, "no.example")["host"] == {
-            "host": "no.example",
-            "standing": "absent",
-        }
+        assert told["states"] == {"starting": 0, "ready": 2, "closing": 0}
+        served = explain(f"{ONE}.{BASE}:443".upper(), table, conditions())
+        assert (served["why"], served["target"]) == ("served", "pod-1")
+        assert "secret" not in str(told) + str(served)
+        assert "127.0.0.1" not in str(served)
+        assert explain(shared, table, conditions())["why"] == "ambiguous"
+        assert explain(f"{THREE}.{BASE}", table, conditions())["why"] == "unreadable"
         registry = CollectorRegistry()
         registry.register(FeedMeters(seen.follower))
         text = generate_latest(registry).decode()
-        assert "fumarole_gateway_routes 3.0" in text
+        assert 'fumarole_gateway_routes{state="ready"} 2.0' in text
         assert "fumarole_gateway_routes_unreadable 1.0" in text
         assert f'hash="{table.hash:016x}"' in text
 
@@ -66,6 +70,6 @@ async def test_two_followers_agree_by_their_hash_whatever_the_order(redis: Redis
         await first.until_equal(publisher)
         async with following(redis) as second:
             await second.until_equal(publisher)
-            one, other = describe(first.follower, None), describe(second.follower, None)
+            one, other = describe(first.follower), describe(second.follower)
             assert one["hash"] == other["hash"]
             assert int(one["hash"], 16) != 0

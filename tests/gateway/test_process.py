@@ -480,7 +480,7 @@ async def test_the_ops_listener_tells_health_readiness_and_metrics(world: World)
         assert line in metrics
     sid = await world.publish()
     told = await world.gateway.ask_ops(f"/debug/routes?host={sid}.apps.localhost")
-    assert json.loads(told.body)["host"]["standing"] == "served"
+    assert json.loads(told.body)["host"]["why"] == "served"
 
 
 # Its life

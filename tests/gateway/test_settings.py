@@ -95,7 +95,7 @@ def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
         ("FUMAROLE_GATEWAY_TRUSTED_PROXIES", "nobody"),
         ("FUMAROLE_GATEWAY_OPEN_ORIGINS", "https://a.example/path"),
         ("FUMAROLE_GATEWAY_EMBED_ORIGINS", "*"),
-        ("FUMAROLE_GATEWAY_WORKERS", "2"),
+        ("FUMAROLE_GATEWAY_WORKERS", "257"),
         ("FUMAROLE_GATEWAY_WORKERS", "0"),
         ("FUMAROLE_GATEWAY_DRAIN_SECONDS", "-1"),
         ("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", "nan"),

@@ -23,9 +23,10 @@ from gateway.relay.errands import Errands
 from gateway.relay.flow import reset
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.limits import Limits
-from gateway.relay.listening import Listener, bind
+from gateway.relay.listening import Listener
 from gateway.relay.world import BearerGate, BearerRefused
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
+from shared.listening import listen
 from shared.routes import Kind, RouteReader, RouteTable
 from shared.tokens import SessionClaims
 
@@ -371,7 +372,7 @@ async def rig(
                 wall=wall,
             )
         )
-        listener = Listener(path, [bind("127.0.0.1", 0)], descriptors=descriptors)
+        listener = Listener(path, listen("127.0.0.1", 0), descriptors=descriptors)
         peers: list[Peer] = []
         try:
             yield Rig(path, world, fake_gate, app, listener, live, peers)

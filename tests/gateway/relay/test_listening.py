@@ -14,7 +14,8 @@ import pytest
 
 from gateway.core.site import Site
 from gateway.relay.limits import Limits
-from gateway.relay.listening import Listener, bind
+from gateway.relay.listening import Listener
+from shared.listening import listen
 from tests.gateway.core.test_proxy_header import header
 from tests.gateway.relay.harness import (
     BASE,
@@ -338,7 +339,7 @@ async def secured(path: Path, *, limits: Limits | None = None) -> AsyncIterator[
     context.load_cert_chain(path)
     async with proxied(limits) as r:
         r.listener.close()
-        r.listener = Listener(r.path, [bind("127.0.0.1", 0)], tls=lambda: context)
+        r.listener = Listener(r.path, listen("127.0.0.1", 0), tls=lambda: context)
         try:
             yield r
         finally:
@@ -384,7 +385,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
 
 async def test_both_families_are_served_at_once() -> None:
     async with rig() as r:
-        both = Listener(r.path, [bind("::", 0)])
+        both = Listener(r.path, listen("::", 0))
         try:
             for host in ("127.0.0.1", "::1"):
                 reader, writer = await asyncio.open_connection(host, both.address[1])
@@ -397,5 +398,5 @@ async def test_both_families_are_served_at_once() -> None:
 
 
 def test_an_address_that_is_taken_is_an_error() -> None:
-    with bind("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
-        bind(*taken.getsockname())
+    with listen("127.0.0.1", 0)[0] as taken, pytest.raises(OSError, match="in use"):
+        listen(*taken.getsockname())

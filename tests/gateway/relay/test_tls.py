@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gateway.core.frames import close_frame
-from gateway.relay.listening import Listener, bind
+from gateway.relay.listening import Listener
+from shared.listening import listen
 from tests.gateway.relay.harness import (
     ORIGIN,
     SID,
@@ -64,7 +65,7 @@ async def secured(certificate: Path) -> AsyncIterator[tuple[Rig, tuple[str, int]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     async with rig() as r:
-        listener = Listener(r.path, [bind("127.0.0.1", 0)], tls=lambda: context)
+        listener = Listener(r.path, listen("127.0.0.1", 0), tls=lambda: context)
         yield r, listener.address
         listener.close()
 

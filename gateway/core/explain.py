@@ -1,0 +1,118 @@
+"""Why a host is, or is not, served: the answer for operators, without secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.core.addresses import is_within
+from shared.routes import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.bus_state import Bus
+    from gateway.core.site import Network
+    from shared.routes import Found, Route, RouteTable
+
+SERVED: Final = "served"
+WHY: Final[dict[str, str]] = {
+    "no_table": "no route table could be read yet",
+    "bus_closed": "the bus has been lost for longer than its grace",
+    "unknown": "no route names this host",
+    "ambiguous": "two routes name this host, so neither is served there",
+    "unsigned": "the route is not signed, and only signed ones are served",
+    "unreadable": "the route cannot be read",
+    "starting": "the session is starting",
+    "closing": "the session is closing: what is open goes on, anything new is refused",
+    "expired": "the session's time is over",
+    "forbidden_target": "the target is outside the networks in which targets may be",
+    "controller_silent": "the controller has been silent for longer than its grace: "
+    "what is open goes on, nothing new is dialled",
+    "bus_lost": "the bus is lost: whoever has a cookie is served, nobody can open the session",
+    SERVED: "whoever has a right to it is served",
+}
+"""Each answer and what it means, the first that holds counts; docs/metrics.md lists them."""
+
+_UNSIGNED: Final = "the route is not signed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What holds for all hosts at the moment."""
+
+    bus: Bus
+    dialling: bool
+    networks: Sequence[Network]
+    now: float
+
+
+def explain(host: str, table: RouteTable | None, conditions: Conditions) -> dict[str, Any]:
+    """Return how *host* stands, and why; nothing in it is a credential or a target's address."""
+    name = host.strip().lower()
+    if name.rpartition(":")[2].isdigit():
+        name = name.rpartition(":")[0]
+    why, found = _why(name, table, conditions)
+    told: dict[str, Any] = {"host": name[:253], "why": why, "means": WHY[why]}
+    if table is not None and why in ("unreadable", "unsigned"):
+        entry = table.entry(name.partition(".")[0])
+        told["problem"] = None if entry is None else entry.problem
+    if found is not None and found.route is not None:
+        told |= _told_of(found.route) | {"private": found.private}
+    return told
+
+
+def _why(name: str, table: RouteTable | None, conditions: Conditions) -> tuple[str, Found | None]:
+    if table is None:
+        return "no_table", None
+    found = table.find(name)
+    if not conditions.bus.serves:
+        return "bus_closed", found
+    match found.standing:
+        case Standing.ABSENT:
+            return "unknown", None
+        case Standing.AMBIGUOUS:
+            return "ambiguous", None
+        case Standing.UNREADABLE:
+            entry = table.entry(name.partition(".")[0])
+            unsigned = entry is not None and entry.problem == _UNSIGNED
+            return ("unsigned" if unsigned else "unreadable"), None
+        case _:
+            route = found.route
+            return (SERVED if route is None else _why_route(route, conditions)), found
+
+
+def _why_route(route: Route, conditions: Conditions) -> str:
+    if route.expires_at is not None and conditions.now >= route.expires_at:
+        return "expired"
+    if route.state != "ready":
+        return route.state
+    if route.target is not None and _is_outside(route.target.host, conditions.networks):
+        return "forbidden_target"
+    if not conditions.dialling:
+        return "controller_silent"
+    return SERVED if conditions.bus.opens else "bus_lost"
+
+
+def _is_outside(host: str, networks: Sequence[Network]) -> bool:
+    """Say whether *host* is an address outside; a name is judged only when it is dialled."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return not is_within(host, networks)
+
+
+def _told_of(route: Route) -> dict[str, Any]:
+    return {
+        "sid": route.sid,
+        "rev": route.rev,
+        "job": route.job,
+        "rank": route.rank,
+        "kind": route.kind,
+        "state": route.state,
+        "public": route.public,
+        "expires_at": route.expires_at,
+        "target": None if route.target is None else route.target.id,
+    }

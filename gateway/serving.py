@@ -1,0 +1,137 @@
+"""How a gateway starts, serves and ends: what one process does, and each worker of several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+from prometheus_client.registry import Collector
+
+from gateway.app import Gateway, make_bus_clock, make_follower
+from gateway.feed import Changed, Feed
+from gateway.measures import FeedMeters, make_conditions, make_debug_route
+from gateway.pages.assets import Assets
+from gateway.relay.draining import drain
+from gateway.relay.gateway import DataPath
+from gateway.relay.listening import Listener
+from gateway.settings import Address, Settings
+from shared.bus import BusReader
+from shared.listening import listen
+from shared.metrics import listening, make_ops_app, make_registry
+from shared.process import join_address, write_address_file
+
+_PAGES_SECONDS: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> None:
+    """Serve in this one process until *stop* is set, then drain and return.
+
+    Raises:
+        OSError: If an address cannot be taken.
+    """
+
+    def follow(reader: BusReader, on_change: Changed, on_closed: Callable[[], None]) -> Feed:
+        clock = make_bus_clock(settings)
+        return make_follower(
+            settings, reader, clock=clock, on_change=on_change, on_closed=on_closed
+        )
+
+    async with AsyncExitStack() as stack:
+        # The addresses first: who cannot take them has nothing to follow the bus for.
+        sockets = listen(*settings.listen)
+        for sock in sockets:
+            stack.callback(sock.close)
+        gateway = Gateway(settings, assets, follow)
+        path = await stack.enter_async_context(relaying(gateway))
+        registry = make_registry()
+        for collector in collectors(gateway, path):
+            registry.register(collector)
+        registry.register(FeedMeters(gateway.feed))
+        conditions = make_conditions(gateway.feed, settings.upstream_networks, time.time)
+        debug = make_debug_route(gateway.feed, conditions)
+        ops = make_ops_app(registry, gateway.reasons, [debug])
+        ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))
+        listener = Listener(path, sockets, tls=gateway.tls)
+        stack.callback(listener.close)
+        announce(settings, sockets, ops_address)
+        await work(gateway, path, close=listener.close, stop=stop)
+
+
+# What each worker of several does, too
+
+
+@asynccontextmanager
+async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
+    """Give the gateway's data path, ready for connections; at the end they are reset."""
+    # Cancelled with its browser, so that a page does not go on for nobody.
+    runner = web.AppRunner(
+        gateway.pages,
+        handle_signals=False,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=_PAGES_SECONDS,
+    )
+    await runner.setup()
+    try:
+        if runner.server is None:
+            raise RuntimeError("aiohttp made no server")
+        path = gateway.make_data_path(runner.server)
+        try:
+            yield path
+        finally:
+            await path.close()
+    finally:
+        await runner.cleanup()
+        gateway.checks.close()
+        await gateway.redis.aclose()
+
+
+def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
+    """Return what counts in a process that serves browsers."""
+    found: list[Collector] = [path.meters]
+    if gateway.certificates is not None:
+        found.append(gateway.certificates)
+    return found
+
+
+async def work(
+    gateway: Gateway, path: DataPath, *, close: Callable[[], None], stop: asyncio.Event
+) -> None:
+    """Keep all that is kept fresh until *stop* is set, then drain and return.
+
+    Args:
+        gateway: What is kept fresh.
+        path: What is drained.
+        close: Has no further connections accepted.
+        stop: Begins the end.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        background = [
+            tasks.create_task(gateway.feed.run()),
+            tasks.create_task(gateway.keys.keep_fresh()),
+        ]
+        if gateway.certificates is not None:
+            background.append(tasks.create_task(gateway.certificates.keep_fresh()))
+        await stop.wait()
+        gateway.draining = True
+        close()
+        await drain(path, seconds=gateway.settings.drain_seconds, random=random.random)
+        for task in background:
+            task.cancel()
+
+
+def announce(settings: Settings, sockets: Sequence[socket.socket], ops: Address) -> None:
+    """Say where browsers and operators are served."""
+    host, port = sockets[0].getsockname()[:2]
+    addresses = {"public": join_address(host, port), "ops": join_address(*ops)}
+    log.info("listening", extra=addresses)
+    write_address_file(settings.address_file, addresses)

@@ -1,0 +1,244 @@
+"""Forks the workers: a process of its own, without threads, without a loop, without connections.
+
+A process that runs a loop and threads cannot be forked safely, and one that is started from
+nothing takes a second of processor time, has its modules in memory a second time, and reads
+settings and keys anew, which may be others by then. So the supervisor forks this before it does
+anything else. From then on it is told to start and to end workers, and tells which have ended.
+
+Nobody stays behind: when the supervisor is gone, however, its socket ends, and the nursery kills
+what it has started; when the nursery is killed, the kernel kills its children.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, TypeAlias
+
+import msgspec
+
+from shared.process import EXIT_FAILED
+
+Work: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
+"""What a worker does, given its number, its feed and the listening sockets; then it ends."""
+
+_MOST_BYTES: Final = 4096
+_MOST_SOCKETS: Final = 64
+_PR_SET_PDEATHSIG: Final = 1
+_FAREWELL_SECONDS: Final = 5.0
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """Start a worker; its feed and the listening sockets come with this."""
+
+    number: int
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True):
+    """Kill a worker, unless it has ended."""
+
+    number: int
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """A worker runs."""
+
+    number: int
+    pid: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """A worker has ended: with an exit code, or below 0 by that signal."""
+
+    number: int
+    pid: int
+    code: int
+
+
+_read_order = msgspec.msgpack.Decoder(Start | Kill).decode
+_read_news = msgspec.msgpack.Decoder(Started | Ended).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def start_nursery(work: Work) -> Nursery:
+    """Fork the nursery and return the supervisor's end; call it before there is a loop."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    supervisor = os.getpid()
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        _end_process(lambda: _Nurse(theirs, work, supervisor).run())
+    theirs.close()
+    ours.setblocking(False)
+    return Nursery(ours, pid)
+
+
+class Nursery:
+    """The supervisor's end."""
+
+    def __init__(self, control: socket.socket, pid: int) -> None:
+        self._control = control
+        self.pid = pid
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there is news."""
+        return self._control.fileno()
+
+    def start(self, number: int, feed: socket.socket, listening: Sequence[socket.socket]) -> None:
+        """Have worker *number* started; it has *feed*, which can be closed here afterwards.
+
+        Raises:
+            OSError: If the nursery is gone, or takes nothing any more.
+        """
+        descriptors = [feed.fileno(), *(sock.fileno() for sock in listening)]
+        socket.send_fds(self._control, [_encode(Start(number))], descriptors)
+
+    def kill(self, number: int) -> None:
+        """Have worker *number* killed.
+
+        Raises:
+            OSError: If the nursery is gone.
+        """
+        self._control.send(_encode(Kill(number)))
+
+    def news(self) -> Started | Ended | None:
+        """Return what there is to tell; call it when the descriptor is readable.
+
+        Raises:
+            EOFError: If the nursery is gone.
+        """
+        try:
+            data = self._control.recv(_MOST_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            raise EOFError("the nursery has ended")
+        news: Started | Ended = _read_news(data)
+        return news
+
+    def close(self) -> None:
+        """End the nursery and what is left of its workers, and wait for it."""
+        self._control.close()
+        os.waitpid(self.pid, 0)
+
+
+class _Nurse:
+    """The nursery's own process."""
+
+    def __init__(self, control: socket.socket, work: Work, supervisor: int) -> None:
+        self._control = control
+        self._work = work
+        self._supervisor = supervisor
+        self._numbers: dict[int, int] = {}
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self) -> None:
+        """Do as told until the supervisor is gone."""
+        # Whoever ends a gateway by a signal to all of its processes (a terminal, systemd) means
+        # the supervisor, which ends the workers in time and then lets go of the nursery.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        # What is there by now is shared with the workers as long as nobody touches it.
+        gc.collect()
+        gc.freeze()
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._woken in ready:
+                self._reap()
+            if self._control.fileno() in ready and not self._obey():
+                self._leave()
+                return
+
+    def _obey(self) -> bool:
+        data, descriptors, _flags, _ = socket.recv_fds(self._control, _MOST_BYTES, _MOST_SOCKETS)
+        if not data:
+            return False
+        match _read_order(data):
+            case Start(number=number):
+                sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+                self._fork(number, sockets)
+                for sock in sockets:
+                    sock.close()
+            case Kill(number=number):
+                for pid, held in self._numbers.items():
+                    if held == number:
+                        os.kill(pid, signal.SIGKILL)  # not reaped yet, so it is no other's
+        return True
+
+    def _fork(self, number: int, sockets: Sequence[socket.socket]) -> None:
+        nursery = os.getpid()
+        pid = os.fork()
+        if not pid:
+            _end_process(lambda: self._become(number, sockets, nursery))
+        self._numbers[pid] = number
+        self._tell(Started(number, pid))
+
+    def _become(self, number: int, sockets: Sequence[socket.socket], nursery: int) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self._woken)
+        os.close(self._waker)
+        self._control.close()
+        _die_with_parent()
+        if os.getppid() != nursery:
+            return  # it died before the kernel was told
+        gc.unfreeze()
+        self._work(number, sockets[0], sockets[1:])
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                if not os.read(self._woken, 512):
+                    break
+            except BlockingIOError:
+                break
+        while self._numbers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            number = self._numbers.pop(pid)
+            self._tell(Ended(number, pid, os.waitstatus_to_exitcode(status)))
+
+    def _tell(self, news: Started | Ended) -> None:
+        try:
+            self._control.send(_encode(news))
+        except OSError:
+            return  # the supervisor is gone, which its socket says next
+
+    def _leave(self) -> None:
+        for pid in self._numbers:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._numbers:
+            os.waitpid(pid, 0)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end_process(run: Callable[[], None]) -> NoReturn:
+    """End this process after *run*; never return into frames of the process it was forked of."""
+    code = EXIT_FAILED
+    try:
+        run()
+        code = 0
+    except BaseException as error:  # noqa: BLE001  # the outermost boundary of a process
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else code
+        if not isinstance(error, SystemExit):
+            sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
