@@ -62,8 +62,58 @@ class Fields:
         self.socket_extensions: bytes | None = None
         self.socket_protocols: bytes | None = None
 
+    def with_crossing(self, crossing: bytes) -> Fields:
+        """Return the same but for *crossing*: only fields that mean nothing here differ."""
+        other = Fields.__new__(Fields)
+        other.host = self.host
+        other.length = self.length
+        other.chunked = self.chunked
+        other.close = self.close
+        other.upgrade_nominated = self.upgrade_nominated
+        other.websocket = self.websocket
+        other.crossing = crossing
+        other.cookies = self.cookies
+        other.token = self.token
+        other.authorization = self.authorization
+        other.accept = self.accept
+        other.forwarded_for = self.forwarded_for
+        other.provenance = self.provenance
+        other.socket_key = self.socket_key
+        other.socket_version = self.socket_version
+        other.socket_extensions = self.socket_extensions
+        other.socket_protocols = self.socket_protocols
+        return other
+
 
 _SAYS_NOTHING = Provenance(None, None, None, None)
+
+
+class Section:
+    """A field section that was read, line by line, so that the next is read by what differs.
+
+    ``parts`` holds what crosses of each line, and at its end what crosses of the cookies.
+    ``plain``: ``Connection`` took nothing away, so that a part is its line's alone.
+    """
+
+    __slots__ = ("fields", "lines", "meanings", "pairs", "parts", "plain", "raw")
+
+    def __init__(
+        self,
+        raw: bytes,
+        lines: list[bytes],
+        pairs: list[tuple[bytes, bytes]],
+        meanings: list[int],
+    ) -> None:
+        self.raw = raw
+        self.lines = lines
+        self.pairs = pairs
+        self.meanings = meanings
+        self.parts: list[bytes] = []
+        self.plain = True
+        self.fields = _NOTHING
+
+
+_NOTHING: Final = Fields()
 
 
 class FieldReader:
@@ -82,50 +132,85 @@ class FieldReader:
     def read(self, section: bytes) -> Fields:
         """Return what *section* (the lines after the start line, with the empty one) says.
 
-        One pass over the fields, each looked up once: this is the costliest part of a request.
+        Raises:
+            HeadRefused: If it must not be acted upon.
+        """
+        return self.read_section(section, None).fields
+
+    def read_section(self, raw: bytes, last: Section | None) -> Section:
+        """Return what *raw* says, which is the same with and without the *last* section.
+
+        This is the costliest part of a request, and browsers send nearly the same with each. A
+        line that stood in the last section at the same place was judged there. Where all others
+        have the name that stood there, too, only their values are new.
 
         Raises:
             HeadRefused: If it must not be acted upon.
         """
-        crossing: list[bytes] = []
+        lines = raw.splitlines(keepends=True)
+        if last is None or len(lines) != len(last.lines):
+            return self._read_whole(raw, lines)
+        known, names, meanings = last.lines, last.pairs, last.meanings
+        fresh: list[tuple[int, bytes]] = []
+        simple = last.plain
+        for at in [at for at, line in enumerate(lines) if line != known[at]]:
+            value = _value_of(lines[at], names[at][0]) if at < len(names) else None
+            if value is None:
+                return self._read_whole(raw, lines)
+            fresh.append((at, value))
+            simple = simple and meanings[at] == _PASS
+        section = Section(raw, lines, names.copy(), meanings)
+        for at, value in fresh:
+            section.pairs[at] = (names[at][0], value)
+        if not simple:
+            self._understand(section)
+            return section
+        parts = section.parts = last.parts.copy()
+        for at, _ in fresh:
+            parts[at] = lines[at]
+        section.fields = last.fields.with_crossing(b"".join(parts))
+        return section
+
+    def _read_whole(self, raw: bytes, lines: list[bytes]) -> Section:
+        pairs = split_fields(raw)
+        known, meaning = self._names.known, self._names.meaning
+        meanings = [known[name] if name in known else meaning(name) for name, _ in pairs]
+        section = Section(raw, lines, pairs, meanings)
+        self._understand(section)
+        return section
+
+    def _understand(self, section: Section) -> None:
         held: dict[int, list[bytes]] = {}
-        known = self._names.known
-        for name, value in split_fields(section):
-            meaning = known.get(name)
-            if meaning is None:
-                meaning = self._names.meaning(name)
-            if meaning == _PASS:
-                crossing += (name, b": ", value, b"\r\n")
-            elif meaning != _DROP:
+        parts: list[bytes] = []
+        for (name, value), meaning in zip(section.pairs, section.meanings, strict=True):
+            if meaning == _PASS or meaning in _CROSSING:
+                parts.append(b"%b: %b\r\n" % (name, value))
+            else:
+                parts.append(b"")
+            if meaning > _DROP:
                 if meaning in held:
                     held[meaning].append(value)
                 else:
                     held[meaning] = [value]
-                if meaning in _CROSSING:
-                    crossing += (name, b": ", value, b"\r\n")
-        return self._understand(held, crossing)
-
-    def _understand(self, held: dict[int, list[bytes]], crossing: list[bytes]) -> Fields:
-        fields = Fields()
+        fields = section.fields = Fields()
         for meaning, values in held.items():
             if len(values) > 1 and meaning not in _LISTS:
                 raise HeadRefused("bad_request")
         _take_host(fields, held.get(_HOST_FIELD))
         if _LENGTH_FIELD in held or _CODING_FIELD in held:
             _take_framing(fields, held.get(_LENGTH_FIELD), held.get(_CODING_FIELD))
-        if _COOKIE in held:
-            self._take_cookies(fields, held[_COOKIE], crossing)
+        parts.append(self._take_cookies(fields, held[_COOKIE]) if _COOKIE in held else b"")
         if _CONNECTION in held:
-            crossing = _take_connection(fields, held[_CONNECTION], crossing)
+            section.plain = _take_connection(fields, held[_CONNECTION], section.pairs, parts)
         if _UPGRADE in held:
             _take_upgrade(fields, held)
         _take_provenance(fields, held)
         _take_rest(fields, held)
-        fields.crossing = b"".join(crossing)
-        return fields
+        fields.crossing = b"".join(parts)
+        section.parts = parts
 
-    def _take_cookies(self, fields: Fields, values: list[bytes], crossing: list[bytes]) -> None:
-        """Cut our cookies out of *values*, and write what is left where the first field stood."""
+    def _take_cookies(self, fields: Fields, values: list[bytes]) -> bytes:
+        """Cut our cookies out of *values*, and return what is left as fields."""
         ours: list[bytes] = []
         lines: list[bytes] = []
         for value in values:
@@ -134,7 +219,25 @@ class FieldReader:
             if left is not None:
                 lines += (b"Cookie: ", left, b"\r\n")
         fields.cookies = tuple(ours)
-        crossing += lines
+        return b"".join(lines)
+
+
+def _value_of(line: bytes, name: bytes) -> bytes | None:
+    """Return the value in *line* when that is canonical, with *name* before it; else None."""
+    value = line[len(name) + 2 : -2]
+    if (
+        line == b"%b: %b\r\n" % (name, value)
+        and value
+        and not value.translate(None, _VALUE_BYTES)
+        and value[0] not in _WHITE
+        and value[-1] not in _WHITE
+    ):
+        return value
+    return None
+
+
+_VALUE_BYTES: Final = bytes(byte for byte in range(256) if byte == 9 or 32 <= byte != 127)
+_WHITE: Final = b" \t"
 
 
 def _take_host(fields: Fields, values: list[bytes] | None) -> None:
@@ -154,20 +257,21 @@ def _take_framing(fields: Fields, lengths: list[bytes] | None, codings: list[byt
         fields.length = int(lengths[0])
 
 
-def _take_connection(fields: Fields, values: list[bytes], crossing: list[bytes]) -> list[bytes]:
-    """Read ``Connection``; return *crossing* without the fields that it names."""
+def _take_connection(
+    fields: Fields, values: list[bytes], pairs: list[tuple[bytes, bytes]], parts: list[bytes]
+) -> bool:
+    """Read ``Connection``, and empty the *parts* of the fields that it names; True for none."""
     options = tokens(values)
     fields.close = b"close" in options
     fields.upgrade_nominated = b"upgrade" in options
     if options <= _PLAIN_OPTIONS:
-        return crossing
+        return True
     if options & NEVER_NOMINATED:
         raise HeadRefused("bad_request")
-    kept: list[bytes] = []
-    for at in range(0, len(crossing), 4):
-        if crossing[at].lower() not in options:
-            kept += crossing[at : at + 4]
-    return kept
+    for at, (name, _) in enumerate(pairs):
+        if name.lower() in options:
+            parts[at] = b""
+    return False
 
 
 def _take_upgrade(fields: Fields, held: dict[int, list[bytes]]) -> None:

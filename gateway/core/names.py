@@ -1,7 +1,8 @@
 """What every header field name means to the gateway, decided once per name.
 
-An app that speaks CGI or WSGI folds ``X_Forwarded_User`` and ``X.Forwarded.User`` into the name
-that it trusts, so a name is judged by how it reads with ``-`` for ``_`` and ``.``, in any case.
+An app that speaks CGI or WSGI folds ``X_Forwarded_User``, ``X.Forwarded.User`` and sometimes
+``X#Forwarded#User`` into the name that it trusts, so a name is judged by how it reads with ``-``
+for whatever is neither letter nor digit, in any case.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ NEVER_NOMINATED: Final = frozenset(
 ) - {b"accept", b"x-forwarded-for"}
 """What a request is authenticated or framed by: ``Connection`` may not name it."""
 
-_FOLD: Final = bytes.maketrans(b"_.", b"--")
+_FOLD: Final = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
 
 
 def fold(name: bytes) -> bytes:

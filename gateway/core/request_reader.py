@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.fields import FieldReader, Fields, check_together
+from gateway.core.fields import FieldReader, Fields, Section, check_together
 from gateway.core.heads import HeadRefused, StartLine, find_end, read_start_line
 from gateway.core.oversize import Oversized, read_oversized
 from gateway.core.upgrade import is_proper_upgrade
@@ -12,14 +12,14 @@ class RequestReader:
     """Reads the heads of one connection, one after the other.
 
     ``start`` and ``fields`` are the last head's. Browsers send nearly the same section with each
-    request, so the fields are read again only where a byte of it differs.
+    request, so only those lines are read again that differ.
     """
 
     __slots__ = ("_fields", "_section", "fields", "oversized", "partial", "start")
 
     def __init__(self, fields: FieldReader) -> None:
         self._fields = fields
-        self._section = b""
+        self._section: Section | None = None
         self.partial = b""
         """A head that is not complete yet."""
         self.start: StartLine | None = None
@@ -52,10 +52,10 @@ class RequestReader:
 
     def _parse(self, line: bytes, section: bytes) -> None:
         start = read_start_line(line)
-        fields = self.fields
-        if fields is None or section != self._section:
-            fields = self._fields.read(section)
-            self.fields, self._section = fields, section
+        last = self._section
+        if last is None or section != last.raw:
+            last = self._section = self._fields.read_section(section, last)
+        fields = self.fields = last.fields
         if start.minor == 0 or start.authority is not None:
             check_together(start, fields)
         if fields.websocket and not is_proper_upgrade(start, fields):
@@ -64,5 +64,5 @@ class RequestReader:
 
     def forget(self) -> None:
         """Let go of everything."""
-        self.partial = self._section = b""
-        self.start = self.fields = None
+        self.partial = b""
+        self.start = self.fields = self._section = None

@@ -109,6 +109,15 @@ class Permit:
             )
         )
 
+    def said_so(self, start: StartLine, fields: Fields) -> bool:
+        """Say whether a request that it was used for came from the very same place."""
+        known = self.fields
+        return (
+            known is not None
+            and known.provenance is fields.provenance
+            and self.method == start.method
+        )
+
 
 class Admission:
     """Admits the requests of all connections of one data path."""
@@ -139,8 +148,10 @@ class Admission:
             if permit.fields is fields and permit.method == start.method:
                 front.relay(permit, beyond, upgrade=False)
                 return
-            if self._access.comes_from_here(permit.passage, start.method, fields.provenance):
-                self._relay(front, Ask(start, fields, upgrade=False), permit, beyond)
+            if permit.said_so(start, fields) or self._access.comes_from_here(
+                permit.passage, start.method, fields.provenance
+            ):
+                self._relay(front, start, fields, permit, beyond, upgrade=False)
                 return
         front.drop_permit()
         ask = Ask(start, fields, fields.websocket)
@@ -254,7 +265,7 @@ class Admission:
                 front.permit = permit
                 front.leave_place()
                 self._parts.live.add(front)
-                self._relay(front, ask, permit, beyond)
+                self._relay(front, ask.start, ask.fields, permit, beyond, upgrade=ask.upgrade)
             case Connect(passage=passage):
                 self._connect(front, ask, passage, client, beyond)
             case Hand():
@@ -283,11 +294,19 @@ class Admission:
         )
 
     @staticmethod
-    def _relay(front: Front, ask: Ask, permit: Permit, beyond: bytes) -> None:
-        permit.fields = ask.fields
-        permit.method = ask.start.method
-        permit.tail = head_to_app(ask.fields, permit.forwarded, upgrade=ask.upgrade)
-        front.relay(permit, beyond, upgrade=ask.upgrade)
+    def _relay(
+        front: Front,
+        start: StartLine,
+        fields: Fields,
+        permit: Permit,
+        beyond: bytes,
+        *,
+        upgrade: bool,
+    ) -> None:
+        permit.fields = fields
+        permit.method = start.method
+        permit.tail = head_to_app(fields, permit.forwarded, upgrade=upgrade)
+        front.relay(permit, beyond, upgrade=upgrade)
 
     def _connect(
         self, front: Front, ask: Ask, passage: Passage, client: str, beyond: bytes

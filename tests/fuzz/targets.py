@@ -123,6 +123,31 @@ def _shape(start: StartLine, fields: Fields) -> Hashable:
     )
 
 
+def check_sequence(data: bytes) -> Hashable:
+    """A section after another means what it means alone.
+
+    The two are parted by a byte that stands in neither.
+    """
+    first, _, second = data.partition(b"\xfe")
+    sections = [part + b"\r\n\r\n" for part in (first, second)]
+    if any(b"\r\n\r\n" in part[:-2] for part in sections):
+        return "two heads"
+    try:
+        last = _READER.read_section(sections[0], None)
+    except HeadRefused as refused:
+        return refused.code
+    verdicts: list[dict[str, object] | str] = []
+    for before in (None, last):
+        try:
+            fields = _READER.read_section(sections[1], before).fields
+        except HeadRefused as refused:
+            verdicts.append(refused.code)
+        else:
+            verdicts.append({name: getattr(fields, name) for name in Fields.__slots__})
+    assert verdicts[0] == verdicts[1], verdicts
+    return verdicts[0] if isinstance(verdicts[0], str) else str(verdicts[0]["crossing"])[:12]
+
+
 # Answers
 
 
@@ -296,15 +321,11 @@ def check_cookie(data: bytes) -> Hashable:
     left, ours = cut_cookie(data, COOKIE)
     pairs = data.split(b";")
     names = {COOKIE, b"__Host-fumarole"}
-    kept = [
-        p
-        for p in pairs
-        if "=" not in p.decode("latin-1") or p.partition(b"=")[0].strip(b" \t") not in names
-    ]
+    kept = [p for p in pairs if b"=" not in p or p.partition(b"=")[0].strip(b" \t") not in names]
     if left is not None:
         found = [n for n in left.split(b";") if n.partition(b"=")[1]]
         assert not names & {pair.partition(b"=")[0].strip(b" \t") for pair in found}, left
-        assert left.lstrip(b" \t") == b";".join(kept).lstrip(b" \t"), (left, kept)
+        assert left.strip(b" \t") == b";".join(kept).strip(b" \t"), (left, kept)
         assert cut_cookie(left, COOKIE) == (left, [])
     return left is None, len(ours), min(len(kept), 4)
 
@@ -357,6 +378,12 @@ _HEAD_WORDS: Final = tuple(
     b"Cookie: fumarole=x\r\n|__Host-fumarole=|; fumarole=|Fumarole-Token: x\r\n|"
     b"Authorization: Bearer a.b.c\r\n|GET|CONNECT|//|\\|#|http://|\x7f|\xff|\x0b".split(b"|")
 )
+_SEQUENCES: Final = (
+    b"Host: h\r\nA: b\r\nAccept: c\xfeHost: h\r\nA: c\r\nAccept: d",
+    b"Host: h\r\nConnection: A\r\nA: b\xfeHost: h\r\nConnection: A\r\nA: c",
+    b"Host: h\r\nContent-Length: 5\r\nA: b\xfeHost: h\r\nContent-Length: 6\r\nA:b",
+    b"Cookie: fumarole=a; b=c\r\nHost: h\r\nX-A: b\xfeCookie: fumarole=d; b=c\r\nHost: h\r\nX-A: c",
+)
 _ANSWER_HEADS: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=b; Domain=x\r\n\r\n",
     b"HTTP/1.0 404 Not Found\r\nServer: x\r\n\r\n",
@@ -402,6 +429,7 @@ _PROXIED: Final = (
 
 TARGETS: Final = (
     Target(name="requests", check=check_request, seeds=_HEADS, words=_HEAD_WORDS),
+    Target(name="sequences", check=check_sequence, seeds=_SEQUENCES, words=_HEAD_WORDS),
     Target(name="answers", check=check_answer, seeds=_ANSWER_HEADS, words=_ANSWER_WORDS),
     Target(
         name="chunks",
