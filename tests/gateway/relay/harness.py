@@ -365,7 +365,7 @@ async def rig(
                 bearer=gate or fake_gate,
                 live=live,
                 errands=Errands(),
-                dialler=Dialler(networks=networks, loop=loop, dial_seconds=1.0),
+                dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0),
                 pages=pages,
                 bridges=bridges or {},
                 limits=most,

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.relay.dial import DialFailed, Dialler
+from gateway.relay.dial import DialFailed, Dialler, make_trust
 from shared.routes import Target
+from tests.gateway.relay.authorities import Authority, server_context
 from tests.gateway.relay.harness import NETWORKS, App
 
 
@@ -33,6 +38,140 @@ async def test_addresses_out_of_bounds_are_not_dialled(host: str) -> None:
     with pytest.raises(DialFailed) as failed:
         await dialled(host)
     assert failed.value.code in ("target_forbidden", "app_unreachable")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1", "localhost"])
+async def test_loopback_is_not_meant_by_a_network_that_contains_it(host: str) -> None:
+    everywhere = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+    async with App().running() as app:
+        with pytest.raises(DialFailed) as failed:
+            await dialled(host, app.port, networks=everywhere)
+        assert failed.value.code == "target_forbidden"
+        assert app.count == 0
+
+
+async def test_the_api_server_is_dialled_only_where_it_is_meant() -> None:
+    api = ip_network("127.0.0.7/32")
+    async with App().running("0.0.0.0") as app:
+        with pytest.raises(DialFailed) as failed:
+            await dialled("127.0.0.7", app.port, refused=(api,))
+        assert failed.value.code == "target_forbidden"
+        (await dialled("127.0.0.8", app.port, refused=(api,))).close()
+        (await dialled("127.0.0.7", app.port, refused=(api,), networks=(api,))).close()
+
+
+async def test_a_name_with_an_address_that_is_dead_is_reached_at_the_other() -> None:
+    loop = asyncio.get_running_loop()
+
+    class Both:
+        async def getaddrinfo(self, *_: object, **__: object) -> list[object]:
+            return [(0, 0, 0, "", (host, 0)) for host in ("10.9.9.9", "127.0.0.3", "127.0.0.2")]
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(loop, name)
+
+    async with App().running("127.0.0.2") as app:
+        transport = await dialled("both.example", app.port, loop=Both())
+        assert transport.get_extra_info("peername")[0] == "127.0.0.2"
+        transport.close()
+
+
+async def test_a_gateway_without_descriptors_blames_itself() -> None:
+    class Short:
+        async def create_connection(self, *_: object, **__: object) -> None:
+            raise OSError(errno.EMFILE, "none left")
+
+    with pytest.raises(DialFailed) as failed:
+        await dialled("127.0.0.1", loop=Short())
+    assert failed.value.code == "gateway_full"
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+
+
+@asynccontextmanager
+async def tls_app(certificate: Path) -> AsyncIterator[tuple[int, list[str | None]]]:
+    """Run a server with *certificate*; give its port, and the names that it was asked for."""
+    asked: list[str | None] = []
+    context = server_context(certificate)
+    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1], asked
+    finally:
+        server.close()
+        await asyncio.sleep(0.05)
+
+
+async def secured(host: str, port: int, trust: Path | None, scheme: str) -> str | None:
+    """Connect; return the protocol that was agreed upon."""
+    dialler = Dialler(networks=NETWORKS, loop=asyncio.get_running_loop(), trust=make_trust(trust))
+    to = Target(scheme=scheme, host=host, port=port, id="x")  # type: ignore[arg-type]
+    transport, _ = await dialler.dial(to, asyncio.Protocol)
+    agreed: str | None = transport.get_extra_info("ssl_object").selected_alpn_protocol()
+    transport.abort()
+    await asyncio.sleep(0.02)
+    return agreed
+
+
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+async def test_a_target_that_our_authority_vouches_for_is_reached(
+    authority: Authority, scheme: str
+) -> None:
+    async with tls_app(authority.vouch("localhost")) as (port, asked):
+        assert await secured("localhost", port, authority.path, scheme) == "http/1.1"
+        assert asked == ["localhost"]
+
+
+async def test_an_address_has_to_be_in_the_certificate_and_is_not_asked_for(
+    authority: Authority,
+) -> None:
+    async with tls_app(authority.vouch("127.0.0.1")) as (port, asked):
+        assert await secured("127.0.0.1", port, authority.path, "https") == "http/1.1"
+        assert asked == [None]
+
+
+async def test_a_certificate_that_does_not_verify_is_no_connection(
+    authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "other")
+    for certificate, host, trust in (
+        (authority.vouch("localhost"), "localhost", other.path),
+        (authority.vouch("localhost"), "localhost", None),
+        (authority.vouch("elsewhere.example"), "localhost", authority.path),
+        (authority.vouch("localhost"), "127.0.0.1", authority.path),
+        (authority.vouch("localhost", over=True), "localhost", authority.path),
+    ):
+        async with tls_app(certificate) as (port, _):
+            with pytest.raises(DialFailed) as failed:
+                await secured(host, port, trust, "https")
+            assert failed.value.code == "app_unreachable"
+
+
+async def test_a_server_without_tls_is_no_tls_target(authority: Authority) -> None:
+    async with App().running() as app:
+        task = asyncio.create_task(secured("127.0.0.1", app.port, authority.path, "https"))
+        (await app.connection()).send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(DialFailed) as failed:
+            await task
+        assert failed.value.code == "app_unreachable"
+
+
+def test_a_file_without_a_certificate_is_no_authority(tmp_path: Path) -> None:
+    path = tmp_path / "empty.pem"
+    path.write_text("nothing")
+    with pytest.raises(OSError, match=r"NO_CERTIFICATE|no certificate|PEM"):
+        make_trust(path)
 
 
 async def test_a_name_is_judged_by_the_address_that_is_dialled() -> None:

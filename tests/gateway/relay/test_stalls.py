@@ -1,0 +1,249 @@
+"""Who is slow, or stops altogether: what it costs, and how long it is put up with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from gateway.relay.limits import Limits
+from gateway.relay.tunnel import Tunnel
+from tests.gateway.relay.harness import (
+    ORIGIN,
+    Peer,
+    Rig,
+    answer,
+    code_of,
+    request,
+    rig,
+    status_of,
+)
+
+MOST = 512 << 10
+FROM_HERE = f"Origin: {ORIGIN}"
+SLOW = Limits(slow_body_seconds=0.5, slow_body_bytes_per_second=1000, app_head_seconds=1.0)
+
+
+def post(length: int, *fields: str) -> bytes:
+    return request("/up", FROM_HERE, f"Content-Length: {length}", *fields, method="POST")
+
+
+# Too slow
+
+
+async def test_an_upload_that_stops_is_408_and_ends_the_apps_connection() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, app, _ = await r.joined(post(1000000) + b"x" * 100)
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (408, "body_timeout")
+        assert b"\r\nConnection: close\r\n" in head
+        assert await app.gone() == b"x" * 100
+
+
+async def test_an_upload_that_drips_is_408_too() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, _, _ = await r.joined(post(1000000))
+
+        async def drip() -> None:
+            while True:
+                browser.send(b"x")
+                await asyncio.sleep(0.01)
+
+        dripping = asyncio.create_task(drip())
+        head, body = await browser.answer()
+        dripping.cancel()
+        assert (status_of(head), code_of(body)) == (408, "body_timeout")
+
+
+async def test_chunks_without_content_are_no_progress() -> None:
+    async with rig(limits=SLOW) as r:
+        raw = request("/", FROM_HERE, "Transfer-Encoding: chunked", method="POST")
+        browser, _, _ = await r.joined(raw + b"1;" + b"e" * 200 + b"\r\nx\r\n")
+        head, _ = await browser.answer()
+        assert status_of(head) == 408
+
+
+async def test_an_upload_that_is_fast_enough_may_take_its_time() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, app, _ = await r.joined(post(20000))
+        for _ in range(20):
+            browser.send(b"x" * 1000)
+            await asyncio.sleep(0.1)
+        assert await app.exactly(20000) == b"x" * 20000
+        app.send(answer(b"taken"))
+        assert (await browser.answer())[1] == b"taken"
+
+
+async def test_an_app_that_does_not_read_its_upload_is_504() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, app, _ = await r.joined(post(100_000_000))
+        stop_reading(app)
+        await fill(browser)
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (504, "app_timeout")
+        assert r.path.meters.upstream_failures["app_timeout"] == 1
+
+
+async def test_an_answer_that_has_begun_is_not_judged_by_its_upload() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, app, _ = await r.joined(post(100) + b"x")
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
+        await browser.until(b"ab")
+        await asyncio.sleep(1.6)
+        app.send(b"cd")
+        assert await browser.exactly(2) == b"cd"
+
+
+async def test_a_running_answer_may_be_as_slow_as_it_likes() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
+        await browser.head()
+        for byte in (b"a", b"b", b"c"):
+            await asyncio.sleep(0.8)
+            app.send(byte)
+            assert await browser.exactly(1) == byte
+
+
+async def test_who_waits_for_100_continue_is_given_the_apps_time_and_no_more() -> None:
+    async with rig(limits=SLOW) as r:
+        browser, app, _ = await r.joined(post(100, "Expect: 100-continue"))
+        await asyncio.sleep(0.9)
+        app.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert (await browser.head()).startswith(b"HTTP/1.1 100 ")
+        browser.send(b"x" * 100)
+        assert await app.exactly(100) == b"x" * 100
+        app.send(answer())
+        await browser.answer()
+        began = asyncio.get_running_loop().time()
+        browser = await r.browser()
+        browser.send(post(100, "Expect: 100-continue"))
+        assert status_of((await browser.answer())[0]) == 408
+        assert asyncio.get_running_loop().time() - began > 1.3
+
+
+# What it costs
+
+
+def stop_reading(peer: Peer) -> None:
+    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+
+
+async def fill(peer: Peer, *, looks: int = 150) -> None:
+    """Send until nobody takes any more."""
+    for _ in range(looks):
+        if peer.writer.transport.get_write_buffer_size() < 1 << 20:
+            peer.send(b"x" * 65536)
+        await asyncio.sleep(0.001)
+    assert peer.writer.transport.get_write_buffer_size() >= 1 << 20
+
+
+async def worst_of(sizes: Callable[[], list[int]], sender: Peer) -> int:
+    """Return the most that was held back at any moment while *sender* sent all it could."""
+    worst, done = 0, asyncio.create_task(fill(sender))
+    while not done.done():
+        worst = max(worst, sum(sizes()))
+        await asyncio.sleep(0)
+    await done
+    return max(worst, sum(sizes()))
+
+
+def held_in_tunnels(r: Rig) -> list[int]:
+    return [
+        side.get_write_buffer_size()
+        for tunnel in r.live.members()
+        if isinstance(tunnel, Tunnel)
+        for side in (tunnel.browser, tunnel.app)
+    ]
+
+
+async def test_a_tunnel_whose_browser_stalls_holds_no_more_than_its_buffers() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        stop_reading(browser)
+        assert 0 < await worst_of(lambda: held_in_tunnels(r), app) <= MOST
+
+
+async def test_a_tunnel_whose_app_stalls_holds_no_more_than_its_buffers() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        stop_reading(app)
+        assert 0 < await worst_of(lambda: held_in_tunnels(r), browser) <= MOST
+
+
+async def test_pipelined_requests_behind_a_slow_one_are_held_back() -> None:
+    async with rig() as r:
+        browser, _, _ = await r.joined(request())
+        line = request("/" + "p" * 8000)
+
+        def held() -> list[int]:
+            return [len(front.early) for front in r.path.fronts]
+
+        worst = 0
+        for _ in range(200):
+            if browser.writer.transport.get_write_buffer_size() < 1 << 20:
+                browser.send(line * 8)
+            await asyncio.sleep(0.001)
+            worst = max(worst, sum(held()))
+        assert 64 << 10 < worst <= MOST
+        assert r.app.count == 1
+
+
+async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with rig() as r:
+        go = asyncio.Event()
+        dial = r.path.parts.dialler.dial
+
+        async def slow(*args: object) -> object:
+            await go.wait()
+            return await dial(*args)  # type: ignore[arg-type]  # as they came
+
+        monkeypatch.setattr(r.path.parts.dialler, "dial", slow)
+        browser = await r.browser()
+        browser.send(post(3_000_000))
+
+        def held() -> list[int]:
+            exchanges = [front.exchange for front in r.path.fronts]
+            return [len(one.unsent) for one in exchanges if one is not None]
+
+        worst = 0
+        for _ in range(40):
+            browser.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+            worst = max(worst, sum(held()))
+        assert worst <= MOST
+        browser.send(b"x" * (3_000_000 - 40 * 65536))
+        go.set()
+        app = await r.app.connection()
+        await app.head()
+        assert await app.exactly(3_000_000) == b"x" * 3_000_000
+
+
+async def test_an_upload_larger_than_memory_is_never_collected() -> None:
+    """64 MiB stand for any size: what is held does not grow with what has passed."""
+    async with rig() as r:
+        size = 64 << 20
+        browser, app, _ = await r.joined(post(size))
+        piece, taken, worst = b"x" * 65536, 0, 0
+
+        async def send() -> None:
+            for _ in range(size // len(piece)):
+                browser.send(piece)
+                await browser.writer.drain()
+
+        sending = asyncio.create_task(send())
+        while taken < size:
+            taken += len(await asyncio.wait_for(app.reader.read(1 << 18), 10))
+            for front in r.path.fronts:
+                exchange = front.exchange
+                if exchange is not None and exchange.upstream is not None:
+                    transport = exchange.upstream.transport
+                    assert transport is not None
+                    worst = max(worst, transport.get_write_buffer_size() + len(exchange.unsent))
+        await sending
+        assert worst <= MOST
+        app.send(answer(b"all"))
+        assert (await browser.answer())[1] == b"all"
