@@ -112,6 +112,8 @@ def make_pod(job: Object, task: Object, index: int) -> Object:
 def _pod_spec(job: Object, template: Object) -> Object:
     """Return a copy of the template's spec with what the job gives to all its pods."""
     spec: Object = {**template, "containers": [dict(c) for c in template["containers"]]}
+    if inits := template.get("initContainers"):
+        spec["initContainers"] = [dict(c) for c in inits]
     spec.setdefault("schedulerName", job["spec"]["schedulerName"])
     if "priorityClassName" in job["spec"]:
         spec.setdefault("priorityClassName", job["spec"]["priorityClassName"])
@@ -160,16 +162,23 @@ def _minimum(job: Object) -> dict[str, str]:
 
 
 def requests(spec: Object) -> dict[str, float]:
-    """Return what a pod of *spec* asks a node for."""
+    """Return what a pod of *spec* asks a node for: init containers run before the others."""
     total: dict[str, float] = {}
     for container in spec.get("containers") or []:
-        resources = container.get("resources") or {}
-        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        for name, amount in asked.items():
-            total[name] = total.get(name, 0.0) + quantity(str(amount))
+        for name, amount in _asked(container).items():
+            total[name] = total.get(name, 0.0) + amount
+    for container in spec.get("initContainers") or []:
+        for name, amount in _asked(container).items():
+            total[name] = max(total.get(name, 0.0), amount)
     for name, amount in (spec.get("overhead") or {}).items():
         total[name] = total.get(name, 0.0) + quantity(str(amount))
     return total
+
+
+def _asked(container: Object) -> dict[str, float]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: quantity(str(amount)) for name, amount in asked.items()}
 
 
 def shown_amount(amount: float) -> str:

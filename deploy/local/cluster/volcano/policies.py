@@ -52,6 +52,8 @@ def _meets(policy: Object, happened: Happened) -> bool:
     events = {*(policy.get("events") or []), policy.get("event")}
     if happened.event == "PodPending" and not policy.get("timeout"):
         return False  # every pod is pending once: only lasting too long is an event
+    if happened.event == "PodRunning":
+        return False  # internal: it only ends what waits for its timeout
     if happened.event in events or "*" in events:
         return True
     code = policy.get("exitCode")

@@ -66,3 +66,25 @@ def test_nodes_that_are_cordoned_tainted_or_not_selected_are_passed_over() -> No
     tolerant = make_pod("p", tolerations=[{"key": "gpu", "operator": "Exists"}])
     tolerant["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "tainted"}
     assert place([tolerant], make_rooms(nodes, []), 1).bindings == {("n", "p"): "tainted"}
+
+
+def test_each_task_needs_its_own_number_of_pods() -> None:
+    rooms = make_rooms([make_node("a", 2)], [])
+    pods = [make_pod(f"p{n}") for n in range(3)]
+    for pod, task in zip(pods, ("master", "worker", "worker"), strict=True):
+        pod["metadata"]["annotations"] = {"volcano.sh/task-spec": task}
+    assert place(pods, rooms, 2, {"master": 1, "worker": 1}).bindings
+    rooms = make_rooms([make_node("a", 2)], [])
+    assert place(pods, rooms, 2, {"master": 1, "worker": 2}).reason
+    assert rooms[0].free["cpu"] == 2
+
+
+def test_what_a_queue_may_still_use_bounds_what_is_placed() -> None:
+    rooms = make_rooms([make_node("a", 8)], [])
+    allowance = {"cpu": 2.0}
+    placed = place([make_pod(f"p{n}") for n in range(3)], rooms, 1, {}, allowance)
+    assert len(placed.bindings) == 2
+    assert allowance == {"cpu": 0.0}
+    allowance = {"cpu": 2.0}
+    assert place([make_pod(f"q{n}") for n in range(3)], rooms, 3, {}, allowance).reason
+    assert allowance == {"cpu": 2.0}

@@ -1,0 +1,186 @@
+"""Volcano's retry arithmetic: how often a job is started before it is given up.
+
+A job whose ``maxRetry`` is N is started N times: each restart raises ``retryCount``, whoever
+asked for it and whatever it restarts, and the N-th ends the job as Failed. An explicit 0
+becomes 3. An eviction counts only where a policy answers it; what no policy answers is made
+again, or stays failed, without being counted.
+
+All jobs of a table run at once, so that a table takes as long as its longest row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.conformance.calls import Kube, Object, eventually, make_job
+
+_RESTARTS: Final = ("RestartJob", "RestartTask", "RestartPod")
+_SECONDS: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a job asks for, and how it ends."""
+
+    name: str
+    max_retry: int
+    policies: Sequence[Object]
+    script: str
+    phase: str
+    retries: int
+    """The job's ``retryCount`` at its end."""
+
+    starts: int
+    """How often its pod was started."""
+
+
+def _failing(policy: Object, max_retry: int, starts: int) -> Row:
+    action = policy["action"].lower()
+    word = "code" if "exitCode" in policy else "event"
+    name = f"{action}-{word}-{max_retry}"
+    return Row(name, max_retry, [policy], "exit 7", "Failed", starts, starts)
+
+
+FAILURES: Final = [
+    _failing({**answered, "action": action}, max_retry, starts)
+    for action in _RESTARTS
+    for answered in ({"event": "PodFailed"}, {"exitCode": 7})
+    for max_retry, starts in ((0, 3), (1, 1), (2, 2), (3, 3))
+]
+_ABORT_ON_7: Final[list[Object]] = [
+    {"exitCode": 7, "action": "AbortJob"},
+    {"event": "PodFailed", "action": "RestartJob"},
+]
+
+
+def _policy(action: str, **answered: Any) -> list[Object]:
+    return [{**answered, "action": action}]
+
+
+OTHERS: Final = [
+    Row("no-policy", 3, [], "exit 7", "Failed", 0, 1),
+    Row("other-code", 3, _policy("RestartJob", exitCode=8), "exit 7", "Failed", 0, 1),
+    Row("other-event", 3, _policy("RestartJob", event="PodEvicted"), "exit 7", "Failed", 0, 1),
+    Row("first-match", 3, _ABORT_ON_7, "exit 7", "Aborted", 0, 1),
+    Row("second-match", 2, _ABORT_ON_7, "exit 9", "Failed", 2, 2),
+    Row("any", 2, _policy("RestartJob", event="*"), "exit 7", "Failed", 2, 2),
+    Row("complete", 3, _policy("CompleteJob", event="PodFailed"), "exit 7", "Completed", 0, 1),
+    Row("terminate", 3, _policy("TerminateJob", event="PodFailed"), "exit 7", "Terminated", 0, 1),
+]
+
+
+async def _submit(kube: Kube, namespace: str, row: Row, *, at_task: bool = False) -> None:
+    job = make_job(row.name, script=row.script, maxRetry=row.max_retry)
+    (job["spec"]["tasks"][0] if at_task else job["spec"])["policies"] = list(row.policies)
+    await kube.create_job(namespace, job)
+
+
+async def _outcome(kube: Kube, namespace: str, row: Row) -> tuple[str, int, int]:
+    """Return the job's last phase, its retries, and how often it was started."""
+    ends = ("Failed", "Completed", "Aborted", "Terminated")
+
+    async def ended() -> Any:
+        status = (await kube.job(namespace, row.name)).get("status") or {}
+        return status if status.get("state", {}).get("phase") in ends else None
+
+    status = await eventually(ended, seconds=_SECONDS, every=0.3)
+    return (
+        status["state"]["phase"],
+        status.get("retryCount", 0),
+        await _starts(kube, namespace, row),
+    )
+
+
+async def _starts(kube: Kube, namespace: str, row: Row) -> int:
+    """Return how many of the job's pods were started, as the kubelet's Events say."""
+    found: set[str] = set()
+
+    async def enough() -> bool:
+        events = await kube.core.list_namespaced_event(namespace)
+        found.update(
+            event.involved_object.uid
+            for event in events.items
+            if event.reason == "Started" and event.involved_object.name == f"{row.name}-job-0"
+        )
+        return len(found) >= row.starts
+
+    with contextlib.suppress(TimeoutError):
+        await eventually(enough, seconds=10, every=0.3)
+    return len(found)
+
+
+async def _run_table(
+    kube: Kube, namespace: str, rows: Sequence[Row], *, at_task: bool = False
+) -> None:
+    for row in rows:
+        await _submit(kube, namespace, row, at_task=at_task)
+    outcomes = await asyncio.gather(*(_outcome(kube, namespace, row) for row in rows))
+    seen = {row.name: outcome for row, outcome in zip(rows, outcomes, strict=True)}
+    assert seen == {row.name: (row.phase, row.retries, row.starts) for row in rows}
+
+
+async def test_a_job_of_max_retry_n_is_started_n_times(kube: Kube, namespace: str) -> None:
+    await _run_table(kube, namespace, FAILURES)
+
+
+async def test_a_policy_of_the_task_counts_the_jobs_retries(kube: Kube, namespace: str) -> None:
+    await _run_table(kube, namespace, FAILURES[::3], at_task=True)
+
+
+async def test_the_first_policy_that_matches_decides(kube: Kube, namespace: str) -> None:
+    await _run_table(kube, namespace, OTHERS)
+
+
+async def test_the_tasks_policies_come_before_the_jobs(kube: Kube, namespace: str) -> None:
+    job = make_job("a", script="exit 7")
+    job["spec"]["policies"] = [{"event": "PodFailed", "action": "RestartJob"}]
+    job["spec"]["tasks"][0]["policies"] = [{"event": "PodFailed", "action": "AbortJob"}]
+    await kube.create_job(namespace, job)
+    row = Row("a", 3, (), "", "Aborted", 0, 1)
+    assert await _outcome(kube, namespace, row) == ("Aborted", 0, 1)
+
+
+async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[str, int]:
+    """Delete the job's pod each time that it runs; return the last phase and how often."""
+    seen: set[str] = set()
+
+    async def next_state() -> Any:
+        status = (await kube.job(namespace, name)).get("status") or {}
+        phase = status.get("state", {}).get("phase")
+        if phase == "Failed":
+            return phase, None
+        pods = await kube.core.list_namespaced_pod(
+            namespace, label_selector=f"volcano.sh/job-name={name}"
+        )
+        # A pod of an older version calls for nothing, so the job has to have come up again.
+        fresh = [
+            p
+            for p in pods.items
+            if p.metadata.uid not in seen and not p.metadata.deletion_timestamp
+        ]
+        return (phase, fresh[0]) if phase == "Running" and fresh else None
+
+    while True:
+        phase, pod = await eventually(next_state, seconds=_SECONDS, every=0.2)
+        if pod is None:
+            return phase, len(seen)
+        seen.add(pod.metadata.uid)
+        await kube.core.delete_namespaced_pod(pod.metadata.name, namespace, grace_period_seconds=0)
+
+
+async def test_an_eviction_that_a_policy_answers_uses_up_a_retry(
+    kube: Kube, namespace: str
+) -> None:
+    policy = {"event": "PodEvicted", "action": "RestartJob"}
+    limits = (1, 2, 3)
+    for limit in limits:
+        job = make_job(f"evicted-{limit}", script="sleep 300", maxRetry=limit, policies=[policy])
+        await kube.create_job(namespace, job)
+    ends = await asyncio.gather(
+        *(_evict_until_it_ends(kube, namespace, f"evicted-{limit}") for limit in limits)
+    )
+    assert ends == [("Failed", limit) for limit in limits]
