@@ -166,7 +166,8 @@ def test_hostile_names_are_not_remembered_without_bound() -> None:
 
 LINES = [
     "X-One: 1", "X-One: 2", "x-one: 2", "X-One:3", "X-Two: a  ", "X-Two: ", "Accept: a",
-    "Accept: b", "Cookie: fumarole=a; b=c", "Cookie: fumarole=d", "Cookie: b=c", "Content-Length: 5",
+    "Accept: b", "Cookie: fumarole=a; b=c", "Cookie: fumarole=d", "Cookie: b=c",
+    "Content-Length: 5",
     "Content-Length: 6", "Content-Length: x", "Transfer-Encoding: chunked", "Connection: close",
     "Connection: X-One", "Connection: keep-alive", "Host: b.example", "Origin: http://a", "Via: x",
     "X-Bad: \x01", "X-Bad: a\rb", " folded: x", "X Bad: 1", "Fumarole-Token: t",
