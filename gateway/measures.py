@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from aiohttp import web
@@ -69,7 +69,7 @@ def make_debug_route(
     feed: Feed,
     conditions: Callable[[], Conditions],
     *,
-    more: Callable[[], dict[str, Any]] = dict,
+    more: Callable[[], Awaitable[dict[str, Any]]] | None = None,
 ) -> web.RouteDef:
     """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does.
 
@@ -80,7 +80,8 @@ def make_debug_route(
     """
 
     async def debug(request: web.Request) -> web.Response:
-        told = describe(feed) | more()
+        workers = {} if more is None else await more()
+        told = describe(feed) | workers
         host = request.query.get("host")
         if host is not None:
             told["host"] = explain(host, feed.table, conditions())

@@ -86,8 +86,9 @@ class StaffMeters(Collector):
         )
 
 
-def describe_staff(staff: Staff) -> dict[str, Any]:
-    """Return what can be told of each worker."""
+async def describe_staff(staff: Staff) -> dict[str, Any]:
+    """Return what can be told of each worker, as it stands now."""
+    await staff.look()
     return {"workers": [_describe(desk) for desk in staff.desks]}
 
 

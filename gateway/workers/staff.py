@@ -13,7 +13,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
 
@@ -71,20 +71,26 @@ class Desk:
         feeding = self.feeding
         if feeding is None or self.ended is None:
             return True
-        answered = self._asked == (self.standing.number if self.standing else 0)
+        answered = self.answered(self._asked)
         if answered or feeding.moved != self._moved:
             self._missed = 0
         else:
             self._missed += 1
         self._moved = feeding.moved
         if answered:
-            self._asked += 1
-            feeding.look(self._asked)
+            self.ask()
         return self._missed < STALLED_LOOKS
 
-    def stand(self, standing: m.Standing) -> None:
-        """Take what the worker says of itself."""
-        self.standing = standing
+    def ask(self) -> int:
+        """Ask how the worker stands; return the number that its answer will have."""
+        self._asked += 1
+        if self.feeding is not None:
+            self.feeding.look(self._asked)
+        return self._asked
+
+    def answered(self, number: int) -> bool:
+        """Say whether the worker has answered *number*, or any asked after it."""
+        return number <= (self.standing.number if self.standing is not None else 0)
 
     @property
     def accepting(self) -> bool:
@@ -203,7 +209,7 @@ class Staff:
         desk.feeding = Feeding(
             self._broadcast,
             self._feed,
-            on_standing=desk.stand,
+            on_standing=lambda standing: self._stands(desk, standing),
             on_measured=lambda measured: self._measured(desk, measured),
         )
         ours, theirs = socket.socketpair()
@@ -265,6 +271,10 @@ class Staff:
         elif desk.ended is not None and not desk.ended.done():
             desk.ended.set_result(news)
 
+    def _stands(self, desk: Desk, standing: m.Standing) -> None:
+        desk.standing = standing
+        self._told.set()
+
     def _measured(self, desk: Desk, measured: m.Measured) -> None:
         desk.measured = measured.number
         self.sums.tell(desk.number, measured.families)
@@ -281,9 +291,21 @@ class Staff:
     async def measure(self) -> None:
         """Fetch what all workers have counted; who does not answer in time counts as before."""
         asked, wanted = self._ask_for_measures(), self._measures
+        await self._until(
+            lambda: all(desk.measured >= wanted or not desk.accepting for desk in asked)
+        )
+
+    async def look(self) -> None:
+        """Ask all workers how they stand; who does not answer in time stands as before."""
+        asked = [(desk, desk.ask()) for desk in self.desks if desk.accepting]
+        await self._until(
+            lambda: all(desk.answered(number) or not desk.accepting for desk, number in asked)
+        )
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(MEASURE_SECONDS):
-                while any(desk.measured < wanted and desk.accepting for desk in asked):
+                while not holds():
                     self._told.clear()
                     await self._told.wait()
 

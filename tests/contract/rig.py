@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
 import secrets
 import time
@@ -75,6 +76,7 @@ class Rig:
         self.beating = True
         self.streams: list[Stream] = []
         self.url = urlsplit(process.settings["FUMAROLE_GATEWAY_PUBLIC_URL"])
+        self.workers = int(process.settings.get("FUMAROLE_GATEWAY_WORKERS", "1"))
         self.cookie_name = "fumarole" if self.url.scheme == "http" else "__Host-fumarole"
 
     # Sessions
@@ -130,14 +132,32 @@ class Rig:
         """Wait until the gateway has applied all that was published.
 
         Events apply in order, so it is enough to see the effect of one more: a host that was
-        unknown (404) asks for a credential (401).
+        unknown (404) asks for a credential (401). Of several workers each says how far it is.
         """
+        if self.workers > 1:
+            await self._workers_settled()
+            return
         marker = self.make_session()
         await self.bus.upsert(marker.sid, marker.route)
         deadline = time.monotonic() + SETTLE_SECONDS
         while (await self.get(marker)).status == 404:
             assert time.monotonic() < deadline, f"not applied\n{self.process.tail()}"
             await asyncio.sleep(0.01)
+
+    async def _workers_settled(self) -> None:
+        wanted = (self.bus.epoch, self.bus.seq)
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            told = await self.debug()
+            found = [(one.get("epoch"), one.get("seq")) for one in told["workers"]]
+            if found == [wanted] * self.workers:
+                return
+            assert time.monotonic() < deadline, f"not applied: {told}\n{self.process.tail()}"
+            await asyncio.sleep(0.01)
+
+    async def debug(self, query: str = "") -> Any:
+        """Return what ``/debug/routes`` tells."""
+        return json.loads((await self.process.ops_answer(f"/debug/routes{query}")).body)
 
     # Clients
 

@@ -1,0 +1,351 @@
+"""A gateway of two workers: it behaves as one, and survives what happens to its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.contract.conftest import Serve
+from tests.contract.frames import alive, last_frame
+from tests.contract.rig import Rig, Session, running_rig
+from tests.contract.streams import Stream
+from tests.contract.test_ends import *  # noqa: F403  # the same must hold with two workers
+from tests.contract.test_once import *  # noqa: F403
+from tests.contract.test_withdrawn import *  # noqa: F403
+from tests.contract.upstream import App, websocket
+
+REVOKED_SECONDS = 0.25
+RESTART_SECONDS = 10.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pair_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    async with running_rig(tmp_path_factory.mktemp("pair"), {"WORKERS": "2"}) as rig:
+        yield rig
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def rig(pair_rig: Rig) -> AsyncIterator[Rig]:
+    """A gateway of two workers, in the place of the usual one."""
+    yield pair_rig
+    pair_rig.close_streams()
+
+
+def family_of(rig: Rig) -> set[int]:
+    """Return the numbers of all processes of the gateway."""
+    found, wanted = {rig.process.pid}, [rig.process.pid]
+    while wanted:
+        pid = wanted.pop()
+        with suppress(OSError):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            wanted += [int(child) for child in children]
+            found |= {int(child) for child in children}
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether the process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def until_gone(pids: set[int], seconds: float) -> float:
+    """Return after how many seconds none of *pids* runs any more."""
+    start = time.monotonic()
+    while left := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() - start < seconds, left
+        await asyncio.sleep(0.01)
+    return time.monotonic() - start
+
+
+async def workers_of(rig: Rig) -> list[dict[str, Any]]:
+    """Return what the supervisor tells of its workers."""
+    told = await rig.debug()
+    return list(told["workers"])
+
+
+async def until_workers(rig: Rig, **wanted: Any) -> list[dict[str, Any]]:
+    """Return the workers once all have *wanted*."""
+    deadline = time.monotonic() + RESTART_SECONDS + 15.0
+    while True:
+        found = await workers_of(rig)
+        if all(one.get(name) == value for one in found for name, value in wanted.items()):
+            return found
+        assert time.monotonic() < deadline, (found, rig.process.tail())
+        await asyncio.sleep(0.05)
+
+
+async def tunnels_on_each(rig: Rig, session: Session, cookie: str) -> list[Stream]:
+    """Return tunnels of which every worker has some."""
+    tunnels: list[Stream] = []
+    deadline = time.monotonic() + 10.0
+    while True:
+        tunnels += [await rig.tunnel(session, cookie) for _ in range(4)]
+        if all(one["open"] >= 2 for one in await workers_of(rig)):
+            return tunnels
+        assert time.monotonic() < deadline, await workers_of(rig)
+
+
+async def metric(rig: Rig, name: str) -> float:
+    """Return the value of the metric whose name and labels are *name*."""
+    text = (await rig.process.ops_answer("/metrics")).body.decode()
+    found = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    assert len(found) == 1, (name, text)
+    return float(found[0].split()[1])
+
+
+# As one
+
+
+async def test_connections_are_spread_and_a_revocation_ends_them_on_every_worker(
+    rig: Rig, serve: Serve
+) -> None:
+    session, other = await rig.session(await serve(websocket())), None
+    cookie = await rig.opened(session, iat=int(time.time()) - 2)
+    tunnels = await tunnels_on_each(rig, session, cookie)
+    other, _, unconcerned = await rig.opened_with_tunnel(await serve(websocket()))
+    start = time.monotonic()
+    await rig.bus.revoke(sid=session.sid)
+    closes = await asyncio.gather(*(last_frame(tunnel) for tunnel in tunnels))
+    assert time.monotonic() - start < REVOKED_SECONDS + 0.5  # the machine is shared
+    assert {frame.code for frame in closes} == {4401}
+    await alive(unconcerned)
+    assert await rig.status(session, cookie) == 401
+    assert other.sid != session.sid
+
+
+async def test_many_connections_are_shared_out(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(websocket()))
+    cookie = await rig.opened(session)
+    for _ in range(60):
+        await rig.tunnel(session, cookie)
+    found = sorted(one["open"] for one in await workers_of(rig))
+    assert found[0] >= 18, found
+
+
+async def test_of_many_tries_across_workers_one_opens(rig: Rig) -> None:
+    session = await rig.session()
+    token = rig.token(session)
+    tries = await asyncio.gather(*(rig.post_open(session, token) for _ in range(16)))
+    assert sorted(one.status for one in tries) == [303] + [401] * 15
+
+
+async def test_counters_are_sums_and_processes_one(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve())
+    cookie = await rig.opened(session)
+    before = await metric(rig, 'fumarole_gateway_answers_total{class="2xx"}')
+    for _ in range(20):
+        assert await rig.status(session, cookie) == 200
+    assert await metric(rig, 'fumarole_gateway_answers_total{class="2xx"}') == before + 20
+    assert await metric(rig, 'fumarole_gateway_workers{state="accepting"}') == 2
+    resident = await metric(rig, "process_resident_memory_bytes")
+    own = int(Path(f"/proc/{rig.process.pid}/statm").read_text().split()[1]) * 4096
+    assert resident > own * 2
+
+
+async def test_all_workers_hold_the_same_table(rig: Rig) -> None:
+    await rig.session()
+    told = await rig.debug()
+    assert {one["hash"] for one in told["workers"]} == {told["hash"]}
+    assert {one["seq"] for one in told["workers"]} == {told["seq"]}
+
+
+async def test_a_new_epoch_reaches_every_worker_without_a_refusal(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve())
+    cookie = await rig.opened(session)
+    ending = await rig.session()
+    rig.bus.routes.pop(ending.sid)
+    rebuilt = asyncio.create_task(rig.bus.rebuild())
+    for _ in range(20):
+        assert await rig.status(session, cookie) == 200
+    await rebuilt
+    await rig.settled()
+    assert (await rig.get(ending)).status == 404
+    told = await rig.debug()
+    assert {one["hash"] for one in told["workers"]} == {told["hash"]}
+
+
+async def test_it_is_told_why_a_host_is_not_served(rig: Rig, serve: Serve) -> None:
+    app = await serve()
+    shared = f"link.{rig.url.hostname}"
+    hosts = {
+        "served": (await rig.session(app)).host,
+        "starting": (await rig.session(app, state="starting")).host,
+        "closing": (await rig.session(app, state="closing")).host,
+        "expired": (await rig.session(app, expires_at=1)).host,
+        "forbidden_target": (await rig.session(app, target={"host": "192.0.2.1"})).host,
+        "unknown": rig.make_session().host,
+    }
+    for _ in range(2):
+        await rig.session(app, links=(shared,), public=True)
+    hosts["ambiguous"] = shared
+    unreadable = rig.make_session()
+    await rig.publish_text(unreadable, '{"sid": 1}')
+    hosts["unreadable"] = unreadable.host
+    for why, host in hosts.items():
+        told = (await rig.debug(f"?host={host}"))["host"]
+        assert told["why"] == why, told
+        assert "192.0.2.1" not in str(told)
+
+
+# What happens to processes. Each test has a gateway of its own.
+
+
+async def with_tunnels(rig: Rig, app: App) -> tuple[Session, str, list[Stream]]:
+    """Return a session, its cookie, and tunnels on every worker."""
+    session = await rig.session(app)
+    cookie = await rig.opened(session, iat=int(time.time()) - 2)
+    return session, cookie, await tunnels_on_each(rig, session, cookie)
+
+
+async def test_a_worker_that_dies_is_started_anew_with_the_whole_table(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        session, cookie, tunnels = await with_tunnels(rig, await serve(websocket()))
+        other = await rig.session(await serve())
+        revoked = await rig.opened(other, iat=int(time.time()) - 2)
+        await rig.bus.revoke(sid=other.sid)
+        await rig.settled()
+        answered = await metric(rig, "fumarole_gateway_tunnels_total")
+        first, second = await workers_of(rig)
+        os.kill(first["pid"], signal.SIGKILL)
+        # Nobody who comes meanwhile is turned away, and nobody revoked is let in.
+        while (await workers_of(rig))[0]["restarts"] == 0:
+            assert (await rig.get(session, fields=[("Cookie", cookie)])).status != 404
+            assert await rig.status(other, revoked) == 401
+        found = await until_workers(rig, accepting=True)
+        assert [one["restarts"] for one in found] == [1, 0]
+        assert found[0]["hash"] == found[1]["hash"]
+        assert found[0]["pid"] != first["pid"]
+        assert await metric(rig, 'fumarole_gateway_worker_ends_total{why="killed"}') == 1
+        assert await metric(rig, "fumarole_gateway_tunnels_total") == answered
+        # The other worker's tunnels go on, and are still ended.
+        assert found[1]["pid"] == second["pid"]
+        assert found[1]["open"] >= 2
+        tunnels += await tunnels_on_each(rig, session, cookie)
+        await rig.bus.remove(session.sid)
+        await rig.settled()
+        deadline = time.monotonic() + 5.0
+        while any(one["open"] for one in await workers_of(rig)):
+            assert time.monotonic() < deadline
+            rig.close_streams()
+            await asyncio.sleep(0.05)
+
+
+async def test_a_worker_that_does_not_move_holds_nobody_up_and_is_replaced(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        session, cookie, tunnels = await with_tunnels(rig, await serve(websocket()))
+        first, _ = await workers_of(rig)
+        os.kill(first["pid"], signal.SIGSTOP)
+        # Whoever comes now is served by the other one; a revocation reaches that at once.
+        for _ in range(10):
+            assert (await rig.get(session)).status == 401
+        start = time.monotonic()
+        await rig.bus.revoke(sid=session.sid)
+        # Far more than its socket, or a journal without bound, would hold.
+        filler = rig.make_session(await serve(), message="x" * 3000)
+        for _ in range(300):
+            await rig.announce_change(filler)
+        closed = await asyncio.gather(*(_closed(tunnel) for tunnel in tunnels))
+        assert any(closed)
+        found = await until_workers(rig, accepting=True, seq=rig.bus.seq)
+        assert found[0]["restarts"] == 1
+        assert time.monotonic() - start < RESTART_SECONDS + 10.0
+        assert await metric(rig, 'fumarole_gateway_worker_ends_total{why="stalled"}') == 1
+        # The stopped one's connections are gone with it.
+        closes = [await _closed(tunnel, 2.0) for tunnel in tunnels]
+        assert all(closes)
+        assert await rig.status(session, cookie) == 401
+
+
+async def _closed(tunnel: Stream, seconds: float = 1.0) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await tunnel.read_to_end()
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+async def test_without_the_supervisor_no_worker_stays(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        await with_tunnels(rig, await serve(websocket()))
+        family = family_of(rig)
+        assert len(family) == 4
+        first, _ = await workers_of(rig)
+        os.kill(first["pid"], signal.SIGSTOP)  # also one that does not move
+        await rig.process.kill()
+        await until_gone(family, 5.0)
+
+
+async def test_without_the_nursery_the_gateway_ends_as_failed(tmp_path: Path) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        family = family_of(rig)
+        workers = {one["pid"] for one in await workers_of(rig)}
+        (nursery,) = family - workers - {rig.process.pid}
+        os.kill(nursery, signal.SIGKILL)
+        assert await rig.process.wait(10.0) == 1
+        await until_gone(family, 5.0)
+
+
+async def test_told_to_end_all_workers_drain(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2", "DRAIN_SECONDS": "3"}) as rig:
+        _, _, tunnels = await with_tunnels(rig, await serve(websocket()))
+        family = family_of(rig)
+        # As a terminal does, and systemd: every process gets the signal.
+        for pid in family:
+            os.kill(pid, signal.SIGTERM)
+        closes = await asyncio.gather(*(last_frame(tunnel, 5.0) for tunnel in tunnels))
+        assert {frame.code for frame in closes} == {1001}
+        assert await rig.process.wait(8.0) == 0
+        await until_gone(family, 1.0)
+        with pytest.raises(OSError, match=r"."):
+            await rig.connect()
+
+
+async def test_a_second_signal_ends_all_at_once(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2", "DRAIN_SECONDS": "60"}) as rig:
+        await with_tunnels(rig, await serve(websocket()))
+        family = family_of(rig)
+        rig.process.signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        rig.process.signal(signal.SIGTERM)
+        await rig.process.wait(5.0)
+        assert await until_gone(family, 2.0) < 2.0
+
+
+async def test_one_worker_is_one_process(rig: Rig, tmp_path: Path) -> None:
+    async with running_rig(tmp_path) as alone:
+        assert family_of(alone) == {alone.process.pid}
+        assert "workers" not in await alone.debug()
+
+
+async def test_with_a_lost_bus_every_worker_ends_its_sessions(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2", "BUS_GRACE_SECONDS": "0"}) as rig:
+        session, cookie, tunnels = await with_tunnels(rig, await serve(websocket()))
+        rig.beating = False
+        rig.server.kill()
+        closes = await asyncio.gather(*(last_frame(tunnel, 12.0) for tunnel in tunnels))
+        assert {frame.code for frame in closes} == {1012}
+        for _ in range(6):
+            assert await rig.status(session, cookie) == 503
+        rig.server.start()
+        await rig.bus.rebuild()
+        await rig.becomes(session, cookie, 200)
+        await rig.settled()
