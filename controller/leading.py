@@ -28,6 +28,7 @@ from controller.jobs.records import Records
 from controller.jobs.sight import Sight
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
+from controller.learning import keep_learning
 from controller.measures import Measures
 from controller.process import Core, Process
 from controller.sessions.desired import DesiredRoutes
@@ -79,6 +80,7 @@ async def start_leading(process: Process, core: Core, kube: Kube, redis: Redis) 
         lambda: [] if publisher.is_published else ["routes are not published to Redis"]
     )
     measures.watch(queued=lambda: len(queue), routes=lambda: publisher.count)
+    process.tasks.start(keep_learning(kube, core.pipeline.learn))
     process.tasks.start(reconciler.run())
     process.tasks.start(_publish(publisher, adoption))
     return publisher

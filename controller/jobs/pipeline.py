@@ -13,10 +13,12 @@ from typing import Final
 from controller.jobs.accepted import public_spec
 from controller.jobs.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.model import BASE_FIELDS, Job
+from controller.jobs.origins import problems_with
 from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.problems import JobRejected, Problem
 from controller.store.database import Store
 from controller.store.progress import Hook, record_hook, set_due
+from controller.volcano.capabilities import Capabilities
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
@@ -62,13 +64,20 @@ class Pipeline:
         plugins: The plugins, in the order in which their hooks run.
         instance: What everything is labelled with.
         namespace: Where jobs run that no plugin places elsewhere.
+
+    Where :meth:`learn` was never called, what the cluster's Volcano can do is not asked.
     """
 
     def __init__(self, plugins: Sequence[JobPlugin], *, instance: str, namespace: str) -> None:
         self._plugins = tuple(plugins)
         self._instance = instance
         self._namespace = namespace
+        self._capabilities = Capabilities()
         self.names = tuple(plugin.name for plugin in plugins)
+
+    def learn(self, capabilities: Capabilities) -> None:
+        """Refuse from now on what the cluster's Volcano cannot do."""
+        self._capabilities = capabilities
 
     @property
     def offered_fields(self) -> frozenset[str]:
@@ -116,7 +125,9 @@ class Pipeline:
             problems += await _create(plugin, job, builder)
         problems += builder.problems
         if not problems:
-            problems += [Problem(path, text) for path, text in findings(builder.volcano_job)]
+            made = builder.volcano_job
+            found = findings(made) or self._capabilities.lacks(made.manifest())
+            problems += problems_with(job, found)
         if problems:
             raise JobRejected(problems)
         return Plan(

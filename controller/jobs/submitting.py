@@ -9,6 +9,7 @@ from controller.jobs.builder import Companion
 from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.ground import Ground
 from controller.jobs.lifecycle import Seen, State, explain_waiting
+from controller.jobs.origins import problems_with
 from controller.jobs.pipeline import Pipeline, Plan
 from controller.jobs.problems import JobRejected
 from controller.jobs.records import Records
@@ -25,6 +26,7 @@ from controller.store.progress import (
     record_companions,
 )
 from controller.store.vault import VaultClosed
+from controller.volcano.denials import findings_of
 from controller.volcano.observed import ObservedJob
 
 log = logging.getLogger(__name__)
@@ -52,10 +54,10 @@ class Submitting:
             await self._wait_for_ground(record, plan)
             before = await self._prepare(record, plan)
             await self._wait_for_others(record, plan)
-            made = await self._cluster.ensure_volcano_job(plan)
+            made = await self._make(plan)
             companions = await self._apply(plan, record, owner=made, already=before)
-        except (NameTaken, Invalid) as error:
-            # An admission webhook refuses with 400; asking again would change nothing.
+        except (NameTaken, Invalid, JobRejected) as error:
+            # Asking again would change nothing.
             await self._fail(record, "refused", str(error))
             return
         except Forbidden as error:
@@ -63,6 +65,18 @@ class Submitting:
             await self._records.tell(record, reason="forbidden", message=str(error))
             raise
         await self._record(record, plan, made, companions)
+
+    async def _make(self, plan: Plan) -> ObservedJob:
+        """Make the VolcanoJob.
+
+        Raises:
+            JobRejected: If the cluster refuses it, with what of the job is wrong.
+        """
+        try:
+            return await self._cluster.ensure_volcano_job(plan)
+        except Invalid as error:
+            found = findings_of(error.message, error.details)
+            raise JobRejected(problems_with(plan.job, found)) from error
 
     async def expose(self, seen: Seen) -> None:
         """Make all companions as they should be now, and remove those that are no more wanted."""

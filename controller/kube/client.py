@@ -136,6 +136,14 @@ class Kube:
         """
         return await self._call("GET", kind.path(namespace, name))
 
+    async def openapi(self, path: str) -> Object:
+        """Return the OpenAPI 3 document of a group and version, such as ``apis/apps/v1``.
+
+        Raises:
+            NotFound: If the server has no such group.
+        """
+        return await self._call("GET", f"/openapi/v3/{path}")
+
     async def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> Objects:

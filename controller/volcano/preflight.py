@@ -6,12 +6,15 @@ only the cluster knows (whether a queue is open, a quota) comes back from it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
+from controller.volcano.policies import problems_of
 
 Finding = tuple[str, str]
 """A path within the VolcanoJob, and what is wrong there."""
@@ -22,11 +25,27 @@ _PORT_NAME: Final = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z
 _MOST_ANNOTATION_BYTES: Final = 256 * 1024
 _LONGEST_JOB_NAME: Final = 59  # with svc, a volume `<job>-svc` is made
 _LONGEST_POD_NAME: Final = 63
+_LONGEST_CLASS_NAME: Final = 253
+_MOST_BYTES: Final = 1_400_000  # etcd takes 1.5 MiB, of which the server needs some
+_PLUGINS: Final = frozenset(
+    {"svc", "env", "ssh", "tensorflow", "mpi", "pytorch", "ray", "hcclrank"}
+)
+_NEEDS: Final = {
+    "tensorflow": {"svc"},
+    "pytorch": {"svc"},
+    "ray": {"svc"},
+    "mpi": {"svc", "ssh"},
+}
+_TOPOLOGIES: Final = (None, "none", "best-effort", "restricted", "single-numa-node")
 
 
 def findings(job: VolcanoJob) -> list[Finding]:
     """Return everything that is wrong with *job*; nothing when the cluster should take it."""
-    return [*_job(job), *(found for task in job.tasks for found in _task(job, task))]
+    return [
+        *_job(job),
+        *_together(job),
+        *(found for task in job.tasks for found in _task(job, task)),
+    ]
 
 
 def _job(job: VolcanoJob) -> Iterator[Finding]:
@@ -37,16 +56,52 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
     size = sum(len(n.encode()) + len(v.encode()) for n, v in job.annotations.items())
     if size > _MOST_ANNOTATION_BYTES:
         yield "metadata.annotations", f"{size} bytes are more than {_MOST_ANNOTATION_BYTES}"
-    if not job.tasks:
-        yield "spec.tasks", "there is none"
+    if job.retention_seconds < 0:
+        yield "spec.ttlSecondsAfterFinished", "is negative"
+    if not _LABEL.fullmatch(job.queue) or job.queue == "root":
+        yield "spec.queue", "not a queue's name"
+    if job.priority_class is not None and len(job.priority_class) > _LONGEST_CLASS_NAME:
+        yield "spec.priorityClassName", "is too long"
+    for index, message in problems_of(job.policies):
+        yield f"spec.policies[{index}]", message
+
+
+def _counts(job: VolcanoJob) -> Iterator[Finding]:
     total = sum(task.replicas for task in job.tasks)
     if not 1 <= job.min_available <= total:
         yield "spec.minAvailable", f"{job.min_available} is not between 1 and {total} replicas"
+    if job.min_success is not None and not 1 <= job.min_success <= total:
+        yield "spec.minSuccess", f"{job.min_success} is not between 1 and {total} replicas"
     if job.max_retry < 1:
         yield "spec.maxRetry", "less than 1 would be taken as 3"
-    if job.retention_seconds < 0:
-        yield "spec.ttlSecondsAfterFinished", "is negative"
+
+
+def _together(job: VolcanoJob) -> Iterator[Finding]:
+    """Find what no part is wrong with, only all of them together."""
+    if not job.tasks:
+        yield "spec.tasks", "there is none"
     yield from _repeated("spec.tasks", (task.name for task in job.tasks))
+    yield from _counts(job)
+    yield from _plugins(job)
+    known = {task.name for task in job.tasks}
+    graph = {task.name: set(task.depends_on) & known for task in job.tasks}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        yield "spec.tasks", "tasks wait for each other in a circle"
+    size = len(json.dumps(job.manifest()).encode())
+    if size > _MOST_BYTES:
+        yield "spec.tasks", f"{size} bytes are more than the {_MOST_BYTES} that a cluster keeps"
+
+
+def _plugins(job: VolcanoJob) -> Iterator[Finding]:
+    for name in job.plugins.keys() - _PLUGINS:
+        yield f"spec.plugins.{name}", "Volcano has no such plugin"
+    for name in job.plugins:
+        for missing in sorted(_NEEDS.get(name, set()) - job.plugins.keys()):
+            yield f"spec.plugins.{name}", f"needs the plugin {missing}"
+    if "mpi" in job.plugins and not any(task.name == "master" for task in job.tasks):
+        yield "spec.tasks", "mpi needs a task master"
 
 
 def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
@@ -59,13 +114,35 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
     last = f"{job.name}-{task.name}-{max(task.replicas - 1, 0)}"
     if len(last) > _LONGEST_POD_NAME:
         yield f"{path}.replicas", f"its last pod's name {last} is too long to be a host name"
+    if task.min_available is not None and not 1 <= task.min_available <= task.replicas:
+        yield f"{path}.minAvailable", f"is not between 1 and {task.replicas} replicas"
+    for index, message in problems_of(task.policies):
+        yield f"{path}.policies[{index}]", message
+    known = {one.name for one in job.tasks}
+    for index, other in enumerate(task.depends_on):
+        if other not in known:
+            yield f"{path}.dependsOn.name[{index}]", f"there is no task {other}"
+    yield from _topology(path, task)
     yield from _template(f"{path}.template.spec", task.template)
+
+
+def _topology(path: str, task: Task) -> Iterator[Finding]:
+    if task.topology_policy not in _TOPOLOGIES:
+        yield f"{path}.topologyPolicy", "is none of Volcano's"
+    if task.topology_policy in (None, "none"):
+        return
+    for container in task.template.containers:
+        cpu = container.resources.get("cpu")
+        if cpu is not None and cpu.milli % 1000:
+            where = f"{path}.template.spec.containers[{container.name}].resources.cpu"
+            yield where, "a topology policy needs whole processors"
 
 
 def _template(path: str, template: PodTemplate) -> Iterator[Finding]:
     if not template.containers:
         yield f"{path}.containers", "there is none"
-    yield from _repeated(f"{path}.containers", (one.name for one in template.containers))
+    everyone = [*template.init_containers, *template.containers]
+    yield from _repeated(f"{path}.containers", (one.name for one in everyone))
     yield from _repeated(f"{path}.volumes", (one.name for one in template.volumes))
     for volume in template.volumes:
         if not _LABEL.fullmatch(volume.name):
@@ -73,6 +150,8 @@ def _template(path: str, template: PodTemplate) -> Iterator[Finding]:
     known = {volume.name for volume in template.volumes}
     for container in template.containers:
         yield from _container(f"{path}.containers[{container.name}]", container, known)
+    for container in template.init_containers:
+        yield from _container(f"{path}.initContainers[{container.name}]", container, known)
     for name, value in template.labels.items():
         yield from _label(f"{path}.labels[{name}]", name, value)
 
@@ -94,6 +173,8 @@ def _container(path: str, container: Container, volumes: set[str]) -> Iterator[F
             yield f"{path}.volumeMounts[{mount.path}]", "not an absolute path without a colon"
         if mount.volume not in volumes:
             yield f"{path}.volumeMounts[{mount.path}]", f"there is no volume {mount.volume}"
+        if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
+            yield f"{path}.volumeMounts[{mount.path}]", "its subPath leads out of the volume"
 
 
 def _label(path: str, name: str, value: str) -> Iterator[Finding]:

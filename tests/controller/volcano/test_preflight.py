@@ -14,6 +14,7 @@ from controller.volcano.manifest import (
     VolcanoJob,
     Volume,
 )
+from controller.volcano.policies import Rule
 from controller.volcano.preflight import findings
 from controller.volcano.quantity import Quantity
 
@@ -46,6 +47,11 @@ def two_mounts(job: VolcanoJob) -> None:
 
 def long_name(job: VolcanoJob) -> None:
     job.name, job.tasks[0].replicas = "j" * 58, 100_000
+
+
+def half_a_processor(job: VolcanoJob) -> None:
+    job.tasks[0].topology_policy = "restricted"
+    container(job).resources["cpu"] = Quantity(500)
 
 
 BREAKS: list[tuple[str, str, Callable[[VolcanoJob], object]]] = [
@@ -82,6 +88,37 @@ BREAKS: list[tuple[str, str, Callable[[VolcanoJob], object]]] = [
     ("a volume that is missing", "volumeMounts[/a]",
      lambda j: container(j).mounts.append(Mount(volume="v", path="/a"))),
     ("two mounts in one place", "volumeMounts[/a]", two_mounts),
+    ("a queue's name", "spec.queue", lambda j: setattr(j, "queue", "A")),
+    ("Volcano's own queue", "spec.queue", lambda j: setattr(j, "queue", "root")),
+    ("a class' name", "spec.priorityClassName",
+     lambda j: setattr(j, "priority_class", "x" * 254)),
+    ("more successes than replicas", "spec.minSuccess", lambda j: setattr(j, "min_success", 2)),
+    ("a policy twice", "spec.policies[0]",
+     lambda j: setattr(j, "policies", (Rule(action="AbortJob", event="PodFailed"),) * 2)),
+    ("a task's policy", "spec.tasks[job].policies[0]",
+     lambda j: setattr(j.tasks[0], "policies", (Rule(action="AbortJob", exit_code=0),))),
+    ("a plugin that is not there", "spec.plugins.nope", lambda j: j.plugins.update(nope=[])),
+    ("a framework without svc", "spec.plugins.pytorch", lambda j: j.plugins.update(pytorch=[])),
+    ("mpi without ssh", "spec.plugins.mpi", lambda j: j.plugins.update(mpi=[], svc=[])),
+    ("mpi without a master", "spec.tasks", lambda j: j.plugins.update(mpi=[], svc=[], ssh=[])),
+    ("a task larger than itself", "spec.tasks[job].minAvailable",
+     lambda j: setattr(j.tasks[0], "min_available", 2)),
+    ("a task that waits for nobody", "spec.tasks[job].dependsOn.name[0]",
+     lambda j: setattr(j.tasks[0], "depends_on", ("x",))),
+    ("a task that waits for itself", "spec.tasks",
+     lambda j: setattr(j.tasks[0], "depends_on", ("job",))),
+    ("a topology that is none", "spec.tasks[job].topologyPolicy",
+     lambda j: setattr(j.tasks[0], "topology_policy", "all")),
+    ("half a processor", "resources.cpu", half_a_processor),
+    ("two containers of a name", "containers[job]",
+     lambda j: j.tasks[0].template.init_containers.append(container(j))),
+    ("an init container without a limit", "initContainers[i].resources.memory",
+     lambda j: j.tasks[0].template.init_containers.append(
+         Container(name="i", image="x", resources={"cpu": Quantity(1)}))),
+    ("a path that leads out of its volume", "volumeMounts[/a]",
+     lambda j: container(j).mounts.append(Mount(volume="v", path="/a", sub_path="x/../.."))),
+    ("more than a cluster keeps", "spec.tasks",
+     lambda j: container(j).command.append("x" * 1_500_000)),
     ("a volume's name", "volumes[V]",
      lambda j: j.tasks[0].template.volumes.append(Volume(name="V", source={}))),
 ]  # fmt: skip
