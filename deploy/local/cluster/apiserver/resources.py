@@ -18,7 +18,7 @@ from deploy.local.cluster.apiserver.patch import patched
 from deploy.local.cluster.apiserver.registry import Options, Registry, now
 from deploy.local.cluster.apiserver.requests import Target, is_true
 from deploy.local.cluster.apiserver.rules import bind
-from deploy.local.cluster.apiserver.selectors import make_selector
+from deploy.local.cluster.apiserver.selectors import equal_labels, make_selector
 from deploy.local.cluster.apiserver.store import Stored
 from deploy.local.cluster.apiserver.table import make_table
 from deploy.local.cluster.apiserver.watch import Asked, error_line, follow, lifetime, line
@@ -84,7 +84,8 @@ class Resources:
             raise bad_request("sendInitialEvents is forbidden for list")
         selector = query.get("labelSelector", ""), query.get("fieldSelector", "")
         selected = make_selector(*selector)
-        items = [i for i in self._store.items(kind.key, target.namespace) if selected(i.value)]
+        found = self._store.labelled(kind.key, target.namespace, equal_labels(selector[0]))
+        items = [item for item in found if selected(item.value)]
         page, metadata = _page(items, query.get("limit", ""), query.get("continue", ""))
         metadata["resourceVersion"] = str(self._store.revision)
         if any(selector):

@@ -47,6 +47,15 @@ def make_selector(labels: str, fields: str) -> Predicate:
     return selected
 
 
+def equal_labels(labels: str) -> dict[str, str]:
+    """Return the labels that a selector wants to have one value each; others may be wanted too."""
+    return {
+        term["key"]: term["value"]
+        for term in _terms(labels)
+        if term["operator"] in ("=", "==") and term["value"]
+    }
+
+
 def value_at(value: Object, path: str) -> object:
     """Return what is at the dotted *path*, or None."""
     found: object = value

@@ -5,7 +5,7 @@ encoded, so that lists and watches copy bytes instead of encoding again.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
@@ -68,6 +68,7 @@ class Store:
         self._history: dict[Key, deque[Event]] = defaultdict(lambda: deque(maxlen=HISTORY))
         self._oldest: dict[Key, int] = defaultdict(lambda: _FIRST)
         self._listeners: list[Listener] = []
+        self._labelled: dict[tuple[Key, str, str], set[tuple[str, str]]] = defaultdict(set)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call *listener* at every change from now on; the returned function ends that."""
@@ -77,6 +78,16 @@ class Store:
     def get(self, key: Key, namespace: str, name: str) -> Stored | None:
         """Return the object, or None."""
         return self._objects[key].get(namespace, {}).get(name)
+
+    def labelled(self, key: Key, namespace: str, labels: Mapping[str, str]) -> list[Stored]:
+        """Return the objects of `items` that have all of *labels*, without looking at others."""
+        if not labels:
+            return self.items(key, namespace)
+        none: set[tuple[str, str]] = set()
+        sets = [self._labelled.get((key, *pair), none) for pair in labels.items()]
+        smallest = min(sets, key=len)
+        places = (p for p in smallest if namespace in ("", p[0]) and all(p in s for s in sets))
+        return [self._objects[key][space][name] for space, name in sorted(places)]
 
     def items(self, key: Key, namespace: str = "") -> list[Stored]:
         """Return the objects of one namespace, or of all, in the order of their names."""
@@ -101,6 +112,7 @@ class Store:
         before = self.get(key, namespace, name)
         stored = self._revised(value)
         self._objects[key].setdefault(namespace, {})[name] = stored
+        self._index(key, before, stored)
         change: Change = "MODIFIED" if before else "ADDED"
         self._tell(key, Event(self.revision, change, stored, before))
         return stored
@@ -112,6 +124,7 @@ class Store:
         del self._objects[key][namespace][name]
         if not self._objects[key][namespace]:
             del self._objects[key][namespace]
+        self._index(key, stored, None)
         last = self._revised(stored.copy())
         self._tell(key, Event(self.revision, "DELETED", last, stored))
         return last
@@ -138,6 +151,16 @@ class Store:
         value["metadata"]["resourceVersion"] = str(self.revision)
         return Stored.of(value)
 
+    def _index(self, key: Key, before: Stored | None, now: Stored | None) -> None:
+        old, new = _labels(before), _labels(now)
+        for label, value in old.keys() - new.keys():
+            places = self._labelled[key, label, value]
+            places.discard(old[label, value])
+            if not places:
+                del self._labelled[key, label, value]
+        for label, value in new.keys() - old.keys():
+            self._labelled[key, label, value].add(new[label, value])
+
     def _tell(self, key: Key, event: Event) -> None:
         history = self._history[key]
         if len(history) == HISTORY:
@@ -145,3 +168,12 @@ class Store:
         history.append(event)
         for listener in list(self._listeners):
             listener(key, event)
+
+
+def _labels(stored: Stored | None) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return each label and its value, with where the object is."""
+    if stored is None:
+        return {}
+    metadata = stored.value["metadata"]
+    place = (metadata.get("namespace", ""), metadata["name"])
+    return dict.fromkeys((metadata.get("labels") or {}).items(), place)

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import make_builtin_kinds
-from deploy.local.cluster.apiserver.selectors import make_selector
+from deploy.local.cluster.apiserver.selectors import equal_labels, make_selector
 from deploy.local.cluster.apiserver.store import HISTORY, Store
 from deploy.local.cluster.apiserver.watch import Asked, follow
 
@@ -81,3 +81,36 @@ async def test_a_revision_of_the_future_is_waited_for() -> None:
     store = Store()
     asyncio.get_running_loop().call_later(0.01, _put, store, "a")
     assert await _seen(store, str(store.revision + 1000)) == []
+
+
+def test_labels_lead_to_their_objects_and_to_nothing_else() -> None:
+    store = Store()
+
+    def named(namespace: str = "n", **labels: str) -> list[str]:
+        found = store.labelled(KIND.key, namespace, labels)
+        return [item.value["metadata"]["name"] for item in found]
+
+    _put(store, "b", app="x", tier="1")
+    _put(store, "a", app="x")
+    assert named(app="x") == ["a", "b"] == named("", app="x")
+    assert named(app="x", tier="1") == ["b"]
+    assert named(app="y") == [] == named("other", app="x")
+    _put(store, "a", app="y")
+    assert (named(app="x"), named(app="y"), named()) == (["b"], ["a"], ["a", "b"])
+    there = store.get(KIND.key, "n", "b")
+    assert there is not None
+    store.remove(KIND.key, there)
+    assert (named(app="x"), named(tier="1")) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a==b,c=d", {"a": "b", "c": "d"}),
+        ("a!=b,c,!d,e in (f)", {}),
+        ("a=", {}),
+    ],
+)
+def test_only_plain_equality_is_looked_up(selector: str, labels: dict[str, str]) -> None:
+    assert equal_labels(selector) == labels
