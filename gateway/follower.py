@@ -277,13 +277,13 @@ class Follower(Feed):
         """Return whether the head is there and one that the table can reach."""
         asking, self._waiting = self._waiting, []
         self._looked_at = now = self._monotonic()
-        before = (self.table.epoch, self.table.seq) if self.table else None
+        before = self.table.head if self.table is not None else None
         head = await self._fetch_head()
         if head is None:
             _release(asking)
             return False
         self._wanted = (head, now)
-        if before is not None and (head.epoch, head.seq) < before and head.epoch == before[0]:
+        if before is not None and head.is_older_than(before):
             # Redis forgot what it had acknowledged. What is known here is newer, and stays until
             # the publisher notices, too, and starts another epoch.
             self.noted["rollback"] += 1
@@ -420,7 +420,7 @@ class Follower(Feed):
             if event.epoch == table.epoch and event.seq > table.seq:
                 table.apply(event)
         old = self.table
-        if old is not None and old.epoch == table.epoch and old.seq > table.seq:
+        if old is not None and table.head.is_older_than(old.head):
             raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
         if old is not None:
             table.inherit(old)

@@ -27,7 +27,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``routes`` and ``revoked`` count its parts; ``term`` is its publisher's. ``since`` is the unix
     time at which this epoch replaced a lost one: what was used before it has been forgotten.
-    ``server`` is the ``run_id`` of the process on which the epoch began.
+    ``server`` is the ``run_id`` of the process on which the epoch began. ``build`` counts the
+    epochs of one term: a head of another epoch with a lower ``term``, or the same and a lower
+    ``build``, is one that a failover has brought back.
     """
 
     epoch: _Text
@@ -37,6 +39,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     revoked: Annotated[int, msgspec.Meta(ge=0)]
     since: float | None = None
     server: str | None = None
+    build: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def is_older_than(self, other: Head) -> bool:
+        """Say whether *other* is known to have come after this."""
+        if self.epoch == other.epoch:
+            return self.seq < other.seq
+        return (self.term, self.build) < (other.term, other.build)
 
 
 class Revocation(msgspec.Struct, frozen=True, gc=False):

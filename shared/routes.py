@@ -233,6 +233,11 @@ class RouteTable:
         self._revoked: dict[str, float] = {}
         self.unreadable = 0
 
+    @property
+    def head(self) -> Head:
+        """Where the table stands."""
+        return msgspec.structs.replace(self._head, seq=self.seq)
+
     # Loading
 
     def load_route(self, sid: str, raw: bytes) -> None:

@@ -17,7 +17,7 @@ from shared.bus import Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import GrantRevoked
 
-PATIENCE_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 2.0
 """For how long a call that revokes is held up where Redis does not answer."""
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
 from controller.store.jobs import JobRecord, find_jobs
-from controller.store.leadership import read_leadership
+from controller.store.leadership import raise_term_to, read_leadership
 from controller.store.position import read_position, record_published
 from controller.store.revocations import (
     StoredRevocation,
@@ -163,6 +163,7 @@ class RoutePublisher:
                 await self._round()
             except PublishRefused as error:
                 if error.reason == "term":
+                    await self._outgrow()
                     raise LeadershipLost("another controller publishes") from error
                 # It holds something else than it had acknowledged, so nobody knows what else.
                 self._built, self._unsure, lost = False, None, True
@@ -313,6 +314,19 @@ class RoutePublisher:
                 random=self._random,
             )
         return msgspec.json.encode(route)
+
+    async def _outgrow(self) -> None:
+        """Have the next leader win, where this store is a new one beside an old Redis.
+
+        A store from which nothing was ever published cannot be that of a leader who was replaced.
+        """
+        try:
+            head = await self._bus.head()
+            async with self._store.write() as transaction:
+                if head is not None and (await read_position(transaction)).epoch is None:
+                    await raise_term_to(transaction, head.term)
+        except (BusUnavailable, StoreUnavailable) as error:
+            log.warning("a new store's term cannot be raised", extra={"why": str(error)})
 
     # Everything anew
 

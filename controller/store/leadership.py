@@ -41,6 +41,12 @@ async def raise_term(transaction: Transaction, *, holder: str = "") -> int:
     return term
 
 
+async def raise_term_to(transaction: Transaction, term: int) -> None:
+    """Let the next leader's term be higher than *term*, too."""
+    lower = sa.update(_table).where(_table.c.term < term)
+    await transaction.execute(lower.values(term=term))
+
+
 async def refresh_leadership(transaction: Transaction, *, term: int, now: float) -> bool:
     """Note that the leader of *term* is alive; False where another one leads.
 

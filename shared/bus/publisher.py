@@ -47,6 +47,7 @@ class Publisher:
         self._notice = redis.register_script(NOTICE)
         self._verb = "SPUBLISH" if is_sharded(redis) else "PUBLISH"
         self._unanswered: list[str | int | bytes] | None = None
+        self._builds = 0
         self.term = term
         self.epoch = ""
         self.seq = 0
@@ -179,6 +180,7 @@ class Publisher:
         """
         async with self._lock:
             pending = self._keys.pending(epoch)
+            self._builds += 1
             with translated():
                 await self._fill(pending, routes, revoked)
             await self._finish(pending, (len(routes), len(revoked)), epoch, now, since)
@@ -206,7 +208,7 @@ class Publisher:
         keys = self._keys
         beat = Heartbeat(epoch=epoch, seq=0, at=event_time(now)).encode()
         head: list[str | int] = ["epoch", epoch, "seq", 0, "term", self.term]
-        head += ["routes", counts[0], "revoked", counts[1]]
+        head += ["routes", counts[0], "revoked", counts[1], "build", self._builds]
         head += ["since", repr(since)] if since is not None else []
         names = [keys.routes, keys.revoked, keys.head, keys.log, *pending]
         with translated():

@@ -498,3 +498,18 @@ async def test_a_leader_that_the_store_does_not_know_any_more_stops_by_itself(
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
         await asyncio.wait_for(world.task, 8)
+
+
+async def test_a_new_store_beside_an_old_redis_leads_at_the_second_start(
+    store: Store, redis: Redis, clock: Clock, job: None
+) -> None:
+    del job
+    await Publisher(redis, Keys("test"), term=70).rebuild({}, {}, epoch="old", now=1.0)
+    async with publishing(store, redis, clock) as first:
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(first.task, 8)
+    async with publishing(store, redis, clock) as second:
+        await second.until(await second.open(endpoint="lab"), lambda route: True)
+        head = await second.reader.head()
+        assert head is not None
+        assert head.term == 71
