@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from controller.api.app import make_api_app
+from controller.api.app import ApiParts, make_api_app
 from controller.hub.server import serving_hub
 from controller.jobs.ledger import Ledger
 from controller.jobs.peers import Peers
@@ -22,6 +22,7 @@ from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import PluginContext
 from controller.jobs.submission import Submissions
 from controller.jobs.wishes import Wishes
+from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import start_leading
@@ -33,7 +34,7 @@ from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService
-from controller.settings import ControllerSettings
+from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
 from controller.store.position import ensure_position
 from controller.store.vault import Vault
@@ -59,23 +60,21 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
     """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_open_store(settings.store_url))
-        kube = None
-        if settings.roles & {"reconciler", "hub"}:
-            kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
+        core = _make_core(settings, store)
+        kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
         # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, make_registry(), tasks)
-        core = _make_core(process)
         publisher = None
-        if kube is not None and "reconciler" in settings.roles:
+        if "reconciler" in settings.roles:
             publisher = await start_leading(process, core, kube, redis)
-        if kube is not None and "hub" in settings.roles:
+        if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
             notices = Notices(redis, Keys(settings.instance))
-            await _start_api(process, core, publisher, notices, stack)
+            await _start_api(process, core, kube, publisher, notices, stack)
         debug = [make_debug_route(publisher)] if publisher is not None else []
         ops = make_ops_app(process.registry, process.readiness, debug)
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
@@ -109,23 +108,23 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
     tasks.raise_failure()
 
 
-def _make_core(process: Process) -> Core:
-    settings, jobs, routes = process.settings, Wakers(), Wakers()
-    sessions = Sessions(process.store, clock=time.time, wake=routes.wake)
-    wishes = Wishes(process.store, clock=time.time, random=os.urandom, wake=jobs.wake)
-    links = PublicLinks(process.store, clock=time.time, random=os.urandom, wake=routes.wake)
+def _make_core(settings: ControllerSettings, store: Store) -> Core:
+    jobs, routes = Wakers(), Wakers()
+    sessions = Sessions(store, clock=time.time, wake=routes.wake)
+    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=jobs.wake)
+    links = PublicLinks(store, clock=time.time, random=os.urandom, wake=routes.wake)
     context = PluginContext(
         instance=settings.instance,
         jobs=settings.jobs,
         sessions=sessions,
         control=wishes,
         ledger=Ledger(
-            process.store,
-            period_seconds=settings.jobs.usage_period_seconds,
+            store,
+            defaults=settings.jobs,
             clock=time.time,
         ),
         links=links,
-        peers=Peers(process.store),
+        peers=Peers(store),
     )
     plugins = make_plugins(PLUGINS, context, wanted=settings.plugins)
     namespace = settings.jobs.namespace
@@ -141,6 +140,7 @@ def _make_core(process: Process) -> Core:
 async def _start_api(
     process: Process,
     core: Core,
+    kube: Kube,
     publisher: RoutePublisher | None,
     notices: Notices,
     stack: AsyncExitStack,
@@ -153,7 +153,7 @@ async def _start_api(
         store=process.store,
         pipeline=core.pipeline,
         vault=core.vault,
-        catalogue=settings.jobs.pods.catalogue,
+        defaults=settings.jobs,
         clock=time.time,
         random=os.urandom,
         wake=core.jobs.wake,
@@ -168,18 +168,25 @@ async def _start_api(
         wake=core.routes.wake,
         tell=notices.tell,
     )
-    app = make_api_app(
+    parts = ApiParts(
         store=process.store,
         submissions=submissions,
         wishes=core.wishes,
         sessions=sessions,
-        keys=keys,
-        issuer=settings.token_issuer,
+        kube=kube,
+        capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),
+        defaults=settings.jobs,
         offered_fields=core.pipeline.offered_fields,
         clock=time.time,
     )
+    app = make_api_app(parts, keys=keys, issuer=settings.token_issuer)
     serving = listening(app, settings.listen, shutdown_seconds=STOP_SECONDS)
     process.listens("api", await stack.enter_async_context(serving))
+
+
+def _gpus(jobs: JobDefaults) -> frozenset[str]:
+    products = jobs.pods.catalogue.products.values()
+    return frozenset({jobs.gpu_resource, *(one.gpu_resource or "" for one in products)} - {""})
 
 
 async def _at_once(_sids: Collection[str]) -> None:

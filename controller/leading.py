@@ -95,7 +95,7 @@ def _make_adoption(leader: _Leader) -> Adoption:
         cluster=leader.cluster,
         instance=leader.settings.instance,
         namespace=leader.settings.jobs.namespace,
-        catalogue=leader.settings.jobs.pods.catalogue,
+        defaults=leader.settings.jobs,
         clock=time.time,
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from aiohttp import web
@@ -10,44 +11,83 @@ from aiohttp import web
 from controller.api.answers import errors_as_json
 from controller.api.bearer import bearer_only
 from controller.api.bodies import MAX_BODY_BYTES
+from controller.api.events import Streams
 from controller.api.jobs import Jobs
+from controller.api.logs import Logs
+from controller.api.maintenance import Maintenance
 from controller.api.openapi import describe
+from controller.api.operations import Operation
+from controller.api.products import Products
 from controller.api.sessions import Sessions
+from controller.api.tasks import Tasks
+from controller.api.updates import Updates
+from controller.api.usage import Usage
+from controller.api.wishes import JobWishes
 from controller.jobs.submission import Submissions
 from controller.jobs.wishes import Wishes
+from controller.kube.capacity import NodeCapacity
+from controller.kube.client import Kube
 from controller.sessions.service import SessionService
+from controller.settings import JobDefaults
 from controller.store.database import Store
 from shared.jwks import KeySource
 
 
-def make_api_app(
-    *,
-    store: Store,
-    submissions: Submissions,
-    wishes: Wishes,
-    sessions: SessionService,
-    keys: KeySource,
-    issuer: str,
-    offered_fields: Collection[str],
-    clock: Callable[[], float],
-) -> web.Application:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiParts:
+    """What the API's resources call."""
+
+    store: Store
+    submissions: Submissions
+    wishes: Wishes
+    sessions: SessionService
+    kube: Kube
+    capacity: Callable[[], Awaitable[NodeCapacity | None]]
+    defaults: JobDefaults
+    offered_fields: Collection[str]
+    clock: Callable[[], float]
+
+
+def make_api_app(parts: ApiParts, *, keys: KeySource, issuer: str) -> web.Application:
     """Return the application that the orchestrator calls.
 
     Every call needs a bearer token; there is nothing here for anybody else.
     """
-    description = describe(_version(), offered_fields)
+    operations = list_operations(parts)
+    description = describe(_version(), operations, parts.offered_fields)
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.json_response(description)
 
     app = web.Application(
         client_max_size=MAX_BODY_BYTES,
-        middlewares=[errors_as_json, bearer_only(keys, issuer=issuer, clock=clock)],
+        middlewares=[errors_as_json, bearer_only(keys, issuer=issuer, clock=parts.clock)],
     )
     app.add_routes([web.get("/v1/openapi.json", openapi)])
-    app.add_routes(Jobs(store, submissions, wishes).routes())
-    app.add_routes(Sessions(sessions).routes())
+    app.add_routes([one.route() for one in operations])
     return app
+
+
+def list_operations(parts: ApiParts) -> list[Operation]:
+    """Return everything that is offered, in the order in which paths are looked for."""
+    store, streams = parts.store, Streams()
+    products = Products(
+        store,
+        defaults=parts.defaults,
+        offered_fields=parts.offered_fields,
+        capacity=parts.capacity,
+    )
+    return [
+        *Jobs(store, parts.submissions, parts.wishes, parts.defaults).operations(),
+        *JobWishes(parts.wishes).operations(),
+        *Tasks(store).operations(),
+        *Logs(store, parts.kube, streams).operations(),
+        *Updates(store, streams).operations(),
+        *Sessions(parts.sessions).operations(),
+        *Usage(store, parts.wishes).operations(),
+        *products.operations(),
+        *Maintenance(store, clock=parts.clock).operations(),
+    ]
 
 
 def _version() -> str:

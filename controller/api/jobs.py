@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from aiohttp import web
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from controller.api.answers import ApiError, invalid, not_found, problems_json
 from controller.api.bodies import MOST_ITEMS, read_model
+from controller.api.operations import Operation
+from controller.api.queries import DEFAULT_LIMIT, Limit, Query, read_query
+from controller.api.shown import Exit, JobState, Policy, Retry, Shown
+from controller.jobs.accepted import read_spec
 from controller.jobs.lifecycle import State
 from controller.jobs.model import Job, JobId
 from controller.jobs.parameters import Strict
 from controller.jobs.problems import JobRejected, Problem, problems_of
+from controller.jobs.retry import explain_retry
+from controller.jobs.runs import exits_of
 from controller.jobs.submission import Submissions, Submitted
 from controller.jobs.wishes import Wishes
+from controller.settings import JobDefaults
 from controller.store.database import Store
-from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs
-
-DEFAULT_LIMIT: Final = 100
-MOST_LIMIT: Final = 1000
+from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs, queue_position
+from controller.store.maintenance import read_maintenance
+from controller.store.runs import runs_of
 
 
 class SubmitRequest(Strict):
@@ -37,27 +43,136 @@ class TerminateRequest(Strict):
     items: Annotated[list[JobId], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
+class JobsQuery(Query):
+    """Which jobs, and which page of them."""
+
+    user: str | None = None
+    project: str | None = None
+    state: list[State] = Field(default_factory=list)
+    label: list[Annotated[str, Field(pattern="^[^=]+=")]] = Field(default_factory=list)
+    after: str = ""
+    limit: Limit = DEFAULT_LIMIT
+
+    def filter(self) -> JobFilter:
+        """Return what is asked of the store."""
+        pairs = [label.partition("=") for label in self.label]
+        return JobFilter(
+            user=self.user,
+            project=self.project,
+            states=tuple(self.state),
+            labels=tuple((name, value) for name, _, value in pairs),
+        )
+
+
+class JobView(JobState):
+    """The job as it was asked for, without secret values, and how it is."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    id: str
+    owner: dict[str, str]
+    labels: dict[str, str]
+
+
+class JobDetails(JobView):
+    """A job, why it waits, and what decides whether it is started again."""
+
+    queue_position: int | None = Field(description="1 is next; None where that is not known.")
+    exits: list[Exit] = Field(description="How its ranks ended, once it is over.")
+    retry: Retry
+
+
+class JobPage(Shown):
+    """A page of jobs."""
+
+    items: list[JobView]
+    next: str | None = Field(description="To be given as `after` for what follows.")
+
+
+class ProblemView(Shown):
+    """One thing that is wrong, and where."""
+
+    path: str
+    message: str
+
+
+class SubmitResult(Shown):
+    """What became of one job of a call."""
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: list[ProblemView] | None = None
+
+
+class TerminateResult(Shown):
+    """How one job of a call is now."""
+
+    id: str
+    result: Literal["not_found"] | State
+
+
 class Jobs:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, submissions: Submissions, wishes: Wishes) -> None:
+    def __init__(
+        self, store: Store, submissions: Submissions, wishes: Wishes, defaults: JobDefaults
+    ) -> None:
         self._store = store
         self._submissions = submissions
         self._wishes = wishes
+        self._defaults = defaults
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return what is served."""
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        one = "/v1/jobs/{id}"
         return [
-            web.post("/v1/jobs", self.submit),
-            web.get("/v1/jobs", self.find),
-            web.post("/v1/jobs/terminate", self.terminate),
-            web.get("/v1/jobs/{id}", self.show),
-            web.delete("/v1/jobs/{id}", self.end),
+            Operation(
+                method="POST",
+                path="/v1/jobs",
+                summary="Submit jobs",
+                handler=self.submit,
+                body=SubmitRequest,
+                answer=SubmitResult,
+                many=True,
+            ),
+            Operation(
+                method="GET",
+                path="/v1/jobs",
+                summary="Find jobs",
+                handler=self.find,
+                query=JobsQuery,
+                answer=JobPage,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/jobs/terminate",
+                summary="End many jobs",
+                handler=self.terminate,
+                body=TerminateRequest,
+                answer=TerminateResult,
+                many=True,
+            ),
+            Operation(
+                method="GET",
+                path=one,
+                summary="Look at a job",
+                handler=self.show,
+                answer=JobDetails,
+            ),
+            Operation(
+                method="DELETE",
+                path=one,
+                summary="End a job",
+                handler=self.end,
+                answer=JobView,
+                statuses=(200, 202),
+            ),
         ]
 
     async def submit(self, request: web.Request) -> web.Response:
         """Take jobs; one result for each, in order."""
         asked = await read_model(request, SubmitRequest)
+        await self._refuse_when_draining()
         jobs = [_read_job(item) for item in asked.items]
         results = await self._submissions.submit(jobs, asked.mode)
         if asked.mode == "atomic":
@@ -65,23 +180,38 @@ class Jobs:
         named = zip(asked.items, results, strict=True)
         return web.json_response({"items": [_result(item, one) for item, one in named]})
 
+    async def _refuse_when_draining(self) -> None:
+        async with self._store.read() as transaction:
+            now = await read_maintenance(transaction)
+        if now.mode == "draining":
+            message = now.message or "No jobs are taken for the time being."
+            raise ApiError(503, "draining", message)
+
     async def find(self, request: web.Request) -> web.Response:
         """List jobs, in the order of their ids, a page at a time."""
-        wanted, after, limit = _read_query(request)
+        wanted = read_query(request, JobsQuery)
+        found, limit = wanted.filter(), wanted.limit
         async with self._store.read() as transaction:
             # One more than asked for tells whether there is another page.
-            records = await list_jobs(transaction, wanted, after=after, limit=limit + 1)
+            records = await list_jobs(transaction, found, after=wanted.after, limit=limit + 1)
         page = records[:limit]
         following = page[-1].id if len(records) > limit else None
         return web.json_response({"items": [view(one) for one in page], "next": following})
 
     async def show(self, request: web.Request) -> web.Response:
-        """Show one job."""
+        """Show one job, why it waits, and what decides whether it is started again."""
         async with self._store.read() as transaction:
             record = await find_job(transaction, request.match_info["id"])
-        if record is None:
-            raise not_found("job")
-        return web.json_response(view(record))
+            if record is None:
+                raise not_found("job")
+            position = await queue_position(transaction, record)
+            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
+        details = {
+            "queue_position": position,
+            "exits": exits if record.is_final else [],
+            "retry": _retry(record, self._defaults).model_dump(mode="json"),
+        }
+        return web.json_response(view(record) | details)
 
     async def end(self, request: web.Request) -> web.Response:
         """End one job; again, and after its end, this changes nothing."""
@@ -135,40 +265,36 @@ def _result(item: Any, submitted: Submitted) -> dict[str, Any]:
     return shown
 
 
-def _read_query(request: web.Request) -> tuple[JobFilter, str, int]:
-    query, problems = request.query, []
-    unknown = set(query) - {"user", "project", "state", "label", "after", "limit"}
-    problems += [Problem(name, "unknown parameter") for name in sorted(unknown)]
-    states = tuple(query.getall("state", []))
-    problems += [Problem("state", f"should be one of {', '.join(State)}")
-                 for state in states if state not in list(State)]  # fmt: skip
-    labels = [tuple(label.partition("=")[::2]) for label in query.getall("label", [])]
-    if any(not name for name, _ in labels):
-        problems.append(Problem("label", "should be name=value"))
-    limit = query.get("limit", str(DEFAULT_LIMIT))
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= MOST_LIMIT):
-        problems.append(Problem("limit", f"should be a number from 1 to {MOST_LIMIT}"))
-    if problems:
-        raise invalid(problems)
-    wanted = JobFilter(
-        user=query.get("user"),
-        project=query.get("project"),
-        states=states,
-        labels=tuple((name, value) for name, value in labels),
-    )
-    return wanted, query.get("after", ""), int(limit)
-
-
 def view(record: JobRecord) -> dict[str, Any]:
     """Return a job as the orchestrator sees it: what it asked for, and how it is."""
+    state = JobState(
+        state=State(record.state),
+        reason=record.reason,
+        message=record.message,
+        desired=record.desired,
+        attempt=record.attempt,
+        submitted_at=record.created_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        time_allocation_seconds=record.allocated_seconds,
+        expires_at=record.expires_at,
+        queue=record.queue or record.spec.get("queue"),
+        product=record.product,
+    )
     return {
         **record.spec,
         "labels": record.spec.get("labels", {}),
-        "state": record.state,
-        "reason": record.reason,
-        "message": record.message,
-        "attempt": record.attempt,
-        "submitted_at": record.created_at,
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
+        **state.model_dump(mode="json"),
     }
+
+
+def _retry(record: JobRecord, defaults: JobDefaults) -> Retry:
+    explained = explain_retry(read_spec(record.spec, {}))
+    return Retry(
+        max_retry=explained.max_retry,
+        retries_used=record.retries_used,
+        policies=[Policy.model_validate(one) for one in explained.policies],
+        evictions=record.evictions,
+        max_evictions=defaults.eviction_retries,
+        explanation=explained.explanation,
+    )

@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 
 from controller.api.answers import invalid, not_found
 from controller.api.bodies import MOST_ITEMS, read_model
+from controller.api.operations import Operation
+from controller.api.shown import Shown
 from controller.jobs.model import EndpointName, JobId, Port
 from controller.jobs.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
@@ -56,20 +58,76 @@ class RevokeRequest(Strict):
         return self
 
 
+class SessionAnswer(Shown):
+    """A session as the orchestrator sees it."""
+
+    sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
+    hosts: Annotated[list[str], Field(min_length=1)]
+    job: str
+    rank: int
+    kind: Literal["web", "vnc", "terminal"]
+    endpoint: str | None
+    state: Literal["starting", "ready", "ended"]
+    created_at: float
+    ended_at: float | None
+    end_reason: str | None
+
+
+class KeyAnswer(Shown):
+    """A key whose grants have ended."""
+
+    kid: str
+
+
 class Sessions:
     """The handlers of the resource."""
 
     def __init__(self, service: SessionService) -> None:
         self._service = service
 
-    def routes(self) -> list[web.RouteDef]:
-        """Return what is served."""
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        one = "/v1/sessions/{sid}"
         return [
-            web.post("/v1/sessions", self.open),
-            web.get("/v1/sessions/{sid}", self.show),
-            web.delete("/v1/sessions/{sid}", self.end),
-            web.post("/v1/sessions/{sid}/revoke", self.revoke),
-            web.post("/v1/keys/{kid}/revoke", self.revoke_key),
+            Operation(
+                method="POST",
+                path="/v1/sessions",
+                summary="Open sessions",
+                handler=self.open,
+                body=OpenRequest,
+                answer=SessionAnswer,
+                many=True,
+                statuses=(201,),
+            ),
+            Operation(
+                method="GET",
+                path=one,
+                summary="Look at a session",
+                handler=self.show,
+                answer=SessionAnswer,
+            ),
+            Operation(
+                method="DELETE",
+                path=one,
+                summary="End a session",
+                handler=self.end,
+                answer=SessionAnswer,
+            ),
+            Operation(
+                method="POST",
+                path=f"{one}/revoke",
+                summary="End grants to a session",
+                handler=self.revoke,
+                body=RevokeRequest,
+                answer=SessionAnswer,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/keys/{kid}/revoke",
+                summary="End all grants of tokens that a key has signed",
+                handler=self.revoke_key,
+                answer=KeyAnswer,
+            ),
         ]
 
     async def open(self, request: web.Request) -> web.Response:

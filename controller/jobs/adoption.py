@@ -16,17 +16,17 @@ from typing import Any, Final
 
 from controller.jobs.accepted import public_spec, read_spec
 from controller.jobs.cluster import JobsInCluster
+from controller.jobs.demand import charged_by
 from controller.jobs.ground import ensure_namespace
 from controller.jobs.lifecycle import State
 from controller.jobs.model import Job
 from controller.jobs.peers import asked_ports
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
-from controller.jobs.submission import charged_by
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
-from controller.products import Catalogue
+from controller.settings import JobDefaults
 from controller.store.connections import record_connections
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
@@ -77,7 +77,7 @@ class Adoption:
         cluster: JobsInCluster,
         instance: str,
         namespace: str,
-        catalogue: Catalogue,
+        defaults: JobDefaults,
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class Adoption:
         self._picture = picture
         self._cluster = cluster
         self._identity = StoreIdentity(kube, instance=instance, namespace=namespace)
-        self._catalogue = catalogue
+        self._defaults = defaults
         self._clock = clock
         self.problems: tuple[str, ...] = ("store and cluster have not been compared yet",)
 
@@ -159,7 +159,7 @@ class Adoption:
 
     async def _adopt(self, seen: ObservedJob) -> None:
         job = _read_annotations(seen)
-        record = _adopted(seen, job, self._catalogue)
+        record = _adopted(seen, job, self._defaults)
         async with self._store.lead(self._term) as transaction:
             if await find_job(transaction, job.id) is not None:
                 return  # it was accepted meanwhile
@@ -234,7 +234,7 @@ def _read_annotations(seen: ObservedJob) -> Job:
     return job
 
 
-def _adopted(seen: ObservedJob, job: Job, catalogue: Catalogue) -> JobRecord:
+def _adopted(seen: ObservedJob, job: Job, defaults: JobDefaults) -> JobRecord:
     return JobRecord(
         id=job.id,
         owner_user=job.owner.user,
@@ -256,7 +256,7 @@ def _adopted(seen: ObservedJob, job: Job, catalogue: Catalogue) -> JobRecord:
         finished_at=None,
         allocated_seconds=_number(seen.annotations.get(ALLOCATION_ANNOTATION))
         or job.time_allocation_seconds,
-        **charged_by(job, catalogue),
+        **charged_by(job, defaults),
         stopping=seen.phase in ("Aborting", "Aborted"),
     )
 

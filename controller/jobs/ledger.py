@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from controller.jobs.accepted import read_spec
-from controller.jobs.model import Job
+from controller.jobs.demand import replica_resources
 from controller.jobs.usage import Used, usage_due
+from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, hold_job
 from controller.store.progress import Attempt, attempts_of
@@ -24,13 +24,13 @@ class Ledger:
 
     Args:
         store: Where it is.
-        period_seconds: How often what runs is entered.
+        defaults: How often what runs is entered, and what jobs get that they do not say.
         clock: Unix seconds.
     """
 
-    def __init__(self, store: Store, *, period_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, *, defaults: JobDefaults, clock: Callable[[], float]) -> None:
         self._store = store
-        self._period_seconds = period_seconds
+        self._defaults = defaults
         self._clock = clock
 
     async def write_up(self, job_id: str) -> float | None:
@@ -59,7 +59,7 @@ class Ledger:
             await runs_of(transaction, job_id, attempt.attempt),
             await last_entries(transaction, attempt.uid),
             now=self._clock(),
-            period_seconds=self._period_seconds,
+            period_seconds=self._defaults.usage_period_seconds,
         )
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: Used) -> UsageEntry:
@@ -77,14 +77,6 @@ class Ledger:
             final=used.final,
             product=record.product,
             price=record.price,
-            resources=resources_of(job, used.rank),
+            resources=replica_resources(job, used.rank, self._defaults),
             at=self._clock(),
         )
-
-
-def resources_of(job: Job, rank: int) -> Mapping[str, Any]:
-    """Return what the job asked for its rank: what it left to the product is not there."""
-    for task in job.effective_tasks:
-        if task.first <= rank < task.first + task.replicas:
-            return task.resources.model_dump(mode="json", exclude_none=True)
-    return {}

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from controller.jobs.accepted import public_spec
 from controller.jobs.claims import refuse_claims, take_claims
+from controller.jobs.demand import charged_by
 from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline
 from controller.jobs.problems import JobRejected, Problem
-from controller.products import Catalogue
+from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_jobs, insert_job
 from controller.store.vault import Vault
@@ -49,7 +50,7 @@ class Submissions:
         store: Where they are kept.
         pipeline: Says what is wrong with a job.
         vault: Seals their secrets.
-        catalogue: What they may ask for, and what that costs.
+        defaults: What they get that they do not say, and what it costs.
         clock: Unix seconds.
         random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
@@ -61,7 +62,7 @@ class Submissions:
         store: Store,
         pipeline: Pipeline,
         vault: Vault,
-        catalogue: Catalogue,
+        defaults: JobDefaults,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         wake: Callable[[str], None],
@@ -69,7 +70,7 @@ class Submissions:
         self._store = store
         self._pipeline = pipeline
         self._vault = vault
-        self._catalogue = catalogue
+        self._defaults = defaults
         self._clock = clock
         self._random = random
         self._wake = wake
@@ -178,15 +179,8 @@ class Submissions:
             started_at=None,
             finished_at=None,
             allocated_seconds=job.time_allocation_seconds,
-            **charged_by(job, self._catalogue),
+            **charged_by(job, self._defaults),
         )
-
-
-def charged_by(job: Job, catalogue: Catalogue) -> dict[str, Any]:
-    """Return by what the job is charged: its product and that one's price, as they are now."""
-    product = catalogue.find(job.product)
-    price = None if product is None or product.price is None else product.price.model_dump()
-    return {"product": job.product or catalogue.default, "price": price}
 
 
 @dataclass(slots=True)

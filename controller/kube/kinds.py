@@ -26,6 +26,7 @@ class Kind(NamedTuple):
 
 
 NAMESPACES = Kind("v1", "namespaces", "Namespace", namespaced=False)
+NODES = Kind("v1", "nodes", "Node", namespaced=False)
 PODS = Kind("v1", "pods", "Pod")
 SECRETS = Kind("v1", "secrets", "Secret")
 CONFIG_MAPS = Kind("v1", "configmaps", "ConfigMap")

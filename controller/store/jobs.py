@@ -56,6 +56,9 @@ class JobRecord:
     stopping: bool = False
     product: str | None = None
     price: Mapping[str, Any] | None = None
+    cpu: float = 0.0
+    memory: float = 0.0
+    gpu: float = 0.0
     evictions: int = 0
     retries_used: int = 0
 
@@ -165,6 +168,54 @@ async def unfinished_of(
     else:
         query = query.where(_table.c.owner_user == user, _table.c.owner_project.is_(None))
     return list((await transaction.scalars(query)).all())
+
+
+async def touch_unsubmitted(transaction: Transaction) -> None:
+    """Have every process look again at the jobs that are not in the cluster yet."""
+    revision = await raise_revision(transaction)
+    waiting = (_table.c.uid.is_(None), _table.c.state.not_in(FINAL_STATES))
+    await transaction.execute(sa.update(_table).where(*waiting).values(revision=revision))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What jobs in one state take together."""
+
+    state: str
+    jobs: int
+    cpu: float
+    memory: float
+    gpu: float
+
+
+async def demand_by_state(transaction: Transaction) -> dict[str, Demand]:
+    """Return what the jobs that are not over take, by state."""
+    total = sa.func.sum
+    query = (
+        sa.select(
+            _table.c.state,
+            sa.func.count(),
+            total(_table.c.cpu),
+            total(_table.c.memory),
+            total(_table.c.gpu),
+        )
+        .where(_table.c.state.not_in(FINAL_STATES))
+        .group_by(_table.c.state)
+    )
+    return {row[0]: Demand(*row) for row in await transaction.execute(query)}
+
+
+async def queue_position(transaction: Transaction, record: JobRecord) -> int | None:
+    """Return how many jobs of its queue wait that came before it, and itself; None if unknown."""
+    if record.queue is None or (record.state, record.reason) != ("IN_QUEUE", "queued"):
+        return None
+    earlier = sa.or_(
+        _table.c.created_at < record.created_at,
+        sa.and_(_table.c.created_at == record.created_at, _table.c.id <= record.id),
+    )
+    same = (_table.c.queue == record.queue, _table.c.state == "IN_QUEUE", earlier)
+    query = sa.select(sa.func.count()).where(*same, _table.c.reason == "queued")
+    return int(await transaction.scalar(query) or 0)
 
 
 async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:

@@ -95,6 +95,10 @@ jobs: Final = sa.Table(
     # What it is charged by, as when it was accepted.
     sa.Column("product", sa.String(63)),
     sa.Column("price", sa.JSON),
+    # What all its replicas take together: processors, bytes, devices.
+    sa.Column("cpu", sa.Double, nullable=False, server_default="0"),
+    sa.Column("memory", sa.Double, nullable=False, server_default="0"),
+    sa.Column("gpu", sa.Double, nullable=False, server_default="0"),
     sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
     # By earlier attempts, of those that the job's own policies allow.
     sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),

@@ -13,12 +13,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from controller.api.app import make_api_app
+from controller.api.app import ApiParts, make_api_app
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.submission import Submissions
 from controller.jobs.wishes import Wishes
+from controller.kube.capacity import Capacity
+from controller.kube.client import Kube
 from controller.plugins import PLUGINS
-from controller.products import Catalogue
 from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
@@ -26,6 +27,7 @@ from controller.store.position import ensure_position
 from controller.store.vault import Vault
 from shared.jwks import KeySource
 from shared.settings import Environment
+from tests.controller.kube.api_server import Script, says, serving
 from tests.controller.samples import make_context
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
@@ -58,7 +60,20 @@ async def _at_once(_sids: object) -> None:
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[Api]:
+def script() -> Script:
+    """What the API server answers: that nothing is there, unless a test says otherwise."""
+    return Script(says({"reason": "NotFound"}, 404))
+
+
+@pytest.fixture
+async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
+    (tmp_path / "kube").mkdir()
+    async with serving(script, tmp_path / "kube") as client:
+        yield client
+
+
+@pytest.fixture
+async def api(tmp_path: Path, kube: Kube) -> AsyncIterator[Api]:
     jobs = read_settings(Environment({})).jobs
     context = make_context(defaults=jobs)
     pipeline = Pipeline(
@@ -72,7 +87,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         store=store,
         pipeline=pipeline,
         vault=Vault([os.urandom(32)]),
-        catalogue=Catalogue(),
+        defaults=jobs,
         clock=time.time,
         random=os.urandom,
         wake=woken.append,
@@ -89,16 +104,19 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         tell=_tell,
     )
     (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
-    app = make_api_app(
+    parts = ApiParts(
         store=store,
         submissions=submissions,
         wishes=wishes,
         sessions=sessions,
-        keys=KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic),
-        issuer=ISSUER,
+        kube=kube,
+        capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
+        defaults=jobs,
         offered_fields=pipeline.offered_fields,
         clock=time.time,
     )
+    keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
+    app = make_api_app(parts, keys=keys, issuer=ISSUER)
     headers = {"Authorization": f"Bearer {service_token()}"}
     async with TestClient(TestServer(app), headers=headers) as client:
         yield Api(client, store, submissions, wishes, sessions, woken)

@@ -143,8 +143,9 @@ async def test_jobs_are_found_by_owner_state_and_label_page_by_page(api: Api) ->
 
 @pytest.mark.parametrize(
     ("query", "path"),
-    [("?limit=0", "limit"), ("?limit=x", "limit"), ("?limit=²", "limit"), ("?state=DONE", "state"),
-     ("?label==x", "label"), ("?colour=red", "colour")],
+    [("?limit=0", "limit"), ("?limit=x", "limit"), ("?limit=²", "limit"),
+     ("?state=DONE", "state[0]"), ("?label==x", "label[0]"), ("?limit=1&limit=2", "limit"),
+     ("?colour=red", "colour")],
 )  # fmt: skip
 async def test_a_bad_query_is_named(api: Api, query: str, path: str) -> None:
     answer = await api.client.get(f"/v1/jobs{query}")

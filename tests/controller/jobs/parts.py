@@ -28,10 +28,10 @@ from controller.jobs.wishes import Wishes
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.measures import Measures
-from controller.products import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
 from controller.store.vault import Vault
+from tests.controller.samples import make_defaults
 
 LINK_KEY = os.urandom(32)
 
@@ -153,7 +153,7 @@ def make_parts(
         cluster=cluster,
         instance=instance,
         namespace="jobs",
-        catalogue=Catalogue(),
+        defaults=make_defaults(),
         clock=time.time,
     )
     reconciler = Reconciler(
@@ -170,7 +170,7 @@ def make_parts(
         store=store,
         pipeline=pipeline,
         vault=vault,
-        catalogue=Catalogue(),
+        defaults=make_defaults(),
         clock=time.time,
         random=os.urandom,
         wake=lambda _job: None,

@@ -25,6 +25,10 @@ class Script:
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.tokens: list[str] = []
 
+    def answer(self, *answers: Answer) -> None:
+        """Answer like this from now on."""
+        self._answers = list(answers)
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path, dict(request.query)))
         self.tokens.append(request.headers.get("Authorization", ""))

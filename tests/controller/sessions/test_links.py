@@ -11,7 +11,6 @@ import pytest
 
 from controller.jobs.model import Job
 from controller.jobs.submission import Submissions, Submitted
-from controller.products import Catalogue
 from controller.sessions.links import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
@@ -20,7 +19,7 @@ from controller.store.links import PASSES_ON_SECONDS
 from controller.store.sessions import Session, end_sessions_of, live_sessions_of
 from controller.store.vault import Vault
 from tests.controller.conftest import Clock
-from tests.controller.samples import make_job, make_pipeline, make_pod
+from tests.controller.samples import make_defaults, make_job, make_pipeline, make_pod
 
 LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888, "base_path": "/lab"}}
 
@@ -35,7 +34,7 @@ def submissions(store: Store, clock: Clock) -> Submissions:
         store=store,
         pipeline=make_pipeline(),
         vault=Vault([os.urandom(32)]),
-        catalogue=Catalogue(),
+        defaults=make_defaults(),
         clock=clock,
         random=os.urandom,
         wake=lambda _job: None,

@@ -136,6 +136,9 @@ def _add_columns() -> None:
         sa.Column("stopping", sa.Boolean(), nullable=False, server_default=sa.false()),
         sa.Column("product", sa.String(length=63), nullable=True),
         sa.Column("price", sa.JSON(), nullable=True),
+        sa.Column("cpu", sa.Double(), nullable=False, server_default="0"),
+        sa.Column("memory", sa.Double(), nullable=False, server_default="0"),
+        sa.Column("gpu", sa.Double(), nullable=False, server_default="0"),
         sa.Column("evictions", sa.Integer(), nullable=False, server_default="0"),
         sa.Column("retries_used", sa.Integer(), nullable=False, server_default="0"),
     ):

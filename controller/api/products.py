@@ -1,0 +1,117 @@
+"""``/v1/products`` and ``/v1/utilization``: what may be asked for, and how full it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from controller.api.operations import Operation
+from controller.api.shown import Amounts, Counted, ProductFeatures, ProductView, Utilization
+from controller.kube.capacity import NodeCapacity
+from controller.products import Product
+from controller.settings import JobDefaults
+from controller.store.database import Store
+from controller.store.jobs import Demand, demand_by_state
+
+# Which fields of a job must be carried out for a feature to be there at all.
+_NEEDS: Final[Mapping[str, str]] = {
+    "web": "interactive",
+    "vnc": "interactive",
+    "peers": "parameters.peer",
+    "extend": "time_allocation_seconds",
+}
+
+
+class Products:
+    """The handlers of both resources.
+
+    Args:
+        store: Where jobs are.
+        defaults: The catalogue.
+        offered_fields: What the plugins that run carry out.
+        capacity: Returns what the cluster's nodes have, None while it does not answer.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        defaults: JobDefaults,
+        offered_fields: Collection[str],
+        capacity: Callable[[], Awaitable[NodeCapacity | None]],
+    ) -> None:
+        self._store = store
+        self._defaults = defaults
+        self._offered = frozenset(offered_fields)
+        self._capacity = capacity
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="GET",
+                path="/v1/products",
+                summary="See what may be asked for",
+                handler=self.show,
+                answer=ProductView,
+                many=True,
+            ),
+            Operation(
+                method="GET",
+                path="/v1/utilization",
+                summary="See how full the cluster is",
+                handler=self.utilization,
+                answer=Utilization,
+            ),
+        ]
+
+    async def show(self, _request: web.Request) -> web.Response:
+        """Show each product of the catalogue, in its order."""
+        catalogue = self._defaults.pods.catalogue
+        views = [
+            self._view(name, product, default=name == catalogue.default)
+            for name, product in catalogue.products.items()
+        ]
+        return web.json_response({"items": [one.model_dump(mode="json") for one in views]})
+
+    async def utilization(self, _request: web.Request) -> web.Response:
+        """Show what there is, what runs and what waits."""
+        async with self._store.read() as transaction:
+            demand = await demand_by_state(transaction)
+        known = await self._capacity()
+        shown = Utilization(
+            capacity=Amounts.model_validate(known) if known is not None else None,
+            used=_sum(demand, ("RUNNING", "CANCELING")),
+            queued=_sum(demand, ("IN_QUEUE",)),
+        )
+        return web.json_response(shown.model_dump(mode="json"))
+
+    def _view(self, name: str, product: Product, *, default: bool) -> ProductView:
+        return ProductView(
+            name=name,
+            title=product.title,
+            default=default,
+            cpu=str(product.cpu),
+            memory=str(product.memory),
+            gpu=product.gpu,
+            price=None if product.price is None else product.price.model_dump(),
+            features=self._features(product),
+        )
+
+    def _features(self, product: Product) -> ProductFeatures:
+        said = product.features.model_dump()
+        for feature, field in _NEEDS.items():
+            said[feature] = said[feature] and field in self._offered
+        return ProductFeatures(**said, suspend=True)
+
+
+def _sum(demand: Mapping[str, Demand], states: Collection[str]) -> Counted:
+    found = [demand[state] for state in states if state in demand]
+    return Counted(
+        cpu=sum(one.cpu for one in found),
+        memory=sum(one.memory for one in found),
+        gpu=sum(one.gpu for one in found),
+        jobs=sum(one.jobs for one in found),
+    )

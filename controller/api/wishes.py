@@ -1,0 +1,129 @@
+"""``/v1/jobs/{id}/…``: more time, a pause, and going on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from aiohttp import web
+from pydantic import Field
+
+from controller.api.answers import ApiError, invalid, not_found
+from controller.api.bodies import read_model
+from controller.api.jobs import JobView, view
+from controller.api.operations import Operation
+from controller.api.shown import Extension
+from controller.jobs.parameters import Strict
+from controller.jobs.problems import Problem
+from controller.jobs.wishes import Wishes, WishRefused
+from controller.store.jobs import JobRecord
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_LONGEST_KEY = 64
+
+
+class ExtendRequest(Strict):
+    """Time that is added to the job's."""
+
+    seconds: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class JobWishes:
+    """The handlers of the resource."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="POST",
+                path="/v1/jobs/{id}/extend",
+                summary="Give a job more time",
+                handler=self.extend,
+                body=ExtendRequest,
+                answer=Extension,
+                headers=(IDEMPOTENCY_KEY,),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/jobs/{id}/suspend",
+                summary="Stop a job and keep it",
+                handler=self.suspend,
+                answer=JobView,
+                statuses=(200, 202),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/jobs/{id}/resume",
+                summary="Let a suspended job go on",
+                handler=self.resume,
+                answer=JobView,
+                statuses=(200, 202),
+            ),
+        ]
+
+    async def extend(self, request: web.Request) -> web.Response:
+        """Add time; simultaneous additions add up, and a call with a known key adds nothing."""
+        asked = await read_model(request, ExtendRequest)
+        key = _key(request)
+        with _refusals():
+            extended = await self._wishes.extend(
+                request.match_info["id"], seconds=float(asked.seconds), key=key
+            )
+        if extended is None:
+            raise not_found("job")
+        record = extended.record
+        shown = Extension(
+            id=record.id,
+            added=extended.added,
+            time_allocation_seconds=record.allocated_seconds or 0.0,
+            expires_at=record.expires_at,
+        )
+        return web.json_response(shown.model_dump(mode="json"))
+
+    async def suspend(self, request: web.Request) -> web.Response:
+        """Have the job stopped, and kept."""
+        return await self._wish(request, self._wishes.suspend, ("SUSPENDED",))
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Have the job go on."""
+        return await self._wish(request, self._wishes.resume, ("IN_QUEUE", "RUNNING"))
+
+    async def _wish(
+        self,
+        request: web.Request,
+        wish: Callable[[str], Awaitable[JobRecord | None]],
+        done: tuple[str, ...],
+    ) -> web.Response:
+        with _refusals():
+            record = await wish(request.match_info["id"])
+        if record is None:
+            raise not_found("job")
+        status = 200 if record.state in done else 202
+        return web.json_response(view(record), status=status)
+
+
+class _refusals:  # noqa: N801  # reads as a statement
+    """Answers 409 where the job is not one for which this can be."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, WishRefused):
+            message = str(error)
+            raise ApiError(409, error.code, f"{message[:1].upper()}{message[1:]}.") from None
+
+
+def _key(request: web.Request) -> str | None:
+    raw = request.headers.get(IDEMPOTENCY_KEY)
+    if raw is None:
+        return None
+    # The draft's form is a quoted string; the quotes are no part of the key.
+    key = raw.strip().strip('"')
+    if not (1 <= len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
+        problem = f"should be 1 to {_LONGEST_KEY} visible ASCII characters"
+        raise invalid([Problem(IDEMPOTENCY_KEY, problem)])
+    return key
