@@ -1,9 +1,10 @@
-"""Merge patch (RFC 7386) and JSON patch (RFC 6902) on decoded JSON."""
+"""Patches of decoded JSON: merge patch (RFC 7386), JSON patch (RFC 6902), and `strategic`."""
 
 import copy
 from typing import Any, Final
 
 from deploy.local.cluster.apiserver.errors import ApiError, bad_request
+from deploy.local.cluster.apiserver.strategic import STRATEGIC, merged_strategically
 
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
@@ -13,8 +14,14 @@ class _Missing(LookupError):
     """A path of a JSON patch leads nowhere."""
 
 
-def patched(content_type: str, value: Any, patch: Any) -> Any:
+def patched(content_type: str, value: Any, patch: Any, *, named_lists: bool = False) -> Any:
     """Return *value* as changed by *patch*; *value* itself is not touched.
+
+    Args:
+        content_type: Which kind of patch it is.
+        value: The object.
+        patch: The decoded patch.
+        named_lists: Whether the kind's lists are known, so that a strategic one is taken.
 
     Raises:
         ApiError: 415 for another content type, 400 for what is no such patch, 422 for a
@@ -28,7 +35,9 @@ def patched(content_type: str, value: Any, patch: Any) -> Any:
         if not isinstance(patch, list):
             raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
         return _applied(copy.deepcopy(value), patch)
-    accepted = ", ".join((JSON, MERGE))
+    if content_type == STRATEGIC and named_lists:
+        return merged_strategically(value, patch)
+    accepted = ", ".join((JSON, MERGE, *((STRATEGIC,) if named_lists else ())))
     raise ApiError(
         415,
         f"the body of the request was in an unknown format - accepted media types include: "

@@ -153,7 +153,11 @@ class Resources:
     async def _update(
         self, request: web.Request, verb: str, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        change = await (_replacement(request) if verb == "update" else _patch(request))
+        change = await (
+            _replacement(request)
+            if verb == "update"
+            else _patch(request, named_lists=not kind.custom)
+        )
         stored = await self._registry.update(
             kind,
             target.namespace,
@@ -239,16 +243,17 @@ async def _replacement(request: web.Request) -> Callable[[Object], Object]:
     return lambda _: body
 
 
-async def _patch(request: web.Request) -> Callable[[Object], Object]:
+async def _patch(request: web.Request, *, named_lists: bool) -> Callable[[Object], Object]:
     content_type = request.content_type
-    patched(content_type, {}, [] if "json-patch" in content_type else {})  # 415 before the body
+    nothing: Any = [] if "json-patch" in content_type else {}
+    patched(content_type, {}, nothing, named_lists=named_lists)  # 415 before the body
     try:
         patch = msgspec.json.decode(await request.read())
     except msgspec.DecodeError as error:
         raise bad_request(f"error decoding patch: {error}") from error
 
     def change(value: Object) -> Object:
-        changed = patched(content_type, value, patch)
+        changed = patched(content_type, value, patch, named_lists=named_lists)
         if not isinstance(changed, dict):
             raise bad_request("a patch cannot make an object into something else")
         return changed

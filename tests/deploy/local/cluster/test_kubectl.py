@@ -115,7 +115,50 @@ async def test_kinds_are_listed_and_explained(kubectl: Kubectl) -> None:
     assert "minAvailable" in explained
 
 
-async def test_labels_and_merge_patches_are_taken_and_applies_refused(kubectl: Kubectl) -> None:
+async def test_what_is_applied_again_becomes_what_is_asked_for(kubectl: Kubectl) -> None:
+    service: Any = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s"},
+        "spec": {"selector": {"a": "b"}, "ports": [{"name": "x", "port": 80}]},
+    }
+    assert "service/s created" in await kubectl("apply", "-f", "-", given=service)
+    assert "service/s unchanged" in await kubectl("apply", "-f", "-", given=service)
+    service["spec"]["ports"] = [{"name": "y", "port": 81}, {"name": "x", "port": 80}]
+    service["metadata"]["labels"] = {"tier": "one"}
+    assert "service/s configured" in await kubectl("apply", "-f", "-", given=service)
+    service["spec"]["ports"].pop()
+    del service["metadata"]["labels"]
+    assert "service/s configured" in await kubectl("apply", "-f", "-", given=service)
+    shown = json.loads(await kubectl("get", "service", "s", "-o", "json"))
+    assert [port["port"] for port in shown["spec"]["ports"]] == [81]
+    assert "labels" not in shown["metadata"]
+    assert shown["spec"]["clusterIP"].startswith("127.128.")
+    assert "labeled" in await kubectl("label", "service", "s", "tier=two")
+
+
+async def test_jobs_are_applied_waited_for_and_deleted(kubectl: Kubectl) -> None:
+    assert "job.batch.volcano.sh/a created" in await kubectl("apply", "-f", "-", given=JOB)
+    met = await kubectl(
+        "wait", "vcjob/a", "--for=jsonpath={.status.state.phase}=Running", "--timeout=20s"
+    )
+    assert "condition met" in met
+    assert "condition met" in await kubectl(
+        "wait", "pod", "-l", "volcano.sh/job-name=a", "--for=condition=Ready", "--timeout=20s"
+    )
+    described = await kubectl("describe", "vcjob", "a")
+    assert "Phase:" in described
+    queues = (await kubectl("get", "queues")).splitlines()
+    assert any(row.startswith("default") for row in queues)
+    assert "deleted" in await kubectl("delete", "vcjob", "a", "--wait=true", "--timeout=20s")
+    gone = await kubectl("wait", "pod/a-job-0", "--for=delete", "--timeout=20s")
+    assert "timed out" not in gone
+    assert "NotFound" in await kubectl("get", "vcjob", "a")
+
+
+async def test_labels_and_merge_patches_are_taken_and_server_side_applies_refused(
+    kubectl: Kubectl,
+) -> None:
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
     assert "configmap/c created" in await kubectl("create", "-f", "-", given=made)
     patch = '{"data":{"a":"2"}}'

@@ -1,4 +1,4 @@
-"""Merge patch and JSON patch."""
+"""Merge patch, JSON patch and strategic merge patch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.patch import JSON, MERGE, patched
+from deploy.local.cluster.apiserver.strategic import STRATEGIC
 
 VALUES = st.recursive(
     st.integers() | st.text(max_size=3) | st.booleans(),
@@ -95,3 +96,71 @@ def test_the_original_is_never_touched(value: Any) -> None:
     copy = patched(MERGE, value, {})
     patched(JSON, value, [{"op": "add", "path": "/new", "value": 1}])
     assert value == copy
+
+
+CONTAINERS = {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "patch", "after"),
+    [
+        ({"a": {"b": 1}}, {"a": {"b": None, "c": 2}}, {"a": {"c": 2}}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        (
+            CONTAINERS,
+            {"containers": [{"name": "b", "image": "2"}, {"name": "c"}]},
+            {
+                "containers": [
+                    {"name": "a", "image": "1"},
+                    {"name": "b", "image": "2"},
+                    {"name": "c"},
+                ]
+            },
+        ),
+        (
+            CONTAINERS,
+            {"containers": [{"name": "a", "$patch": "delete"}]},
+            {"containers": [{"name": "b", "image": "1"}]},
+        ),
+        (
+            CONTAINERS,
+            {"containers": [{"$patch": "replace"}, {"name": "c"}]},
+            {"containers": [{"name": "c"}]},
+        ),
+        (
+            CONTAINERS,
+            {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": []},
+            {"containers": CONTAINERS["containers"][::-1]},
+        ),
+        (
+            {"ports": [{"port": 80, "name": "x"}]},
+            {"ports": [{"port": 80, "targetPort": 1}, {"port": 81}]},
+            {"ports": [{"port": 80, "name": "x", "targetPort": 1}, {"port": 81}]},
+        ),
+        (
+            {"ports": [{"containerPort": 1}]},
+            {"ports": [{"containerPort": 1, "name": "x"}]},
+            {"ports": [{"containerPort": 1, "name": "x"}]},
+        ),
+        ({"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, {"finalizers": ["a", "b"]}),
+        (
+            {"finalizers": ["a", "b"]},
+            {"$deleteFromPrimitiveList/finalizers": ["a"]},
+            {"finalizers": ["b"]},
+        ),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"$retainKeys": ["c"], "c": 3}}, {"a": {"c": 3}}),
+        ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": 1}}, {"a": {"c": 1}}),
+        ({"a": {"b": 1}}, {"a": {"$patch": "delete"}}, {}),
+    ],
+)
+def test_strategic_patch_merges_named_things(before: Any, patch: Any, after: Any) -> None:
+    assert patched(STRATEGIC, before, patch, named_lists=True) == after
+
+
+def test_strategic_patch_needs_names_and_a_kind_whose_lists_are_known() -> None:
+    with pytest.raises(ApiError) as nameless:
+        patched(STRATEGIC, CONTAINERS, {"containers": [{"image": "2"}]}, named_lists=True)
+    assert nameless.value.code == 400
+    with pytest.raises(ApiError) as unknown:
+        patched(STRATEGIC, {}, {})
+    assert unknown.value.code == 415
