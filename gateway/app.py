@@ -42,6 +42,7 @@ from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.meters import Meters
 from gateway.relay.sockets import BridgeParts
 from gateway.relay.terminal import TerminalBridge
 from gateway.relay.vnc import VncBridge
@@ -98,6 +99,7 @@ class Gateway:
     def __init__(self, settings: Settings, assets: Assets, make_feed: MakeFeed) -> None:
         self.settings = settings
         self.draining = False
+        self.meters = Meters()
         self.path: DataPath | None = None
         loop = asyncio.get_running_loop()
         self.redis = connect(settings.redis_url)
@@ -117,6 +119,7 @@ class Gateway:
             queued=limits.checks_queued,
             clock=time.monotonic,
         )
+        self._measure_limits()
         self.keys = KeySource(settings.token_jwks, clock=time.monotonic)
         self.tokens = SessionTokens(
             keys=self.keys,
@@ -143,6 +146,18 @@ class Gateway:
             trust=make_trust(settings.upstream_ca_file),
         )
 
+    def _measure_limits(self) -> None:
+        limits, checks, meters = self.settings.limits, self.checks, self.meters
+        meters.gauge(
+            "connections_limit",
+            "Connections that may be open; 0 for any number.",
+            lambda: limits.connections,
+        )
+        meters.counter("checks_queued", "Signature checks that had to wait.", lambda: checks.queued)
+        meters.counter(
+            "checks_refused", "Signature checks that were refused.", lambda: checks.refused
+        )
+
     def tls(self) -> ssl.SSLContext | None:
         """Return what the next connection is secured with."""
         return None if self.certificates is None else self.certificates.context
@@ -156,7 +171,12 @@ class Gateway:
     def _make_pages(self, assets: Assets, documents: Documents) -> web.Application:
         settings = self.settings
         limits = settings.limits
-        answers = Answers(documents, self.errors, frame_ancestors=settings.site.frame_ancestors)
+        answers = Answers(
+            documents,
+            self.errors,
+            frame_ancestors=settings.site.frame_ancestors,
+            meters=self.meters,
+        )
         open_page = OpenPage(
             site=settings.site,
             open_origins=settings.open_origins,
@@ -169,7 +189,7 @@ class Gateway:
             of_user=Rate(limits.user_opens_per_minute, 60.0, clock=time.monotonic),
         )
         session = SessionPages(answers=answers, assets=assets, wall=time.time)
-        return make_pages(open_page, session, answers)
+        return make_pages(open_page, session, answers, self.meters)
 
     def make_data_path(self, pages: web.Server) -> DataPath:
         """Return the data path that hands its own requests to *pages*."""
@@ -187,6 +207,7 @@ class Gateway:
                 bridges=self._make_bridges(),
                 errors=self.errors,
                 limits=self.settings.limits,
+                meters=self.meters,
             )
         )
         return self.path
@@ -197,6 +218,7 @@ class Gateway:
             world=self.feed,
             errors=self.errors,
             limits=self.settings.limits,
+            meters=self.meters,
         )
         seal = Seal(self.settings.link_key)
         attach = AttachTokens(self.settings.link_key)

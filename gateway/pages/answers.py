@@ -7,6 +7,7 @@ from aiohttp import web
 from gateway.core.answers import Errors, Refusal
 from gateway.pages.documents import Card, Documents, page_headers
 from gateway.relay.handed import EXTRA_INFO, Handed
+from gateway.relay.meters import Meters
 
 
 def handed_of(request: web.Request) -> Handed:
@@ -20,8 +21,11 @@ def handed_of(request: web.Request) -> Handed:
 class Answers:
     """Writes pages and refusals."""
 
-    def __init__(self, documents: Documents, errors: Errors, *, frame_ancestors: str) -> None:
+    def __init__(
+        self, documents: Documents, errors: Errors, *, frame_ancestors: str, meters: Meters
+    ) -> None:
         self.documents = documents
+        self.meters = meters
         self._errors = errors
         self._frame_ancestors = frame_ancestors
 
@@ -47,6 +51,7 @@ class Answers:
 
     def refuse(self, request: web.Request, refusal: Refusal) -> web.Response:
         """Return *refusal* as its client can read it."""
+        self.meters.refusals[refusal.code] += 1
         accept = request.headers.get("Accept", "").encode("latin-1", "replace")
         page = self._errors.render(refusal, accept)
         headers = dict(page.fields) | {

@@ -15,13 +15,16 @@ from gateway.core.answers import REFUSALS, Refusal
 from gateway.pages.answers import Answers
 from gateway.pages.open import OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages
+from gateway.relay.meters import Meters
 
 log = logging.getLogger(__name__)
 
 _FAILED = Refusal(500, "internal_error", "The gateway failed to answer.")
 
 
-def make_pages(open_page: OpenPage, session: SessionPages, answers: Answers) -> web.Application:
+def make_pages(
+    open_page: OpenPage, session: SessionPages, answers: Answers, meters: Meters
+) -> web.Application:
     """Return the application."""
 
     @web.middleware
@@ -42,12 +45,13 @@ def make_pages(open_page: OpenPage, session: SessionPages, answers: Answers) -> 
             log.exception("a page failed")
             return answers.refuse(request, _FAILED)
 
-    async def anonymous(_request: web.Request, answer: web.StreamResponse) -> None:
+    async def prepared(_request: web.Request, answer: web.StreamResponse) -> None:
         # Else aiohttp says which versions of it and of Python are here.
         answer.headers["Server"] = "fumarole"
+        meters.own_answers[answer.status // 100] += 1
 
     app = web.Application(middlewares=[boundary])
-    app.on_response_prepare.append(anonymous)
+    app.on_response_prepare.append(prepared)
     app.router.add_get(OPEN_PATH, open_page.get)
     app.router.add_post(OPEN_PATH, open_page.post)
     app.router.add_get("/.fumarole/state", session.state)

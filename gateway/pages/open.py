@@ -96,9 +96,13 @@ class OpenPage:
     async def post(self, request: web.Request) -> web.Response:
         """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
         handed = handed_of(request)
+        opens = self._answers.meters.opens
         try:
-            return await self._open(request, handed)
+            answer = await self._open(request, handed)
+            opens["opened" if answer.status == 303 else _OTHER_USER.code] += 1
+            return answer
         except OpeningRefused as refused:
+            opens[refused.code] += 1
             refusal = REFUSALS[refused.code]
             if refused.again_in is not None:
                 refusal = refusal.again_in(refused.again_in)

@@ -107,6 +107,7 @@ class Downstream(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Write to the browser."""
         if self.transport is not None:
+            self.path.meters.http.down += len(data)
             self.transport.write(data)
 
     # Its end

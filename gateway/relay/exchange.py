@@ -41,6 +41,7 @@ class Exchange:
     __slots__ = (
         "answer",
         "answered",
+        "began",
         "close_after",
         "fields",
         "front",
@@ -87,6 +88,7 @@ class Exchange:
         """Whether the head of the final answer went out."""
         self.reused = False
         self.close_after = False
+        self.began = front.path.parts.loop.time()
 
     # Towards the app
 
@@ -248,7 +250,9 @@ class Exchange:
         self.answered = True
         ends = not self.request.done or (not framing and not isinstance(body, NoBody))
         close = front.closes_after(ends)
-        front.path.meters.answers[head.status // 100] += 1
+        meters = front.path.meters
+        meters.answers[head.status // 100] += 1
+        meters.first_byte(front.path.parts.loop.time() - self.began)
         front.answer_begins()
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
         front.write(b"".join((head.status_line, fields.crossing, framing, end, piece)))

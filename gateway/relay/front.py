@@ -47,6 +47,7 @@ class Front(Downstream):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the state says."""
+        self.path.meters.http.up += len(data)
         state = self.state
         if state is State.HEAD and not self.early:
             self._read(data)
@@ -215,7 +216,9 @@ class Front(Downstream):
         if self.transport is None or self.state is State.LINGERING:
             return
         refusal = REFUSALS[why] if isinstance(why, str) else why
-        self.path.meters.refusals[refusal.code] += 1
+        meters = self.path.meters
+        meters.refusals[refusal.code] += 1
+        meters.own_answers[refusal.status // 100] += 1
         keeps = (
             not bare
             and refusal.status != 400

@@ -96,6 +96,12 @@ class DataPath:
             known=parts.live.__len__,
         )
         parts.live.watch(self.pool)
+        self.meters.open_by_kind(self._open_by_kind)
+        self.meters.gauge(
+            "strangers",
+            "Connections open without a credential that was found good.",
+            lambda: self.places.strangers,
+        )
         self.meters.gauge(
             "open_by_right",
             "Connections open by a grant or a public route.",
@@ -112,6 +118,14 @@ class DataPath:
         """How many connections are open, or have not ended yet."""
         live = self.parts.live
         return self.places.strangers + len(live) + len(live.leaving)
+
+    def _open_by_kind(self) -> dict[str, int]:
+        # Those with a permit are registered as well; a front counts once.
+        return {
+            **self.parts.live.kinds,
+            "http": len(self.fronts),
+            "page": len(self.handed),
+        }
 
     def tunnels(self) -> list[Member]:
         """Return what carries frames, and not one request after the other."""

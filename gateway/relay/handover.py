@@ -94,6 +94,7 @@ class Handover(asyncio.Protocol):
         """Pass on what belongs to the request's body; the rest is discarded."""
         if self._page is None or self._lingers:
             return
+        self._path.meters.page.up += len(data)
         try:
             piece = self._body.feed(data)
         except FramingError:
@@ -133,6 +134,10 @@ class Handover(asyncio.Protocol):
     def abort(self) -> None:
         """Reset the connection."""
         reset(self._browser)
+
+    def wrote(self, count: int) -> None:
+        """Count what the page has written."""
+        self._path.meters.page.down += count
 
     def _impatient(self) -> None:
         if not self._body.done:
@@ -190,12 +195,15 @@ class PageTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Write to the browser."""
         if not self._closing:
+            self._handover.wrote(len(data))
             self._browser.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
         """Write to the browser."""
         if not self._closing:
-            self._browser.writelines(list_of_data)
+            pieces = list(list_of_data)
+            self._handover.wrote(sum(map(len, pieces)))
+            self._browser.writelines(pieces)
 
     def can_write_eof(self) -> bool:
         """Say no: the end of the answer is ours to write."""

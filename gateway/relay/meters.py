@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
+KINDS: Final = ("http", "websocket", "vnc", "terminal", "page")
+"""What a browser's connection can carry; a page is one of the gateway's own."""
+FIRST_BYTE_SECONDS: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
+)  # fmt: skip
+"""Bounds of the histogram: from an app on the same node to one that computes first."""
+
+
+class Traffic:
+    """Bytes between browsers and the gateway, of one kind of connection, in both directions.
+
+    Added to at each read and write: that costs 50 ns (``benchmarks/metering.py``), where a read
+    costs 10 µs. Counting when a connection ends would show a tunnel of a day a day late.
+    """
+
+    __slots__ = ("down", "up")
+
+    def __init__(self) -> None:
+        self.up = 0
+        self.down = 0
+
+
 class Meters(Collector):
     """Counts what happens; register it with the process' registry.
 
-    Labels come from closed sets: classes of status codes, codes of refusals, close codes.
+    Labels come from closed sets: classes of status codes, codes of refusals, close codes, kinds.
     """
 
     def __init__(self) -> None:
         self.answers = [0] * 6
+        """Apps' answers by class of status."""
+        self.own_answers = [0] * 6
+        """The gateway's."""
         self.refusals: Counter[str] = Counter()
+        self.opens: Counter[str] = Counter()
         self.upstream_failures: Counter[str] = Counter()
         self.ends: Counter[int] = Counter()
+        self.http, self.page = Traffic(), Traffic()
+        self.websocket, self.vnc, self.terminal = Traffic(), Traffic(), Traffic()
         self.tunnels = 0
         self.dials = 0
         self.reused = 0
@@ -32,29 +66,48 @@ class Meters(Collector):
         self.dropped = 0
         self.failed_arrivals = 0
         self.accept_pauses = 0
-        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._first_bytes = [0] * (len(FIRST_BYTE_SECONDS) + 1)
+        self._first_byte_seconds = 0.0
+        self._reads: list[tuple[str, str, Callable[[], float], bool]] = []
+        self._open: Callable[[], Mapping[str, int]] = dict
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Have *read* asked whenever Prometheus asks."""
-        self._gauges.append((name, text, read))
+        self._reads.append((name, text, read, False))
+
+    def counter(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Have *read*, whose answers never fall, asked whenever Prometheus asks."""
+        self._reads.append((name, text, read, True))
+
+    def open_by_kind(self, read: Callable[[], Mapping[str, int]]) -> None:
+        """Have *read* asked for the open connections of each kind."""
+        self._open = read
+
+    def traffic_of(self, kind: str) -> Traffic:
+        """Return where the bytes of a *kind* of bridge are counted."""
+        return self.vnc if kind == "vnc" else self.terminal
+
+    def first_byte(self, seconds: float) -> None:
+        """Note how long an app took from a request to the head of its answer."""
+        self._first_bytes[bisect_left(FIRST_BYTE_SECONDS, seconds)] += 1
+        self._first_byte_seconds += seconds
 
     def collect(self) -> Iterator[Metric]:
         """Yield everything that was counted."""
-        answers = CounterMetricFamily(
-            "fumarole_gateway_answers", "Apps' answers by class of status.", labels=["class"]
-        )
-        for hundreds, count in enumerate(self.answers[1:], 1):
-            answers.add_metric([f"{hundreds}xx"], count)
-        yield answers
-        yield _by("refusals", "The gateway's own answers by code.", "code", self.refusals)
+        yield self._requests()
+        yield _by("refusals", "The gateway's own refusals by code.", "code", self.refusals)
+        yield _by("opens", "Tries to open a session by what came of them.", "result", self.opens)
         yield _by(
             "upstream_failures", "Apps that failed by reason.", "reason", self.upstream_failures
         )
         ends = Counter({str(code): count for code, count in self.ends.items()})
-        yield _by("ends", "Tunnels that the gateway ended by close code.", "close_code", ends)
+        yield _by("ends", "WebSockets that the gateway ended by close code.", "close_code", ends)
+        yield self._bytes()
+        yield self._histogram()
+        yield self._connections()
         for name, text, count in (
             ("tunnels", "WebSockets relayed.", self.tunnels),
-            ("dials", "Connections made to apps.", self.dials),
+            ("dials", "Connections made to apps for requests and tunnels.", self.dials),
             ("reused", "Requests sent on pooled connections.", self.reused),
             ("retries", "Requests sent again because a pooled connection was stale.", self.retries),
             ("connections", "Connections accepted.", self.connections),
@@ -63,8 +116,53 @@ class Meters(Collector):
             ("accept_pauses", "Times without descriptors to accept with.", self.accept_pauses),
         ):
             yield CounterMetricFamily(f"fumarole_gateway_{name}", text, value=count)
-        for name, text, read in self._gauges:
-            yield GaugeMetricFamily(f"fumarole_gateway_{name}", text, value=read())
+        for name, text, read, rises in self._reads:
+            family = CounterMetricFamily if rises else GaugeMetricFamily
+            yield family(f"fumarole_gateway_{name}", text, value=read())
+
+    def _requests(self) -> Metric:
+        family = CounterMetricFamily(
+            "fumarole_gateway_requests",
+            "Answers by who gave them and class of status.",
+            labels=["from", "class"],
+        )
+        for who, counts in (("app", self.answers), ("gateway", self.own_answers)):
+            for hundreds, count in enumerate(counts[1:], 1):
+                family.add_metric([who, f"{hundreds}xx"], count)
+        return family
+
+    def _bytes(self) -> Metric:
+        family = CounterMetricFamily(
+            "fumarole_gateway_bytes",
+            "Between browsers and the gateway, without TLS.",
+            labels=["kind", "direction"],
+        )
+        for kind in KINDS:
+            traffic: Traffic = getattr(self, kind)
+            family.add_metric([kind, "up"], traffic.up)
+            family.add_metric([kind, "down"], traffic.down)
+        return family
+
+    def _histogram(self) -> Metric:
+        buckets, total = [], 0
+        for bound, count in zip((*FIRST_BYTE_SECONDS, inf), self._first_bytes, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == inf else str(bound), float(total)))
+        return HistogramMetricFamily(
+            "fumarole_gateway_first_byte_seconds",
+            "From a request to the head of its app's answer, connecting included.",
+            buckets=buckets,
+            sum_value=self._first_byte_seconds,
+        )
+
+    def _connections(self) -> Metric:
+        family = GaugeMetricFamily(
+            "fumarole_gateway_open_connections", "Browsers' connections by kind.", labels=["kind"]
+        )
+        counts = self._open()
+        for kind in KINDS:
+            family.add_metric([kind], counts.get(kind, 0))
+        return family
 
 
 def _by(name: str, text: str, label: str, counts: Counter[str]) -> CounterMetricFamily:

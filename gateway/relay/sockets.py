@@ -29,6 +29,7 @@ from gateway.relay.bridge import Bridge, UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.flow import hold, release, reset, shut
 from gateway.relay.limits import Limits
+from gateway.relay.meters import Meters
 
 if TYPE_CHECKING:
     from gateway.core.answers import Errors
@@ -60,6 +61,7 @@ class BridgeParts:
     world: World
     errors: Errors
     limits: Limits = field(default_factory=Limits)
+    meters: Meters = field(default_factory=Meters)
 
 
 class State(Enum):
@@ -82,6 +84,7 @@ class SocketBridge(Bridge):
     def __init__(self, request: UpgradeRequest, parts: BridgeParts) -> None:
         super().__init__(request)
         self.parts = parts
+        self.traffic = parts.meters.traffic_of(self.kind)
         self.state = State.DIALLING
         self.writable = True
         self._socket = ServerProtocol(
@@ -137,6 +140,7 @@ class SocketBridge(Bridge):
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
         self._heard = True
+        self.traffic.up += len(data)
         if self.state is State.CLOSING:
             self._take_last(data)
             return
@@ -184,6 +188,7 @@ class SocketBridge(Bridge):
         try:
             await self.connect()
         except DialFailed as failed:
+            self.parts.meters.upstream_failures[failed.code] += 1
             self._errand = None
             self.refuse(failed.code)
             return
@@ -217,6 +222,8 @@ class SocketBridge(Bridge):
         if self.state is not State.DIALLING or self.transport is None:
             return
         refusal = REFUSALS[code]
+        self.parts.meters.refusals[refusal.code] += 1
+        self.parts.meters.own_answers[refusal.status // 100] += 1
         page = self.parts.errors.render(refusal, b"")
         self.transport.write(write_answer(refusal, page, close=True))
         self._linger()
@@ -227,11 +234,13 @@ class SocketBridge(Bridge):
         """Send *data* as a binary message; nothing, once the end has begun."""
         if self.state is State.OPEN and self.transport is not None:
             # Not through the library: it would copy the data twice.
+            self.traffic.down += len(data)
             self.transport.writelines((_binary_header(len(data)), data))
 
     def send_frame(self, frame: Frame) -> None:
         """Pass a data frame of any kind on."""
         if self.state is State.OPEN and self.transport is not None:
+            self.traffic.down += len(frame.data)
             self.transport.write(frame.serialize(mask=False))
 
     def _flush(self) -> None:
@@ -248,6 +257,7 @@ class SocketBridge(Bridge):
         if self.state is State.DIALLING:
             self.refuse(ending.refusal)
         else:
+            self.parts.meters.ends[ending.close_code] += 1
             self.close(ending.close_code, ending.close_reason)
 
     def close(self, code: int, reason: str) -> None:

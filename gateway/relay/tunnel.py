@@ -46,6 +46,7 @@ class Tunnel(asyncio.Protocol):
         "tick",
         "timer",
         "tracker",
+        "traffic",
     )
 
     def __init__(
@@ -61,6 +62,7 @@ class Tunnel(asyncio.Protocol):
         self.browser = browser
         self.app = app
         self.tracker = FrameTracker()
+        self.traffic = path.meters.websocket
         self.phase = Phase.OPEN
         self.half_closed = False
         self.ending: Ending | None = None
@@ -88,6 +90,7 @@ class Tunnel(asyncio.Protocol):
         release(browser)
         release(app)
         if from_app:
+            tunnel.traffic.down += len(from_app)
             tunnel.tracker.feed(from_app)
             browser.write(from_app)
         if from_browser:
@@ -118,6 +121,7 @@ class Tunnel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
         if not self.phase:
+            self.traffic.up += len(data)
             self.app.write(data)
 
     def eof_received(self) -> bool:
@@ -145,6 +149,7 @@ class Tunnel(asyncio.Protocol):
     def from_app(self, data: bytes) -> None:
         """Pass *data* on to the browser, as far as it may still go."""
         if not self.phase:
+            self.traffic.down += len(data)
             self.tracker.feed(data)
             self.browser.write(data)
         elif self.phase is Phase.FINISHING:
@@ -213,6 +218,7 @@ class Tunnel(asyncio.Protocol):
 
     def _finish(self, data: bytes) -> None:
         taken = self.tracker.feed_to_boundary(data)
+        self.traffic.down += taken
         self.browser.write(data[:taken])
         if self.tracker.at_boundary:
             self._say_close()

@@ -144,10 +144,12 @@ async def test_of_many_tries_across_workers_one_opens(rig: Rig) -> None:
 async def test_counters_are_sums_and_processes_one(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
-    before = await metric(rig, 'fumarole_gateway_answers_total{class="2xx"}')
+    before = await metric(rig, 'fumarole_gateway_requests_total{class="2xx",from="app"}')
     for _ in range(20):
         assert await rig.status(session, cookie) == 200
-    assert await metric(rig, 'fumarole_gateway_answers_total{class="2xx"}') == before + 20
+    assert (
+        await metric(rig, 'fumarole_gateway_requests_total{class="2xx",from="app"}') == before + 20
+    )
     assert await metric(rig, 'fumarole_gateway_workers{state="accepting"}') == 2
     resident = await metric(rig, "process_resident_memory_bytes")
     own = int(Path(f"/proc/{rig.process.pid}/statm").read_text().split()[1]) * 4096

@@ -474,7 +474,7 @@ async def test_the_ops_listener_tells_health_readiness_and_metrics(world: World)
     for line in (
         'fumarole_gateway_bus{state="following"} 1.0',
         "fumarole_gateway_seq ",
-        "fumarole_gateway_routes ",
+        "fumarole_gateway_routes{",
         'fumarole_gateway_refusals_total{code="not_found"}',
     ):
         assert line in metrics

@@ -19,7 +19,7 @@ async def test_what_happens_is_counted_and_exported() -> None:
         registry.register(r.path.meters)
         text = generate_latest(registry).decode()
     for line in (
-        'fumarole_gateway_answers_total{class="2xx"} 1.0',
+        'fumarole_gateway_requests_total{class="2xx",from="app"} 1.0',
         'fumarole_gateway_refusals_total{code="no_credential"} 1.0',
         'fumarole_gateway_ends_total{close_code="4401"} 1.0',
         "fumarole_gateway_tunnels_total 1.0",
@@ -32,4 +32,4 @@ async def test_what_happens_is_counted_and_exported() -> None:
 def test_nothing_is_counted_before_anything_happens() -> None:
     registry = CollectorRegistry()
     registry.register(Meters())
-    assert 'class="5xx"} 0.0' in generate_latest(registry).decode()
+    assert 'class="5xx",from="app"} 0.0' in generate_latest(registry).decode()

@@ -1,0 +1,135 @@
+"""Certificates from files: taken anew when they change, kept when the new ones are no good."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from gateway.tls import Certificates
+
+
+class Pair:
+    """A certificate and its key in files of their own."""
+
+    def __init__(self, folder: Path, serial: int = 1) -> None:
+        folder.mkdir(exist_ok=True)
+        self.certificate, self.key = folder / "tls.crt", folder / "tls.key"
+        self.write(serial)
+
+    def write(self, serial: int) -> None:
+        """Replace both, one after the other, each by a rename."""
+        for path, data in zip((self.certificate, self.key), make_pair(serial), strict=True):
+            replace(path, data)
+
+
+def make_pair(serial: int) -> tuple[bytes, bytes]:
+    """Return a certificate with *serial*, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(serial)
+    made = made.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+    signed = made.public_key(key.public_key()).sign(key, SHA256())
+    plain = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return signed.public_bytes(Encoding.PEM), key.private_bytes(*plain)
+
+
+def replace(path: Path, data: bytes) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def settle(certificates: Certificates) -> None:
+    """Look as often as the files rest after a change."""
+    changed = certificates.look(False)
+    certificates.look(changed)
+
+
+async def serial_of(certificates: Certificates) -> int:
+    """Return the serial number that a client is shown, in a real handshake."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    server = await asyncio.start_server(
+        lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=certificates.context
+    )
+    async with server:
+        address = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*address, ssl=context)
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
+async def test_a_new_pair_is_taken_once_it_has_rested(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    certificates = Certificates(pair.certificate, pair.key)
+    assert await serial_of(certificates) == 1
+    assert certificates.look(False) is False
+    pair.write(2)
+    assert certificates.look(False) is True  # there may be more to come
+    assert await serial_of(certificates) == 1
+    assert certificates.look(True) is False
+    assert await serial_of(certificates) == 2
+    assert (certificates.reloads, certificates.failures) == (1, 0)
+
+
+@pytest.mark.parametrize("bad", ["half", "other key", "empty", "gone", "no certificate"])
+async def test_a_bad_pair_leaves_the_last_good_one(
+    tmp_path: Path, bad: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = Pair(tmp_path)
+    certificates = Certificates(pair.certificate, pair.key)
+    certificate, key = make_pair(2)
+    match bad:
+        case "half":
+            replace(pair.certificate, certificate[: len(certificate) // 2])
+        case "other key":
+            replace(pair.certificate, certificate)
+        case "empty":
+            replace(pair.key, b"")
+        case "gone":
+            pair.key.unlink()
+        case _:
+            replace(pair.certificate, key)
+    settle(certificates)
+    assert await serial_of(certificates) == 1
+    assert (certificates.reloads, certificates.failures) == (0, 1)
+    assert "the last one stays" in caplog.text
+    assert key.decode().splitlines()[1] not in caplog.text
+    # Once it is whole, it is taken.
+    pair.write(3)
+    settle(certificates)
+    assert await serial_of(certificates) == 3
+
+
+async def test_the_links_of_a_kubernetes_secret_are_followed(tmp_path: Path) -> None:
+    for name, serial in (("..first", 1), ("..second", 2)):
+        Pair(tmp_path / name, serial)
+    (tmp_path / "..data").symlink_to("..first")
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).symlink_to(Path("..data") / name)
+    certificates = Certificates(tmp_path / "tls.crt", tmp_path / "tls.key")
+    assert await serial_of(certificates) == 1
+    (tmp_path / "..next").symlink_to("..second")
+    (tmp_path / "..next").replace(tmp_path / "..data")
+    settle(certificates)
+    assert await serial_of(certificates) == 2
+
+
+def test_what_is_no_pair_at_the_start_is_refused(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.key.write_bytes(make_pair(2)[1])
+    with pytest.raises(OSError, match=r"."):
+        Certificates(pair.certificate, pair.key)
