@@ -60,7 +60,7 @@ class Feed(ABC):
     @property
     def serving(self) -> bool:
         """False before there is a table, and once the bus has been lost beyond its grace."""
-        return self.table is not None and self.bus.serves
+        return self.table is not None and self._clock.serves(self._monotonic())
 
     @property
     def opening(self) -> bool:

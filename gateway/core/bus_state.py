@@ -125,6 +125,11 @@ class BusClock:
             return Bus.FOLLOWING
         return Bus.LOST if silent <= LOST_SECONDS + self._bus_grace else Bus.CLOSED
 
+    def serves(self, now: float) -> bool:
+        """Say whether what the table says may be acted upon; asked with every request."""
+        good_at = self._good_at
+        return good_at is not None and now - good_at <= LOST_SECONDS + self._bus_grace
+
     def controller_silent(self, now: float) -> bool:
         """Say whether addresses are too old to be dialled."""
         until = now if self._deaf_since is None else self._deaf_since

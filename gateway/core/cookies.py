@@ -33,8 +33,7 @@ def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
             kept.append(pair)
         elif key == name:
             ours.append(content.strip(_WHITE))
-    # White space that stood before a cookie of ours would now end the field.
-    left = b";".join(kept).rstrip(_WHITE)
+    left = b";".join(kept)
     if kept and not value.startswith(kept[0]):
         left = left.lstrip(_WHITE)
     return (left if left.strip(b" \t;") else None), ours

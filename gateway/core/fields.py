@@ -217,7 +217,8 @@ class FieldReader:
             left, found = cut_cookie(value, self._cookie_name)
             ours += found
             if left is not None:
-                lines += (b"Cookie: ", left, b"\r\n")
+                # White space that stood before a cookie of ours would now end the field.
+                lines += (b"Cookie: ", left.rstrip(_WHITE), b"\r\n")
         fields.cookies = tuple(ours)
         return b"".join(lines)
 

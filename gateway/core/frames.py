@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # where there is no wheel for the machine
+    from websockets.utils import apply_mask
+
 CLOSE_OPCODE: Final = 0x88
+BINARY_MESSAGE: Final = 0x82
+"""The first byte of a binary message that is one frame."""
 PING_FRAME: Final = b"\x89\x00"
 """An unmasked Ping without data, as a server sends it."""
 MAX_REASON_BYTES: Final = 123
@@ -88,6 +95,28 @@ def frame_size(data: bytes, at: int) -> int:
         length = int.from_bytes(data[at + 2 : at + 2 + extended], "big")
         header += extended
     return header + length
+
+
+def take_messages(data: bytes) -> tuple[list[bytes], int]:
+    """Return the binary messages that *data* begins with, and where in it they end.
+
+    Only those that need no second look: in one frame, complete, masked, of less than 64 KiB and
+    without extensions. Where the next frame is anything else, it is left to a full parser.
+    """
+    messages: list[bytes] = []
+    at, size = 0, len(data)
+    while at + 6 <= size and data[at] == BINARY_MESSAGE:
+        length, start = data[at + 1] - 0x80, at + 6
+        if length == 126:
+            length, start = int.from_bytes(data[at + 2 : at + 4], "big"), at + 8
+        elif not 0 <= length < 126:
+            break
+        end = start + length
+        if end > size:
+            break
+        messages.append(apply_mask(data[start:end], data[start - 4 : start]))
+        at = end
+    return messages, at
 
 
 def close_frame(code: int, reason: str) -> bytes:

@@ -49,7 +49,7 @@ class Pool:
         if not kept:
             return None
         upstream = kept[-1]
-        if upstream.target != target:
+        if upstream.target is not target and upstream.target != target:
             upstream.close()
             return self.take(sid=sid, user=user, target=target, safe=safe)
         if not safe and self._loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:

@@ -25,6 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from gateway.core.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
+from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge import Bridge, UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.flow import hold, release, reset, shut
@@ -92,6 +93,10 @@ class SocketBridge(Bridge):
             max_size=MAX_MESSAGE_BYTES,
             logger=quiet,
         )
+        self._tracker = FrameTracker()
+        self._fragmented = False
+        self._whole = True
+        """Whether the library has seen nothing of the next message yet."""
         self._early = b""
         self._farewell: tuple[int, str] | None = None
         self._errand: asyncio.Task[None] | None = None
@@ -116,6 +121,10 @@ class SocketBridge(Bridge):
     @abstractmethod
     def received(self, frame: Frame) -> None:
         """Take a data frame from the browser."""
+
+    @abstractmethod
+    def received_bytes(self, data: bytes) -> None:
+        """Take the bytes of binary messages from the browser, several put together."""
 
     @property
     @abstractmethod
@@ -147,11 +156,28 @@ class SocketBridge(Bridge):
         if self.state is State.DIALLING:
             self._keep(data)
             return
+        if self._whole:
+            # What people do (keys, pointers, requests for updates) comes as small messages, many
+            # at once: one call and one write for all of them.
+            messages, end = take_messages(data)
+            if messages:
+                self.received_bytes(messages[0] if len(messages) == 1 else b"".join(messages))
+                data = data[end:]
+        if not data:
+            return
+        if self.is_open:
+            self._parse(data)
+        else:
+            self._take_last(data)
+
+    def _parse(self, data: bytes) -> None:
+        self._tracker.feed(data)
         self._socket.receive_data(data)
         self._flush()
         for event in self._socket.events_received():
             if self.state is State.OPEN and isinstance(event, Frame):
                 self._take(event)
+        self._whole = self._tracker.at_boundary and not self._fragmented
         if self._socket.state is not SocketState.OPEN:
             self._closed_by_browser()
 
@@ -180,6 +206,7 @@ class SocketBridge(Bridge):
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            self._fragmented = not frame.fin
             self.received(frame)
 
     # Opening

@@ -106,6 +106,11 @@ class TerminalBridge(SocketBridge):
         elif not self._views and self._hub is not None:
             self._hub.send(bytes(frame.data))
 
+    def received_bytes(self, data: bytes) -> None:
+        """Take what is typed."""
+        if not self._views and self._hub is not None:
+            self._hub.send(data)
+
     def _take_text(self, frame: Frame) -> None:
         text = self._text = bytearray() if self._text is None else self._text
         text += frame.data

@@ -105,6 +105,10 @@ class VncBridge(SocketBridge):
         else:
             self._from_browser(bytes(frame.data))
 
+    def received_bytes(self, data: bytes) -> None:
+        """Take bytes from the browser."""
+        self._from_browser(data)
+
     def _desktop_frame(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
             self.close(CLOSE_FAILED, "RFB is binary")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Close, Frame, Opcode
 
-from gateway.core.frames import FrameTracker, close_frame, frame_size
+from gateway.core.frames import FrameTracker, close_frame, frame_size, take_messages
 
 
 def frame(payload: bytes, *, fin: bool = True, masked: bool = False) -> bytes:
@@ -80,3 +83,43 @@ def test_a_close_reads_as_websockets_reads_it() -> None:
         Opcode.CLOSE, Close(4401, "grant revoked").serialize()
     ).serialize(mask=False)
     assert len(close_frame(1000, "x" * 500)) == 127
+
+
+messages = st.lists(
+    st.tuples(st.binary(max_size=400), st.sampled_from([0, 1, 125, 126, 127, 65535, 65536])).map(
+        lambda pair: (pair[0] * 200)[: pair[1]] if pair[1] > 400 else pair[0]
+    ),
+    max_size=5,
+)
+
+
+@given(messages, st.binary(max_size=12), st.integers(0, 80000))
+def test_whole_messages_are_taken_and_the_rest_is_left(
+    said: list[bytes], beyond: bytes, cut: int
+) -> None:
+    raw = [Frame(Opcode.BINARY, one).serialize(mask=True) for one in said]
+    data = (b"".join(raw) + b"\x89" + beyond)[:cut]
+    taken, end = take_messages(data)
+    ends = list(itertools.accumulate(map(len, raw), initial=0))
+    whole = 0
+    while whole < len(raw) and ends[whole + 1] <= len(data) and len(said[whole]) < 65536:
+        whole += 1
+    assert taken == said[:whole]
+    assert end == ends[whole]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x82\x02hi",
+        b"\x02\x82maskhi",
+        b"\xc2\x82maskhi",
+        b"\x81\x82maskhi",
+        b"\x80\x82maskhi",
+        b"\x88\x82maskhi",
+        b"\x82\xff" + (2).to_bytes(8, "big") + b"maskhi",
+    ],
+    ids=["unmasked", "fragment", "extension", "text", "continuation", "close", "wide"],
+)
+def test_whatever_needs_a_second_look_is_left_to_the_parser(raw: bytes) -> None:
+    assert take_messages(raw) == ([], 0)
