@@ -51,6 +51,12 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "resources": ["rolebindings"],
                 "verbs": [*_READ, *_WRITE],
             },
+            # Without this, nobody binds a role that holds more than they have themselves.
+            {
+                "apiGroups": ["rbac.authorization.k8s.io"],
+                "resources": ["clusterroles"],
+                "verbs": ["bind"],
+            },
             {
                 "apiGroups": ["batch.volcano.sh", "bus.volcano.sh", "scheduling.volcano.sh"],
                 "resources": ["jobs", "commands", "queues", "podgroups"],

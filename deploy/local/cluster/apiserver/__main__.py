@@ -44,8 +44,9 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     users = [(tokens[name], user) for name, user in _identities(state).items()]
     faults = Faults(chance, _DISTURBED if arguments.disturb else {}, spare=not arguments.disturb)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, faults.read, state / "faults.json")
-    resources = Resources(registry, kubelets, chance, faults)
-    front = Front(kinds, resources, Doorkeeper(users), faults)
+    doorkeeper = Doorkeeper(users)
+    resources = Resources(registry, kubelets, chance, faults, doorkeeper.issue)
+    front = Front(kinds, resources, doorkeeper, faults)
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
         # A controller that fails ends the server: better than one that collects no garbage.

@@ -8,12 +8,14 @@ import msgspec
 from aiohttp import web
 
 from deploy.local.cluster.apiserver import discovery
-from deploy.local.cluster.apiserver.access import Doorkeeper, check_path, check_resource
+from deploy.local.cluster.apiserver.access import ANONYMOUS, Doorkeeper, check_path
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable
+from deploy.local.cluster.apiserver.rbac import check_resource
 from deploy.local.cluster.apiserver.requests import is_true, parse_path, verb_of
-from deploy.local.cluster.apiserver.resources import Resources
+from deploy.local.cluster.apiserver.resources import Resources, read_body
+from deploy.local.cluster.apiserver.reviews import AUTHORIZATION, answer_access_review
 
 _LOG: Final = logging.getLogger(__name__)
 _BODY_BYTES: Final = 3 * 1024 * 1024
@@ -32,6 +34,7 @@ class Front:
     ) -> None:
         self._kinds = kinds
         self._resources = resources
+        self._store = resources.store
         self._doorkeeper = doorkeeper
         self._faults = faults
 
@@ -50,7 +53,17 @@ class Front:
             return self._say(request)
         watch = is_true(request.query.get("watch"))
         verb = verb_of(request.method, target, watch=watch)
-        check_resource(user, verb, target.group, target.resource, target.namespace, target.name)
+        if target.group == AUTHORIZATION and user is not ANONYMOUS:
+            return _json(answer_access_review(await read_body(request), user, self._store), 201)
+        check_resource(
+            self._store,
+            user,
+            verb,
+            target.group,
+            target.resource,
+            target.namespace,
+            target.name,
+        )
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
             return _plain_not_found()
@@ -69,7 +82,7 @@ class Front:
         said = discovery.describe(request.path.strip("/").split("/"), self._kinds, request.host)
         if said is None:
             return _plain_not_found()
-        return web.Response(body=msgspec.json.encode(said), content_type="application/json")
+        return _json(said, 200)
 
 
 @web.middleware
@@ -94,6 +107,11 @@ def _refused(error: ApiError) -> web.Response:
         content_type="application/json",
         headers=error.headers,
     )
+
+
+def _json(value: object, status: int) -> web.Response:
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, content_type="application/json")
 
 
 def _plain_not_found() -> web.Response:

@@ -106,12 +106,12 @@ def _resources(kind: Kind) -> list[Object]:
 
 
 def _subresource(kind: Kind, name: str) -> Object:
-    verbs = {"exec": ["create", "get"], "log": ["get"], "binding": ["create"]}
+    verbs = {"exec": ["create", "get"], "log": ["get"], "binding": ["create"], "token": ["create"]}
     return {
         "name": f"{kind.plural}/{name}",
         "singularName": "",
         "namespaced": kind.namespaced,
-        "kind": "Binding" if name == "binding" else kind.kind,
+        "kind": {"binding": "Binding", "token": "TokenRequest"}.get(name, kind.kind),
         "verbs": verbs.get(name, ["get", "patch", "update"]),
     }
 

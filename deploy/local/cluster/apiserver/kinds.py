@@ -148,7 +148,9 @@ def make_builtin_kinds() -> list[Kind]:
                 ("Port(s)", "=service_ports"),
             ),
         ),
-        _kind("", "v1", "ServiceAccount", "serviceaccounts", short=("sa",)),
+        _kind(
+            "", "v1", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=("token",)
+        ),
         _kind(
             "", "v1", "ConfigMap", "configmaps", short=("cm",), columns=(("Data", "=data_count"),)
         ),

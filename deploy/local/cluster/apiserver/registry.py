@@ -30,6 +30,7 @@ from deploy.local.cluster.apiserver.errors import (
     not_found,
 )
 from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
+from deploy.local.cluster.apiserver.rbac import check_grant
 from deploy.local.cluster.apiserver.schema import (
     fill_defaults,
     pruned,
@@ -94,6 +95,7 @@ class Registry:
         review = Review(kind, "CREATE", None, user.info)
         value = self._completed(kind, await self._webhooks.mutate(review, value), None, options)
         rules.admit(self.store, kind, value)
+        check_grant(self.store, kind, value, user)
         self._check(kind, value, None)
         await self._webhooks.validate(review, value)
         if self.store.get(kind.key, namespace, name) is not None:
@@ -143,6 +145,7 @@ class Registry:
             self._check(kind, value, old)
             return value
         value = await self._webhooks.mutate(review, value)
+        check_grant(self.store, kind, value, user)
         self._check(kind, value, old)
         await self._webhooks.validate(review, value)
         return value

@@ -17,6 +17,7 @@ from deploy.local.cluster.apiserver.kubelets import Kubelets
 from deploy.local.cluster.apiserver.patch import patched
 from deploy.local.cluster.apiserver.registry import Options, Registry, now
 from deploy.local.cluster.apiserver.requests import Target, is_true
+from deploy.local.cluster.apiserver.reviews import Issue, answer_token_request
 from deploy.local.cluster.apiserver.rules import bind
 from deploy.local.cluster.apiserver.selectors import equal_labels, make_selector
 from deploy.local.cluster.apiserver.store import Stored
@@ -33,13 +34,19 @@ class Resources:
     """Answers requests for the objects of `registry`."""
 
     def __init__(
-        self, registry: Registry, kubelets: Kubelets, chance: random.Random, faults: Faults
+        self,
+        registry: Registry,
+        kubelets: Kubelets,
+        chance: random.Random,
+        faults: Faults,
+        issue: Issue,
     ) -> None:
         self._registry = registry
-        self._store = registry.store
+        self.store = registry.store
         self._kubelets = kubelets
         self._chance = chance
         self._faults = faults
+        self._issue = issue
 
     async def answer(
         self, request: web.Request, verb: str, kind: Kind, target: Target, user: User
@@ -54,13 +61,8 @@ class Resources:
             *(["status"] if kind.status else []),
         ):
             raise ApiError(404, "the server could not find the requested resource")
-        match target.subresource:
-            case "log":
-                return await self._kubelets.log(request, self._get(kind, target))
-            case "exec":
-                return await self._kubelets.exec(request, self._get(kind, target))
-            case "binding":
-                return await self._bind(request, kind, target)
+        if target.subresource in kind.subresources:
+            return await self._subresource(request, kind, target)
         match verb:
             case "get":
                 return _shown(request, kind, self._get(kind, target))
@@ -78,23 +80,39 @@ class Resources:
     def _get(self, kind: Kind, target: Target) -> Stored:
         return self._registry.get(kind, target.namespace, target.name)
 
+    async def _subresource(
+        self, request: web.Request, kind: Kind, target: Target
+    ) -> web.StreamResponse:
+        """Answer what is not the object itself; it has to be there."""
+        stored = self._get(kind, target)
+        match target.subresource:
+            case "log":
+                return await self._kubelets.log(request, stored)
+            case "exec":
+                return await self._kubelets.exec(request, stored)
+            case "binding":
+                return await self._bind(request, kind, target)
+            case "token":
+                body = await read_body(request)
+                said = answer_token_request(body, target.namespace, target.name, self._issue)
+                return _json(said, 201)
+        raise ApiError(404, "the server could not find the requested resource")
+
     def _list(self, request: web.Request, kind: Kind, target: Target) -> web.Response:
         query = request.query
         if "sendInitialEvents" in query:
             raise bad_request("sendInitialEvents is forbidden for list")
         selector = query.get("labelSelector", ""), query.get("fieldSelector", "")
         selected = make_selector(*selector)
-        found = self._store.labelled(kind.key, target.namespace, equal_labels(selector[0]))
+        found = self.store.labelled(kind.key, target.namespace, equal_labels(selector[0]))
         items = [item for item in found if selected(item.value)]
         page, metadata = _page(items, query.get("limit", ""), query.get("continue", ""))
-        metadata["resourceVersion"] = str(self._store.revision)
+        metadata["resourceVersion"] = str(self.store.revision)
         if any(selector):
             metadata.pop("remainingItemCount", None)
         if _wants_table(request):
             whole = query.get("includeObject", "Metadata")
-            table = make_table(
-                kind, [i.value for i in page], str(self._store.revision), whole=whole
-            )
+            table = make_table(kind, [i.value for i in page], str(self.store.revision), whole=whole)
             table["metadata"] = metadata
             return _json(table)
         head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
@@ -125,8 +143,8 @@ class Resources:
         await response.prepare(request)
         whole = query.get("includeObject", "Metadata") if _wants_table(request) else ""
         try:
-            self._faults.expire(user, self._store.revision)
-            async with contextlib.aclosing(follow(self._store, kind, asked)) as changes:
+            self._faults.expire(user, self.store.revision)
+            async with contextlib.aclosing(follow(self.store, kind, asked)) as changes:
                 async for change, stored in changes:
                     said = line(change, _encoded(kind, stored, whole))
                     if request.transport is not None and self._faults.happens("cut", user):
@@ -144,7 +162,7 @@ class Resources:
     async def _create(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        body = await _body(request)
+        body = await read_body(request)
         stored = await self._registry.create(
             kind, target.namespace, body, user=user, options=_options(request)
         )
@@ -173,7 +191,7 @@ class Resources:
     async def _delete(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        wish = await _body(request) if request.can_read_body else {}
+        wish = await read_body(request) if request.can_read_body else {}
         wish = {**_wish(request), **wish}
         stored, deletion = await self._registry.delete(
             kind, target.namespace, target.name, wish, user=user, options=_options(request)
@@ -187,11 +205,11 @@ class Resources:
         return _success(details, 200)
 
     async def _bind(self, request: web.Request, kind: Kind, target: Target) -> web.Response:
-        binding = await _body(request)
+        binding = await read_body(request)
         stored = self._get(kind, target)
         pod = stored.copy()
         bind(pod, binding, now())
-        self._store.put(kind.key, pod)
+        self.store.put(kind.key, pod)
         return _success(None, 201)
 
 
@@ -222,7 +240,12 @@ def _position(token: str) -> tuple[str, str]:
         raise bad_request("continue key is not valid: unable to decode") from error
 
 
-async def _body(request: web.Request) -> Object:
+async def read_body(request: web.Request) -> Object:
+    """Return the JSON object that is sent.
+
+    Raises:
+        ApiError: 415 for another content type, 400 for what is no object.
+    """
     if request.content_type not in ("application/json", "application/octet-stream"):
         raise ApiError(
             415,
@@ -239,7 +262,7 @@ async def _body(request: web.Request) -> Object:
 
 
 async def _replacement(request: web.Request) -> Callable[[Object], Object]:
-    body = await _body(request)
+    body = await read_body(request)
     return lambda _: body
 
 
