@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format system locks bench fuzz clean
+.PHONY: help install demo test test-long check format system locks goldens bench fuzz clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,6 +46,9 @@ format: install ## format the source
 
 system: ## install what only the system's package manager has (needs root)
 	@sh deploy/system.sh
+
+goldens: install ## write the manifests in tests/controller/goldens and docs/plugins anew
+	@$(PYTHON) -m tests.controller.goldens.render
 
 locks: install ## renew the locks from pyproject.toml
 	@sh deploy/lock.sh

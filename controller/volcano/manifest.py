@@ -113,7 +113,7 @@ class Container:
     def manifest(self) -> Json:
         """Return the JSON."""
         amounts = {name: str(amount) for name, amount in self.resources.items()}
-        return self.more | _without_empty(
+        found = _without_empty(
             {
                 "name": self.name,
                 "image": self.image,
@@ -128,6 +128,7 @@ class Container:
                 "resources": {"requests": amounts, "limits": dict(amounts)},
             }
         )
+        return found | self.more
 
 
 @dataclass(slots=True, kw_only=True)

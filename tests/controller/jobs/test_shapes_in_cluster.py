@@ -38,7 +38,6 @@ class World:
     parts: Parts
     folder: Path
     sets: Path
-    network: str
 
     async def run(self, job_id: str, **fields: Any) -> JobRecord:
         await self.parts.submit(make_job(id=job_id, **fields))
@@ -71,12 +70,13 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         # The first job's turn makes the namespace; the claims are the deployment's.
         await parts.submit(make_job(id="first", image="busybox", invocation={"command": ["true"]}))
         await parts.drive_to_the_end("first")
-        folders = [await make_claim(cluster, admin, name) for name in ("home-ada", "sets")]
+        home = await make_claim(cluster, admin, "home-ada")
+        sets = await make_claim(cluster, admin, "sets")
         (node,) = await admin.list(NODES)
         network = node["metadata"]["labels"].get("embedded-cluster/pod-network", "none")
         if network == "none":
             pytest.skip("pods have no mounts or network of their own here")
-        yield World(parts, *folders, network)
+        yield World(parts, home, sets)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     await store.close()
