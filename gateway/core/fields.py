@@ -225,10 +225,13 @@ class FieldReader:
 
 def _value_of(line: bytes, name: bytes) -> bytes | None:
     """Return the value in *line* when that is canonical, with *name* before it; else None."""
-    value = line[len(name) + 2 : -2]
+    start = len(name)
+    value = line[start + 2 : -2]
     if (
-        line == b"%b: %b\r\n" % (name, value)
-        and value
+        value
+        and line.startswith(name)
+        and line[start : start + 2] == b": "
+        and line.endswith(b"\r\n")
         and not value.translate(None, _VALUE_BYTES)
         and value[0] not in _WHITE
         and value[-1] not in _WHITE

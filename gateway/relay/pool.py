@@ -54,9 +54,8 @@ class Pool:
             return self.take(sid=sid, user=user, target=target, safe=safe)
         if not safe and self._loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
             return None
+        # An empty list stays for the connection that comes back, which is what most do.
         kept.pop()
-        if not kept:
-            self._drop_empty(sid, user)
         upstream.state = step(upstream.state, Event.TAKEN)
         return upstream
 
@@ -64,7 +63,12 @@ class Pool:
         """Keep *upstream*, whose last answer is complete; the oldest goes when there are many."""
         upstream.state = step(upstream.state, Event.RETURNED)
         upstream.exchange = None
-        kept = self._idle.setdefault(upstream.sid, {}).setdefault(upstream.user, [])
+        users = self._idle.get(upstream.sid)
+        if users is None:
+            users = self._idle[upstream.sid] = {}
+        kept = users.get(upstream.user)
+        if kept is None:
+            kept = users[upstream.user] = []
         kept.append(upstream)
         upstream.idle_since = self._loop.time()
         upstream.deadline = upstream.idle_since + self.limits.upstream_idle_seconds
@@ -74,13 +78,15 @@ class Pool:
             kept[0].close()
 
     def forget(self, upstream: Upstream) -> None:
-        """Take out an idle connection that has closed."""
+        """Take out a connection that has closed, and the place where it would have come back to."""
         self._wheel.disarm(upstream)
         kept = self._idle.get(upstream.sid, {}).get(upstream.user)
-        if kept is not None and upstream in kept:
+        if kept is None:
+            return
+        if upstream in kept:
             kept.remove(upstream)
-            if not kept:
-                self._drop_empty(upstream.sid, upstream.user)
+        if not kept:
+            self._drop_empty(upstream.sid, upstream.user)
 
     def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
         """Close the connections that lead where their route does not lead any more."""

@@ -119,8 +119,7 @@ class Upstream(asyncio.Protocol):
     def _gone(self) -> None:
         if self.state is State.CLOSED:
             return
-        if self.state is State.IDLE:
-            self.pool.forget(self)
+        self.pool.forget(self)
         self.state = step(self.state, Event.LOST)
 
     def _last_words(self) -> None:

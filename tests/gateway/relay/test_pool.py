@@ -95,3 +95,11 @@ async def test_an_unused_connection_is_closed_after_a_while() -> None:
         await put(pool, target)
         await asyncio.sleep(0.4)
         assert len(pool) == 0
+
+
+async def test_a_connection_that_dies_while_it_is_used_leaves_no_place_behind() -> None:
+    async with pooled() as (pool, _, target):
+        upstream = await put(pool, target)
+        assert take(pool, target) is upstream
+        upstream.close()
+        assert pool._idle == {}
