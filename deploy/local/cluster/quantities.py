@@ -1,5 +1,6 @@
 """Kubernetes quantities as numbers."""
 
+import math
 import re
 from typing import Final
 
@@ -27,3 +28,8 @@ def quantity(text: str) -> float:
     if not match or match[2] not in _UNITS:
         raise ValueError(f"not a quantity: {text!r}")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def shown_amount(amount: float) -> str:
+    """Return *amount* as a quantity is written."""
+    return str(int(amount)) if amount == int(amount) else f"{math.ceil(amount * 1000)}m"

@@ -1,7 +1,7 @@
 """What kube-controller-manager does for a cluster of this size.
 
-Four small loops beside the server: the garbage collector, the end of namespaces, their
-``default`` ServiceAccount, and custom kinds. All are level-triggered: a change only wakes
+Small loops beside the server: the garbage collector, what quotas count, the end of namespaces,
+their ``default`` ServiceAccount, and custom kinds. All are level-triggered: a change only wakes
 them, and each looks at the store.
 """
 
@@ -16,12 +16,15 @@ from deploy.local.cluster.apiserver.definitions import DEFINITIONS, make_custom_
 from deploy.local.cluster.apiserver.deletion import FOREGROUND, ORPHAN
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import KindTable, Object
+from deploy.local.cluster.apiserver.quotas import usage
 from deploy.local.cluster.apiserver.registry import Options, Registry
 from deploy.local.cluster.apiserver.rules import NAMESPACES
 from deploy.local.cluster.apiserver.store import Event, Key, Stored
+from deploy.local.cluster.quantities import shown_amount
 
 _LOG: Final = logging.getLogger(__name__)
 _SELF: Final = User("system:kube-controller-manager", ("system:masters",))
+_QUOTAS: Final = ("", "resourcequotas")
 _ACCOUNTS: Final = ("", "serviceaccounts")
 _SETTLE_SECONDS: Final = 0.05
 Address = tuple[Key, str, str]
@@ -51,6 +54,7 @@ class Controllers:
         self._spaces: set[str] = set()
         self._suspects: set[Address] = set()
         self._gone_owners: set[str] = set()
+        self._uncounted: set[str] = set()
         self._wake = asyncio.Event()
         self._store.listen(self._hear)  # from the start: nothing may happen unheard
 
@@ -76,6 +80,8 @@ class Controllers:
                 self._owned[owner["uid"]].add(address)
             if metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
                 self._suspects.add(address)
+        if metadata.get("namespace"):
+            self._uncounted.add(metadata["namespace"])
         if key in (NAMESPACES, _ACCOUNTS):
             self._spaces.add(metadata.get("namespace") or metadata["name"])
         elif metadata.get("namespace") and event.change == "DELETED":
@@ -99,6 +105,25 @@ class Controllers:
                     self._owned.pop(uid, None)
             for address in suspects:
                 await self._attempt(self._collect(address))
+            uncounted, self._uncounted = self._uncounted, set()
+            for namespace in uncounted:
+                self._count(namespace)
+
+    def _count(self, namespace: str) -> None:
+        """Write what is used of the namespace's quotas."""
+        for stored in self._store.items(_QUOTAS, namespace):
+            value = stored.copy()
+            hard = (value.get("spec") or {}).get("hard") or {}
+            used: dict[str, float] = dict.fromkeys(hard, 0.0)
+            for kind in self._kinds:
+                for item in self._store.items(kind.key, namespace):
+                    for resource, amount in usage(kind, item.value).items():
+                        if resource in used:
+                            used[resource] += amount
+            shown = {resource: shown_amount(amount) for resource, amount in used.items()}
+            value["status"] = {"hard": hard, "used": shown}
+            if value != stored.value:
+                self._store.put(_QUOTAS, value)
 
     async def _collect(self, address: Address) -> None:
         stored = self._store.get(*address)

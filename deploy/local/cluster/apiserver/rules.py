@@ -5,6 +5,7 @@ from typing import Final
 
 from deploy.local.cluster.apiserver.errors import ApiError, bad_request, forbidden, not_found
 from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
+from deploy.local.cluster.apiserver.quotas import quota_problem
 from deploy.local.cluster.apiserver.store import Store
 
 NAMESPACES: Final = ("", "namespaces")
@@ -44,6 +45,17 @@ def admit(store: Store, kind: Kind, value: Object) -> None:
             _give_address(store, value)
         case _:
             pass
+    _check_quotas(store, kind, value)
+
+
+def _check_quotas(store: Store, kind: Kind, value: Object) -> None:
+    namespace = value["metadata"].get("namespace", "")
+    quotas = store.items(("", "resourcequotas"), namespace) if namespace else []
+    if quotas:
+        others = (stored.value for stored in store.items(kind.key, namespace))
+        problem = quota_problem((q.value for q in quotas), kind, value, others)
+        if problem:
+            raise forbidden(kind, value["metadata"].get("name", ""), problem)
 
 
 def _admit_pod(store: Store, kind: Kind, pod: Object) -> None:

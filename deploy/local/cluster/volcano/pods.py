@@ -1,10 +1,9 @@
 """The objects that a job is made into: its PodGroup and its pods. No I/O."""
 
-import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from deploy.local.cluster.quantities import quantity
+from deploy.local.cluster.quantities import quantity, shown_amount
 from deploy.local.cluster.volcano.definitions import SCHEDULING
 from deploy.local.cluster.volcano.plugins import JOB_LABEL, ON_POD, mount, owned, pod_name
 from deploy.local.cluster.volcano.states import count, task_of
@@ -179,11 +178,6 @@ def _asked(container: Object) -> dict[str, float]:
     resources = container.get("resources") or {}
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: quantity(str(amount)) for name, amount in asked.items()}
-
-
-def shown_amount(amount: float) -> str:
-    """Return *amount* as a quantity is written."""
-    return str(int(amount)) if amount == int(amount) else f"{math.ceil(amount * 1000)}m"
 
 
 def _propagated(job: Object) -> dict[str, str]:

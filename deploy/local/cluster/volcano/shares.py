@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from deploy.local.cluster.quantities import quantity
-from deploy.local.cluster.volcano.pods import requests, shown_amount
+from deploy.local.cluster.quantities import quantity, shown_amount
+from deploy.local.cluster.volcano.pods import requests
 from deploy.local.cluster.volcano.queues import counts_of, state_of
 from deploy.local.cluster.volcano.rooms import Amounts, Room, has_ended, key_of
 

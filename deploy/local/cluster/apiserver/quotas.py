@@ -1,0 +1,84 @@
+"""ResourceQuotas: what objects of a namespace count for, and who is one too many. No I/O."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from deploy.local.cluster.apiserver.kinds import Kind, Object
+from deploy.local.cluster.quantities import quantity
+
+_ENDED: Final = ("Succeeded", "Failed")
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+def quota_problem(
+    quotas: Iterable[Object], kind: Kind, value: Object, others: Iterable[Object]
+) -> str | None:
+    """Return why a new *value* is beyond one of *quotas*, or None.
+
+    Args:
+        quotas: Those of its namespace.
+        kind: Its kind.
+        value: The new object.
+        others: Those of its kind that are in the namespace already.
+    """
+    asked = usage(kind, value)
+    there = [usage(kind, other) for other in others]
+    for quota in quotas:
+        name, hard = quota["metadata"]["name"], (quota.get("spec") or {}).get("hard") or {}
+        if kind.key == ("", "pods") and (missing := list(_unspecified(value, hard))):
+            return f"failed quota: {name}: must specify {','.join(missing)}"
+        for resource, limit in hard.items():
+            used = sum(amounts.get(resource, 0.0) for amounts in there)
+            wanted = asked.get(resource, 0.0)
+            if wanted and used + wanted > quantity(str(limit)):
+                told = [("requested", wanted), ("used", used), ("limited", quantity(str(limit)))]
+                shown = ", ".join(f"{word}: {resource}={amount:g}" for word, amount in told)
+                return f"exceeded quota: {name}, {shown}"
+    return None
+
+
+def usage(kind: Kind, value: Object) -> dict[str, float]:
+    """Return what *value* counts for, by the names that a quota uses."""
+    if kind.key == ("", "pods") and (value.get("status") or {}).get("phase") in _ENDED:
+        return {}
+    amounts = {f"count/{kind.resource}": 1.0}
+    if not kind.group:
+        amounts[kind.plural] = 1.0
+    if kind.key == ("", "pods"):
+        for group in ("requests", "limits"):
+            for name, amount in _of_containers(value["spec"], group).items():
+                amounts[f"{group}.{name}"] = amount
+                if group == "requests" and name in _COMPUTE:
+                    amounts[name] = amount
+    elif kind.key == ("", "persistentvolumeclaims"):
+        storage = value["spec"]["resources"]["requests"]["storage"]
+        amounts["requests.storage"] = quantity(str(storage))
+    return amounts
+
+
+def _of_containers(spec: Object, group: str) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for container in spec.get("containers") or []:
+        for name, amount in _amounts(container, group).items():
+            total[name] = total.get(name, 0.0) + quantity(str(amount))
+    for container in spec.get("initContainers") or []:  # before the others, so not beside them
+        for name, amount in _amounts(container, group).items():
+            total[name] = max(total.get(name, 0.0), quantity(str(amount)))
+    for name, amount in (spec.get("overhead") or {}).items():
+        total[name] = total.get(name, 0.0) + quantity(str(amount))
+    return total
+
+
+def _amounts(container: Object, group: str) -> Object:
+    return (container.get("resources") or {}).get(group) or {}
+
+
+def _unspecified(pod: Object, hard: Object) -> Iterator[str]:
+    """Yield what *hard* limits and a container does not say of itself."""
+    containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
+    for resource in hard:
+        group, _, name = resource.rpartition(".")
+        if name in _COMPUTE and group in ("", "requests", "limits"):
+            silent = [c["name"] for c in containers if name not in _amounts(c, group or "requests")]
+            if silent:
+                yield f"{resource} for: {','.join(silent)}"

@@ -1,0 +1,71 @@
+"""ResourceQuotas: what a namespace may hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conformance.calls import Kube, Object, eventually, make_config_map, make_pod
+
+
+async def _set_quota(kube: Kube, namespace: str, **hard: str) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": hard}}
+    await kube.core.create_namespaced_resource_quota(namespace, quota)
+
+    async def is_known() -> bool:
+        # A real quota counts once its controller has looked at it.
+        code, found = await kube.call("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/q")
+        return code == 200 and bool((found.get("status") or {}).get("hard"))
+
+    await eventually(is_known)
+
+
+async def _create(kube: Kube, namespace: str, plural: str, value: Object) -> tuple[int, str]:
+    path = f"/api/v1/namespaces/{namespace}/{plural}"
+    code, said = await kube.call("POST", path, value)
+    return code, str(said)
+
+
+def _asking(name: str, **resources: Any) -> Object:
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    return make_pod(name, containers=[container])
+
+
+async def test_pods_beyond_the_quota_are_refused_until_there_is_room(
+    kube: Kube, namespace: str
+) -> None:
+    await _set_quota(kube, namespace, **{"requests.cpu": "1", "pods": "2"})
+    small, large = {"requests": {"cpu": "600m"}}, {"requests": {"cpu": "500m"}}
+    assert (await _create(kube, namespace, "pods", _asking("a", **small)))[0] == 201
+    code, said = await _create(kube, namespace, "pods", _asking("b", **large))
+    assert code == 403
+    assert "exceeded quota: q" in said
+    await kube.core.delete_namespaced_pod("a", namespace, grace_period_seconds=0)
+
+    async def fits() -> bool:
+        return (await _create(kube, namespace, "pods", _asking("b", **large)))[0] == 201
+
+    await eventually(fits)
+
+
+async def test_a_pod_has_to_say_what_the_quota_is_about(kube: Kube, namespace: str) -> None:
+    await _set_quota(kube, namespace, **{"limits.memory": "1Gi"})
+    code, said = await _create(kube, namespace, "pods", _asking("a"))
+    assert code == 403
+    assert "failed quota: q: must specify limits.memory for: main" in said
+
+
+async def test_other_objects_are_counted_and_storage_is_summed(kube: Kube, namespace: str) -> None:
+    present = len((await kube.core.list_namespaced_config_map(namespace)).items)
+    await _set_quota(
+        kube, namespace, **{"count/configmaps": str(present + 1), "requests.storage": "3Gi"}
+    )
+    assert (await _create(kube, namespace, "configmaps", make_config_map("a")))[0] == 201
+    assert (await _create(kube, namespace, "configmaps", make_config_map("b")))[0] == 403
+
+    def claim(name: str) -> Object:
+        asked = {"requests": {"storage": "2Gi"}}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": asked, "storageClassName": "none"}
+        return {"metadata": {"name": name}, "spec": spec}
+
+    assert (await _create(kube, namespace, "persistentvolumeclaims", claim("a")))[0] == 201
+    assert (await _create(kube, namespace, "persistentvolumeclaims", claim("b")))[0] == 403
