@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from gateway.core.origins import Provenance, comes_from_here
+from tests.gateway.corpora import read_lines
 
 OWN = b"https://s.apps.example.com"
 FOREIGN = b"https://evil.example"
@@ -86,3 +87,22 @@ def test_no_combination_of_a_foreign_script_gets_in() -> None:
     methods = [b"GET", b"HEAD", b"POST", b"OPTIONS"]
     for site, mode, dest, method in itertools.product(sites, modes, dests, methods):
         assert not judged(site=site, mode=mode, dest=dest, method=method, framed=True)
+
+
+def test_every_case_of_the_corpus_is_judged_as_it_stands_there() -> None:
+    wrong = []
+    for line in read_lines("origins"):
+        expected, method, framed, *said = line.split(" | ")
+        origin, site, mode, dest = (None if one == "-" else one.encode() for one in said)
+        allowed = judged(
+            origin=origin,
+            site=site,
+            mode=mode,
+            dest=dest,
+            method=b"GET" if method == "UPGRADE" else method.encode(),
+            upgrade=method == "UPGRADE",
+            framed=framed == "framed",
+        )
+        if allowed != (expected == "yes"):
+            wrong.append(line)
+    assert not wrong

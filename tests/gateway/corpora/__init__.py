@@ -7,10 +7,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def read_corpus(name: str) -> list[list[str]]:
-    """Return the cases of the file *name*, each as its columns."""
+def read_lines(name: str) -> list[str]:
+    """Return the cases of the file *name*."""
     lines = (HERE / f"{name}.txt").read_text("ascii").splitlines()
-    return [line.split(" | ", 2) for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def read_corpus(name: str) -> list[list[str]]:
+    """Return the cases of the file *name*, each as its columns, three at most."""
+    return [line.split(" | ", 2) for line in read_lines(name)]
 
 
 def unescape(text: str) -> bytes:
