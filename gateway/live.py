@@ -45,7 +45,7 @@ class Member(Protocol):
 class Reviewed(Protocol):
     """Something else that depends on routes: the pools of unused connections."""
 
-    def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
+    def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
         """Drop what does not fit *table* any more."""
         ...
 
@@ -183,7 +183,7 @@ class Live:
                     # The route may have been given less time.
                     self._arm(session, member.passage)
         for reviewed in self._reviewed:
-            reviewed.review(None if sids is None else wanted, table)
+            reviewed.review(None if sids is None else wanted, table, now)
         self._end(ended)
 
     def end_all(self, ending: Ending) -> None:

@@ -20,6 +20,7 @@ from gateway.core.opening import (
     may_post,
     read_opening,
 )
+from gateway.core.passage import Passage
 from gateway.core.rates import Rate, whole_seconds
 from gateway.core.site import Site
 from gateway.feed import Feed
@@ -121,8 +122,9 @@ class OpenPage:
         _check_rate(self._of_user, claims.sub)
         await self._tokens.mark(claims, "open")
         # Much can have happened while Redis was asked.
-        self._check(claims, await self._find(claims, handed.host))
-        return self._opened(request, opening, make_grant(claims, now=self._wall()))
+        route = await self._find(claims, handed.host)
+        self._check(claims, route)
+        return self._opened(request, opening, make_grant(claims, now=self._wall()), route)
 
     def _check_origin(self, request: web.Request, handed: Handed) -> None:
         allowed = may_post(
@@ -166,7 +168,10 @@ class OpenPage:
         )
         return self._answers.page(card, status=409, sameorigin_referrer=True)
 
-    def _opened(self, request: web.Request, opening: Opening, grant: Grant) -> web.Response:
+    def _opened(
+        self, request: web.Request, opening: Opening, grant: Grant, route: Route
+    ) -> web.Response:
+        passage = Passage(route=route, host=route.hosts[0], grant=grant)
         framed = (
             bool(self._site.embed_origins) and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
         )
@@ -174,7 +179,7 @@ class OpenPage:
             self._site.cookie_name,
             self._grants.sign(grant),
             secure=self._site.scheme == "https",
-            max_age_seconds=grant.ends_at - self._wall(),
+            max_age_seconds=passage.ends_at - self._wall(),
             framed=framed,
         )
         answer = web.Response(status=303, headers={"Location": opening.next, "Set-Cookie": cookie})

@@ -147,6 +147,7 @@ class Exchange:
             return
         self.upstream = upstream
         upstream.exchange = self
+        upstream.passage = self.permit.passage
         start, permit = self.start, self.permit
         upstream.transport.write(
             b"".join((start.method, b" ", permit.prefix, start.target, permit.tail, first))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gateway.core.passage import judge
 from gateway.relay.states import Event, step
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from gateway.relay.upstream import Upstream
     from gateway.relay.wheel import Wheel
     from shared.routes import RouteTable, Target
+
+
+def _is_over(upstream: Upstream, table: RouteTable, now: float) -> bool:
+    passage = upstream.passage
+    return passage is None or judge(passage, table, now) is not None
 
 
 class Pool:
@@ -88,15 +94,17 @@ class Pool:
         if not kept:
             self._drop_empty(upstream.sid, upstream.user)
 
-    def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
-        """Close the connections that lead where their route does not lead any more."""
+    def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
+        """Close the connections that nobody may use, or that lead elsewhere by now."""
         for sid in tuple(self._idle) if sids is None else sids:
-            if sid not in self._idle:
-                continue
+            users = self._idle.get(sid, {})
             route = table.route(sid)
-            target = route.target if route is not None and route.state != "starting" else None
+            target = route.target if route is not None else None
             self._close(
-                up for kept in self._idle[sid].values() for up in kept if up.target != target
+                up
+                for kept in users.values()
+                for up in kept
+                if up.target != target or _is_over(up, table, now)
             )
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from gateway.relay.states import Event, State, step
 
 if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerHead
+    from gateway.core.passage import Passage
     from gateway.relay.exchange import Exchange
     from gateway.relay.pool import Pool
     from shared.routes import Target
@@ -27,6 +28,7 @@ class Upstream(asyncio.Protocol):
         "exchange",
         "head",
         "idle_since",
+        "passage",
         "pool",
         "sid",
         "state",
@@ -49,6 +51,8 @@ class Upstream(asyncio.Protocol):
         self.tick = 0
         self.deadline = 0.0
         self.idle_since = 0.0
+        self.passage: Passage | None = None
+        """By which right it was last used."""
         self.head: AnswerHead | None = None
         """The last answer's: often the next one's too."""
 

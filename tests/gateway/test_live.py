@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,7 @@ from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, tabl
 class Connection:
     kind = "websocket"
 
-    def __init__(self, table: RouteTable, sid: str = SID, **grant: float) -> None:
+    def __init__(self, table: RouteTable, sid: str = SID, **grant: Any) -> None:
         known = table.route(sid)
         assert known is not None
         own = msgspec.structs.replace(GRANT, sid=sid, **grant)
@@ -41,7 +42,7 @@ class Registry:
         loop = asyncio.get_running_loop()
         self.live = Live(table=lambda: self.table, wall=time.time, loop=loop)
 
-    def connect(self, sid: str = SID, **grant: float) -> Connection:
+    def connect(self, sid: str = SID, **grant: Any) -> Connection:
         assert self.table is not None
         connection = Connection(self.table, sid, **grant)
         self.live.add(connection)
@@ -145,10 +146,48 @@ async def test_what_watches_is_reviewed_too() -> None:
     seen: list[object] = []
 
     class Watcher:
-        def review(self, sids: Iterable[str] | None, table: RouteTable) -> None:
+        def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
             seen.append(sids if sids is None else set(sids))
 
     r.live.watch(Watcher())
     r.live.review()
     r.live.review((SID,))
     assert seen == [None, {SID}]
+
+
+async def test_a_session_and_a_user_have_so_many_places() -> None:
+    loop = asyncio.get_running_loop()
+    r = Registry()
+    live = Live(table=lambda: r.table, wall=time.time, loop=loop, most_of_session=3, most_of_user=2)
+
+    def member(sub: str) -> Connection:
+        assert r.table is not None
+        return Connection(r.table, sub=sub)
+
+    mine = [member(sub="ada"), member(sub="ada")]
+    for one in mine:
+        assert live.has_room(one.passage)
+        live.add(one)
+        live.add(one)
+    assert not live.has_room(mine[0].passage), "the user's second was the last"
+    other = member(sub="eve")
+    assert live.has_room(other.passage)
+    live.add(other)
+    assert not live.has_room(member(sub="bob").passage), "the session is full"
+    live.discard(mine[0])
+    live.discard(mine[0])
+    assert live.has_room(mine[0].passage)
+    for one in (mine[1], other):
+        live.discard(one)
+    assert len(live) == 0
+    live.close()
+
+
+async def test_whoever_was_ended_is_known_until_it_has_closed() -> None:
+    r = Registry()
+    one = r.connect()
+    r.live.end([one], DRAINING)
+    assert len(r.live) == 0
+    assert r.live.leaving == {one}
+    r.live.discard(one)
+    assert not r.live.leaving

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +60,13 @@ async def test_a_token_opens_its_session_once_and_the_cookie_works_on(world: Wor
             assert (got.status, got.body) == (200, b"hello")
         again = await world.gateway.post_token(sid, token)
         assert (again.status, code_of(again)) == (401, "token_spent")
+
+
+async def test_the_cookie_lives_no_longer_than_its_session(world: World) -> None:
+    sid = await world.publish(port=1, expires_at=time.time() + 100)
+    answer = await world.gateway.post_token(sid, world.gateway.signer.token(sid))
+    (age,) = re.findall(r"Max-Age=(\d+)", answer.headers["set-cookie"])
+    assert 90 <= int(age) <= 100
 
 
 async def test_the_app_sees_neither_cookie_nor_token_of_ours(world: World) -> None:

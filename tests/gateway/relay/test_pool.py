@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from gateway.core.passage import Passage
 from gateway.relay.limits import Limits
 from gateway.relay.pool import Pool
 from gateway.relay.upstream import Upstream
 from gateway.relay.wheel import Wheel
 from shared.routes import Target
-from tests.gateway.relay.harness import SID, App, route, table_of
+from tests.gateway.relay.harness import GRANT, SID, App, route, table_of
+
+NOW = time.time()
 
 
 @asynccontextmanager
@@ -29,6 +35,9 @@ async def pooled(**limits: Any) -> AsyncIterator[tuple[Pool, App, Target]]:
 
 async def put(pool: Pool, target: Target, user: str = "ada") -> Upstream:
     upstream = Upstream(pool, sid=SID, user=user, target=target)
+    used_by = table_of(route(target.port)).route(SID)
+    assert used_by is not None
+    upstream.passage = Passage(route=used_by, host=used_by.hosts[0], grant=GRANT)
     loop = asyncio.get_running_loop()
     await loop.create_connection(lambda: upstream, target.host, target.port)
     pool.put(upstream)
@@ -73,13 +82,33 @@ async def test_a_review_closes_what_leads_to_where_the_route_does_not() -> None:
     async with pooled() as (pool, _, target):
         for sids in (None, (SID,)):
             await put(pool, target)
-            pool.review(sids, table_of(route(target.port)))
-            pool.review(("b" * 26,), table_of())
+            pool.review(sids, table_of(route(target.port)), NOW)
+            pool.review(("b" * 26,), table_of(), NOW)
             assert len(pool) == 1
-            pool.review(sids, table_of(route(target.port, target={"id": "pod2"})))
+            pool.review(sids, table_of(route(target.port, target={"id": "pod2"})), NOW)
             assert len(pool) == 0
         await put(pool, target)
-        pool.review(None, table_of(route(target.port, state="starting")))
+        pool.review(None, table_of(route(target.port, state="starting")), NOW)
+        assert len(pool) == 0
+
+
+@pytest.mark.parametrize("change", ["jti", "sub", "kid", "all", "time", "expired", "gone"])
+async def test_a_review_closes_what_was_used_by_a_right_that_is_over(change: str) -> None:
+    async with pooled() as (pool, _, target):
+        await put(pool, target)
+        table = table_of(route(target.port, expires_at=NOW + 5.0))
+        pool.review(None, table, NOW)
+        assert len(pool) == 1
+        now = {"time": GRANT.ends_at, "expired": NOW + 5.0}.get(change, NOW)
+        member = {
+            "jti": f"jti:{GRANT.jti}",
+            "sub": f"sub:{SID}:{GRANT.sub}",
+            "kid": f"kid:{GRANT.kid}",
+            "all": f"all:{SID}",
+        }.get(change)
+        if member is not None:
+            table.load_revocation(member, NOW + 86400)
+        pool.review((SID,), table_of() if change == "gone" else table, now)
         assert len(pool) == 0
 
 
