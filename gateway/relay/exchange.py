@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerHead
     from gateway.core.fields import Fields
     from gateway.core.heads import StartLine
-    from gateway.relay.admit import Permit
     from gateway.relay.front import Front
+    from gateway.relay.permit import Permit
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})

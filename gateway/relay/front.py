@@ -19,8 +19,8 @@ from gateway.relay.states import Event, State, step
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
     from gateway.core.places import Verdict
-    from gateway.relay.admit import Permit
     from gateway.relay.gateway import DataPath
+    from gateway.relay.permit import Permit
 
 
 class Front(Downstream):

@@ -28,7 +28,8 @@ from gateway.core.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge import Bridge, UpgradeRequest
 from gateway.relay.dial import DialFailed
-from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.farewell import Farewell
+from gateway.relay.flow import hold, release
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 
@@ -98,7 +99,8 @@ class SocketBridge(Bridge):
         self._whole = True
         """Whether the library has seen nothing of the next message yet."""
         self._early = b""
-        self._farewell: tuple[int, str] | None = None
+        self._closed_early: tuple[int, str] | None = None
+        self._farewell: Farewell | None = None
         self._errand: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
@@ -151,7 +153,8 @@ class SocketBridge(Bridge):
         self._heard = True
         self.traffic.up += len(data)
         if self.state is State.CLOSING:
-            self._take_last(data)
+            if self._farewell is not None:
+                self._farewell.take(data)
             return
         if self.state is State.DIALLING:
             self._keep(data)
@@ -236,8 +239,8 @@ class SocketBridge(Bridge):
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
         early, self._early = self._early, b""
         self.opened()
-        if self._farewell is not None:
-            self.close(*self._farewell)
+        if self._closed_early is not None:
+            self.close(*self._closed_early)
         if early:
             self.data_received(early)
 
@@ -293,7 +296,7 @@ class SocketBridge(Bridge):
         What is behind may accept and close at once, before the browser's upgrade was answered.
         """
         if self.state is State.DIALLING:
-            self._farewell = (code, reason)
+            self._closed_early = (code, reason)
         if self.state is not State.OPEN:
             return
         if self._socket.state is SocketState.OPEN:
@@ -313,50 +316,12 @@ class SocketBridge(Bridge):
             self._linger()
 
     def _linger(self) -> None:
-        """Pass nothing on any more; close when the browser does, or in two seconds at the latest.
-
-        What the browser still sends is read and thrown away: left unread, it would turn our close
-        into a reset, and the Close would be lost.
-        """
+        """Pass nothing on any more; see :class:`Farewell`."""
         self.state = State.CLOSING
         self._drop_upstream()
-        transport = self.transport
-        if transport is None:
-            return
-        release(transport)
-        shut(transport)
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_later(self.parts.limits.end_seconds, self._check_written)
-
-        if self._said_goodbye():
-            transport.close()
-
-    def _said_goodbye(self) -> bool:
-        return self._socket.close_rcvd is not None
-
-    def _take_last(self, data: bytes) -> None:
-        """Throw away what comes after the end, but see the Close that answers ours.
-
-        Where our side cannot be shut (TLS), the browser waits for us to close the connection.
-        """
-        if self._socket.close_sent is None or self._said_goodbye():
-            return
-        self._socket.receive_data(data)
-        self._socket.events_received()
-        if self._said_goodbye() and self.transport is not None:
-            self.transport.close()
-
-    def _check_written(self) -> None:
-        transport = self.transport
-        if transport is None:
-            return
-        if transport.get_write_buffer_size():
-            reset(transport)
-            return
-        left = self.parts.limits.linger_seconds - self.parts.limits.end_seconds
-        self._timer = asyncio.get_running_loop().call_later(left, transport.abort)
+        self._stop_pinging()
+        if self.transport is not None:
+            self._farewell = Farewell(self.transport, self._socket, self.parts.limits)
 
     def _drop_upstream(self) -> None:
         errand, self._errand = self._errand, None
@@ -367,12 +332,17 @@ class SocketBridge(Bridge):
 
     def _leave(self) -> None:
         self.state = State.CLOSING
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._farewell is not None:
+            self._farewell.over()
+        self._stop_pinging()
         self._drop_upstream()
 
     # Keeping alive
+
+    def _stop_pinging(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _ping(self) -> None:
         if self.state is not State.OPEN or self.transport is None:

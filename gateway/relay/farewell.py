@@ -1,0 +1,65 @@
+"""The end of a WebSocket whose frames are ours, once its last one was written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.relay.flow import release, reset, shut
+
+if TYPE_CHECKING:
+    from websockets.server import ServerProtocol
+
+    from gateway.relay.limits import Limits
+
+
+class Farewell:
+    """Closes *browser* when the browser does, or in two seconds at the latest.
+
+    What the browser still sends is read and thrown away: left unread, it would turn our close
+    into a reset, and the Close that was written would be lost.
+
+    Args:
+        browser: Nothing is written to it any more.
+        socket: What was written to it; sees the Close that answers ours.
+        limits: How long what may take.
+    """
+
+    __slots__ = ("_browser", "_limits", "_socket", "_timer")
+
+    def __init__(self, browser: asyncio.Transport, socket: ServerProtocol, limits: Limits) -> None:
+        self._browser = browser
+        self._socket = socket
+        self._limits = limits
+        release(browser)
+        shut(browser)
+        self._timer = asyncio.get_running_loop().call_later(limits.end_seconds, self._check_written)
+        if self._said_goodbye():
+            browser.close()
+
+    def take(self, data: bytes) -> None:
+        """Throw *data* away, but for the Close that answers ours.
+
+        Where our side cannot be shut (TLS), the browser waits for us to close the connection.
+        """
+        if self._socket.close_sent is None or self._said_goodbye():
+            return
+        self._socket.receive_data(data)
+        self._socket.events_received()
+        if self._said_goodbye():
+            self._browser.close()
+
+    def over(self) -> None:
+        """The connection is closed."""
+        self._timer.cancel()
+
+    def _said_goodbye(self) -> bool:
+        return self._socket.close_rcvd is not None
+
+    def _check_written(self) -> None:
+        """Whoever has not taken our last frame by now must not get what stands before it."""
+        if self._browser.get_write_buffer_size():
+            reset(self._browser)
+            return
+        left = self._limits.linger_seconds - self._limits.end_seconds
+        self._timer = asyncio.get_running_loop().call_later(left, self._browser.abort)
