@@ -312,6 +312,8 @@ class RouteTable:
     def put(self, sid: str, entry: Entry) -> None:
         """Hold *entry*, which was read elsewhere, as that of *sid*."""
         self.drop(sid)
+        # One string for key, route and hosts, where there are two that are equal.
+        sid = sid if entry.route is None else entry.route.sid
         self._entries[sid] = entry
         self.hash ^= entry.digest
         self.changes += 1

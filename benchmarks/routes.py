@@ -1,0 +1,306 @@
+"""Big tables: ``python -m benchmarks.routes [--write]``.
+
+For each number of routes a follower, in a process of its own, takes the table from a real Redis,
+and then another one when the publisher begins a new epoch. Told are the time, the longest time for
+which the loop did not turn, the resident memory per route, and what applying one event costs. Then
+the table goes over a socket to a worker's feed, which runs on the same loop, so that both sides'
+longest stall is seen. Times are processor time of this process, so that other load cancels;
+watching for stalls costs time itself, so what is timed is not watched. With ``--write`` the table
+goes into docs/tables.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvloop
+
+from deploy.local.redis import redis_program
+from gateway.core.bus_state import BusClock
+from gateway.follower import Follower
+from gateway.workers import messages as m
+from gateway.workers.fed import Fed
+from gateway.workers.feeding import Broadcast, Feeding, ToldClock
+from shared.bus import BusReader, Keys, Publisher, connect
+from shared.events import RouteUpserted
+from shared.routes import RouteReader, RouteTable
+
+SIZES: Final = (1, 1_000, 10_000, 100_000)
+KEYS: Final = Keys("bench")
+_EVENTS: Final = 2_000
+_GRACE: Final = {"bus_grace_seconds": 300.0, "controller_grace_seconds": 300.0}
+_PAGE: Final = Path(__file__).parents[1] / "docs" / "tables.md"
+_BEGIN, _END = "<!-- written by benchmarks/routes.py -->", "<!-- end -->"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One line of the table; times in the unit of their name."""
+
+    routes: int
+    snapshot_s: float
+    snapshot_stall_ms: float
+    route_bytes: float
+    event_us: float
+    feed_s: float
+    feed_stall_ms: float
+
+
+def sid_of(number: int) -> str:
+    """Return a session identifier."""
+    text = ""
+    for _ in range(26):
+        number, digit = divmod(number, 32)
+        text += "abcdefghijklmnopqrstuvwxyz234567"[digit]
+    return text
+
+
+def route_of(number: int, *, rev: int = 1) -> bytes:
+    """Return a usual route as a controller writes it."""
+    sid = sid_of(number)
+    target = {"scheme": "http", "host": f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"}
+    route: dict[str, Any] = {"sid": sid, "rev": rev, "job": f"job-{number}", "rank": 0}
+    route |= {"kind": "web", "owner": f"user-{number % 5000}", "hosts": [f"{sid}.apps.example.com"]}
+    route |= {"target": target | {"port": 8888, "base_path": "/", "id": f"uid-{sid}"}}
+    route |= {"state": "ready", "message": None, "expires_at": None, "public": False}
+    return msgspec.json.encode(route | {"sealed": None})
+
+
+class Stalls:
+    """Watches the loop; ``longest`` is the longest time for which it did not turn, in seconds."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def watch(self) -> None:
+        """Turn with the loop."""
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.longest = max(self.longest, now - last)
+            last = now
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Stalls]:
+    """Give what watches the loop meanwhile."""
+    stalls = Stalls()
+    task = asyncio.create_task(stalls.watch())
+    try:
+        yield stalls
+    finally:
+        task.cancel()
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """Return the processor time of *work*."""
+    start = time.thread_time()
+    await work
+    return time.thread_time() - start
+
+
+async def stalled(work: Awaitable[object]) -> float:
+    """Return the longest stall while *work* is done."""
+    async with watched() as stalls:
+        await work
+        return stalls.longest
+
+
+def resident() -> int:
+    """Return this process' memory in bytes."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+async def until(holds: Any) -> None:
+    """Wait until *holds* does."""
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+async def measure(url: str, count: int) -> Result:
+    """Return what a table of *count* routes costs."""
+    redis, writer = connect(url), connect(url)
+    publisher = Publisher(writer, KEYS, term=1)
+    head = await publisher.head()
+    assert head is not None
+    publisher.follow(head)
+    clock = ToldClock(**_GRACE)
+    follower = Follower(
+        BusReader(redis, KEYS),
+        RouteReader(),
+        clock=clock,
+        monotonic=time.monotonic,
+        wall=time.time,
+        random=lambda: 0.0,
+        on_change=lambda sids: broadcast.on_change(sids),
+        on_closed=lambda: None,
+        on_event=lambda event: broadcast.on_event(event),
+    )
+    broadcast = Broadcast(clock, table=lambda: follower.table)
+    before = resident()
+    running = asyncio.create_task(follower.run())
+    snapshot = await timed(until(lambda: follower.table is not None))
+    route_bytes = (resident() - before) / count
+    await asyncio.sleep(0.1)
+    stall = await stalled(_another_epoch(publisher, follower))
+    feed = await timed(_feed(broadcast, follower))
+    feed_stall = await stalled(_feed(broadcast, follower))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    table = follower.table
+    assert table is not None
+    event_us = _apply_events(table, count)
+    for client in (redis, writer):
+        await client.aclose()
+    return Result(
+        routes=count,
+        snapshot_s=snapshot,
+        snapshot_stall_ms=stall * 1e3,
+        route_bytes=route_bytes,
+        event_us=event_us,
+        feed_s=feed,
+        feed_stall_ms=feed_stall * 1e3,
+    )
+
+
+async def _another_epoch(publisher: Publisher, follower: Follower) -> None:
+    """Have the same routes under another epoch, as after a loss, but for the publisher's time."""
+    redis = publisher._redis
+    await redis.hset(KEYS.head, mapping={"epoch": "another", "seq": 0})
+    await until(lambda: follower.table is not None and follower.table.epoch == "another")
+
+
+async def _feed(broadcast: Broadcast, follower: Follower) -> None:
+    """Feed a worker over a socket pair until it holds the whole table."""
+    ours, theirs = socket.socketpair()
+    fed = Fed(
+        clock=BusClock(**_GRACE),
+        monotonic=time.monotonic,
+        wall=time.time,
+        send=lambda _message: None,
+        on_change=lambda _sids: None,
+        on_closed=lambda: None,
+    )
+    feeding = Feeding(
+        broadcast, follower, on_standing=lambda _told: None, on_measured=lambda _told: None
+    )
+    task = asyncio.create_task(feeding.run(ours))
+    transport, _ = await asyncio.get_running_loop().create_unix_connection(
+        lambda: _Link(fed), sock=theirs
+    )
+    await until(lambda: fed.table is not None)
+    transport.abort()
+    await task
+
+
+class _Link(asyncio.Protocol):
+    def __init__(self, fed: Fed) -> None:
+        self._fed = fed
+        self._frames = m.Frames()
+
+    def data_received(self, data: bytes) -> None:
+        for body in self._frames.feed(data):
+            self._fed.take(m.decode_down(body))
+
+
+def _apply_events(table: RouteTable, count: int) -> float:
+    events = [
+        RouteUpserted(
+            epoch=table.epoch,
+            seq=table.seq + 1 + number,
+            sid=sid_of(number % count),
+            route=msgspec.Raw(route_of(number % count, rev=2)),
+        )
+        for number in range(_EVENTS)
+    ]
+    start = time.thread_time()
+    for event in events:
+        table.apply(event)
+    return (time.thread_time() - start) / _EVENTS * 1e6
+
+
+async def fill(url: str, count: int) -> None:
+    """Put *count* routes into Redis."""
+    redis = connect(url)
+    await redis.flushall()
+    routes = {sid_of(number): route_of(number) for number in range(count)}
+    await Publisher(redis, KEYS, term=1).rebuild(routes, {}, epoch="one", now=time.time())
+    await redis.aclose()
+
+
+def _one(url: str, count: int) -> None:
+    print(json.dumps(asdict(uvloop.run(measure(url, count)))))
+
+
+def table_of(results: list[Result]) -> str:
+    """Return *results* as Markdown."""
+    lines = [
+        "| routes | snapshot | longest stall | memory a route | one event | to a worker "
+        "| longest stall |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {r.routes:,} | {r.snapshot_s:.2f} s | {r.snapshot_stall_ms:.1f} ms | {_bytes(r)} "
+        f"| {r.event_us:.0f} µs | {r.feed_s:.2f} s | {r.feed_stall_ms:.1f} ms |"
+        for r in results
+    ]
+    return "\n".join(lines)
+
+
+def _bytes(result: Result) -> str:
+    # A process' memory comes in pages and arenas: below a thousand routes it says nothing.
+    return f"{result.route_bytes / 1024:.2f} KiB" if result.routes >= 1000 else "–"
+
+
+def main() -> None:
+    """Measure all sizes and print the table."""
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "redis.sock"
+        command = [redis_program(), "--port", "0", "--unixsocket", str(path), "--save", ""]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as server:
+            try:
+                while not path.exists():
+                    time.sleep(0.05)
+                url = f"unix://{path}"
+                for count in SIZES:
+                    asyncio.run(fill(url, count))
+                    one = [sys.executable, "-m", "benchmarks.routes", "--one", url, str(count)]
+                    done = subprocess.run(one, check=True, capture_output=True)
+                    results.append(Result(**json.loads(done.stdout.splitlines()[-1])))
+            finally:
+                server.terminate()
+    told = table_of(results)
+    print(told)
+    if "--write" in sys.argv:
+        text = _PAGE.read_text()
+        head, _, rest = text.partition(_BEGIN)
+        day = datetime.now(UTC).strftime("%Y-%m-%d")
+        wrote = (
+            f"{_BEGIN}\n\nMeasured on {day}, {os.cpu_count()} cores, by this script.\n\n{told}\n\n"
+        )
+        _PAGE.write_text(head + wrote + _END + rest.partition(_END)[2])
+
+
+if __name__ == "__main__":
+    if "--one" in sys.argv:
+        _one(sys.argv[2], int(sys.argv[3]))
+    else:
+        main()
