@@ -170,8 +170,8 @@ class SocketBridge(Bridge):
             return
         if self.is_open:
             self._parse(data)
-        else:
-            self._take_last(data)
+        elif self._farewell is not None:
+            self._farewell.take(data)
 
     def _parse(self, data: bytes) -> None:
         self._tracker.feed(data)
