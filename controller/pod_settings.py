@@ -42,6 +42,7 @@ class PodSettings:
     catalogue: Catalogue
     volumes: Mapping[str, VolumeSource]
     priorities: Mapping[str, str]
+    pull_credentials: Mapping[str, str]
     helper_image: str
     helper_cpu: Quantity
     helper_memory: Quantity
@@ -66,6 +67,7 @@ def read_pod_settings(environment: Environment) -> PodSettings:
         catalogue=read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue()),
         volumes=read("FUMAROLE_CONTROLLER_VOLUMES", parse_volumes, {}),
         priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
+        pull_credentials=read("FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}),
         helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),
         helper_cpu=read("FUMAROLE_CONTROLLER_HELPER_CPU", parse_cpu, parse_cpu("50m")),
         helper_memory=read("FUMAROLE_CONTROLLER_HELPER_MEMORY", parse_memory, parse_memory("32Mi")),

@@ -33,6 +33,7 @@ class TaskPlugin(JobPlugin):
     fields: ClassVar[frozenset[str]] = frozenset(
         {
             "image",
+            "pull_credential",
             "resources",
             "replicas",
             "tasks",
@@ -67,6 +68,8 @@ class TaskPlugin(JobPlugin):
         yield from product_problems(job, pods.catalogue)
         if job.priority is not None and job.priority not in pods.priorities:
             yield "priority", "the deployment has no such priority"
+        if job.pull_credential is not None and self._pull_secret(job) is None:
+            yield "pull_credential", "the deployment has no such credential"
         if job.queue == "root":
             yield "queue", "is Volcano's own"
 
@@ -107,6 +110,14 @@ class TaskPlugin(JobPlugin):
             plugins["ssh"] = [f"--ssh-key-file-path={pods.ssh_folder}"]
         return plugins
 
+    def _pull_secret(self, job: Job) -> str | None:
+        """Return the Secret of the job's credential, which is in every namespace of an owner."""
+        share = self.context.jobs.fair_share
+        known = dict(self.context.jobs.pods.pull_credentials)
+        if share is not None:
+            known |= {name: name for name in share.pull_secrets}
+        return known.get(job.pull_credential or "")
+
     def _task(
         self, job: Job, task: EffectiveTask, product: Product | None, labels: dict[str, str]
     ) -> Task:
@@ -116,6 +127,8 @@ class TaskPlugin(JobPlugin):
             resources=amounts_of(task.resources, product, self.context.jobs),
         )
         template = PodTemplate(containers=[container], labels=dict(labels))
+        if (secret := self._pull_secret(job)) is not None:
+            template.more["imagePullSecrets"] = [{"name": secret}]
         if product is not None:
             _place(template, product)
         return Task(

@@ -220,6 +220,30 @@ async def test_topology_priority_and_queue_are_as_the_job_says() -> None:
     assert spec["tasks"][0]["topologyPolicy"] == "single-numa-node"
 
 
+async def test_an_image_is_pulled_with_a_credential_that_the_deployment_has() -> None:
+    settings = {"FUMAROLE_CONTROLLER_PULL_CREDENTIALS": "site=registry-site"}
+    pod = await pod_of(settings=settings, pull_credential="site")
+    assert pod["imagePullSecrets"] == [{"name": "registry-site"}]
+    assert "imagePullSecrets" not in await pod_of(settings=settings)
+    found = await problems_of(settings=settings, pull_credential="other")
+    assert set(found) == {"pull_credential"}
+
+
+async def test_an_owners_namespace_has_the_credentials_of_the_owners_file(tmp_path: Path) -> None:
+    (tmp_path / "docker.json").write_text('{"auths": {}}')
+    owners = tmp_path / "owners.yaml"
+    owners.write_text("pull_credentials: [{name: site, file: docker.json}]")
+    settings = {
+        "FUMAROLE_CONTROLLER_FAIR_SHARE": "on",
+        "FUMAROLE_CONTROLLER_OWNERS_FILE": str(owners),
+    }
+    plan = await plan_of(settings=settings, pull_credential="site")
+    (secret,) = plan.volcano_job.tasks[0].template.more["imagePullSecrets"]
+    made = [one for one in plan.shared if one.kind == "Secret"]
+    assert [one.name for one in made] == [secret["name"]]
+    assert {one.namespace for one in made} == {plan.volcano_job.namespace}
+
+
 PRODUCTS = """
 products:
   gpu-1:
