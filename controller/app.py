@@ -25,14 +25,14 @@ from controller.jobs.wishes import Wishes
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
-from controller.leading import start_leading
+from controller.leading import Leading, make_election
+from controller.learning import keep_learning
 from controller.measures import make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.control import Sessions
 from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
-from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
@@ -67,15 +67,19 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
         # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, make_registry(), tasks)
-        publisher = None
+        if settings.roles & {"reconciler", "api"}:
+            tasks.start(keep_learning(kube, core.pipeline.learn))
+        leading = None
         if "reconciler" in settings.roles:
-            publisher = await start_leading(process, core, kube, redis)
+            leading = Leading(process, core, kube, redis, make_election(process, kube))
+            process.problems.append(leading.problems)
+            tasks.start(leading.run())
         if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
             notices = Notices(redis, Keys(settings.instance))
-            await _start_api(process, core, kube, publisher, notices, stack)
-        debug = [make_debug_route(publisher)] if publisher is not None else []
+            await _start_api(process, core, kube, leading, notices, stack)
+        debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
         ops = make_ops_app(process.registry, process.readiness, debug)
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
         process.listens("ops", taken)
@@ -141,7 +145,7 @@ async def _start_api(
     process: Process,
     core: Core,
     kube: Kube,
-    publisher: RoutePublisher | None,
+    leading: Leading | None,
     notices: Notices,
     stack: AsyncExitStack,
 ) -> None:
@@ -163,8 +167,8 @@ async def _start_api(
         base_domain=settings.base_domain,
         clock=time.time,
         random=os.urandom,
-        state_of=publisher.state_of if publisher else lambda _sid: "starting",
-        until_published=publisher.until_published if publisher else _at_once,
+        state_of=leading.state_of if leading else lambda _sid: "starting",
+        until_published=leading.until_published if leading else _at_once,
         wake=core.routes.wake,
         tell=notices.tell,
     )

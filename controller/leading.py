@@ -1,20 +1,25 @@
 """What the leader does: brings jobs to where they should be, and tells gateways.
 
-There is one leader; who leads is whoever raised the store's term last. Everything that it writes,
-into the store and into Redis, is refused once another one has.
+There is one leader; who leads is whoever raised the store's term last (see ``election``).
+Everything that it writes, into the store and into Redis, is refused once another one has.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from redis.asyncio import Redis
 
+from controller.election import AtOnce, ByLease, Election
 from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
 from controller.jobs.cluster import JobsInCluster
@@ -28,18 +33,22 @@ from controller.jobs.records import Records
 from controller.jobs.sight import Sight
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
-from controller.learning import keep_learning
+from controller.kube.lease import Lease
 from controller.measures import Measures
 from controller.process import Core, Process
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.settings import ControllerSettings
 from controller.store.database import Store
-from controller.store.leadership import raise_term, read_leadership
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.leadership import Leadership, raise_term, read_leadership
 from shared.bus import Keys, Publisher
 from shared.link import Seal
 
 LOOK_SECONDS = 0.1
+LET_GO_SECONDS = 3.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +65,159 @@ class _Leader:
     looked_until: float
 
 
-async def start_leading(process: Process, core: Core, kube: Kube, redis: Redis) -> RoutePublisher:
-    """Lead from now on: what led before learns that it does no more.
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What works while this process leads."""
 
-    Raises:
-        StoreUnavailable: If the store does not answer.
+    queue: WorkQueue
+    picture: Picture
+    adoption: Adoption
+    reconciler: Reconciler
+    publisher: RoutePublisher
+
+
+class Leading:
+    """Leads whenever it is this process' turn; in between, it stands by.
+
+    Args:
+        process: Whose settings, store and registry there are.
+        core: What the API has too.
+        kube: The cluster.
+        redis: What gateways read.
+        election: Says whose turn it is.
     """
-    settings, measures = process.settings, Measures(process.registry)
-    async with process.store.write() as transaction:
-        before = await read_leadership(transaction)
-        term = await raise_term(transaction)
-    queue = WorkQueue(clock=time.monotonic, random=random.random)
-    picture = Picture(kube, instance=settings.instance, changed=_both(queue.add, core.routes.wake))
-    cluster = JobsInCluster(kube, instance=settings.instance)
-    leader = _Leader(settings, process.store, term, core, kube, picture, cluster, before.seen_at)
-    adoption = _make_adoption(leader)
-    reconciler = _make_reconciler(leader, adoption, queue, measures)
-    publisher = _make_publisher(leader, redis)
-    core.jobs.listeners.append(queue.add)
-    core.routes.listeners.append(publisher.wake)
-    process.problems.append(lambda: adoption.problems)
-    process.problems.append(
-        lambda: [] if publisher.is_published else ["routes are not published to Redis"]
+
+    def __init__(
+        self, process: Process, core: Core, kube: Kube, redis: Redis, election: Election
+    ) -> None:
+        self._process = process
+        self._core = core
+        self._kube = kube
+        self._redis = redis
+        self._election = election
+        self._term: _Term | None = None
+        self._measures = Measures(process.registry)
+        self._measures.watch(
+            queued=lambda: len(self._term.queue) if self._term else 0,
+            routes=lambda: self._term.publisher.count if self._term else 0,
+            leads=lambda: self._term is not None,
+        )
+        core.jobs.listeners.append(self._look_at_job)
+        core.routes.listeners.append(self._look_at_routes)
+
+    @property
+    def publisher(self) -> RoutePublisher | None:
+        """What publishes; None while this process does not lead."""
+        return self._term.publisher if self._term else None
+
+    def state_of(self, sid: str) -> Literal["starting", "ready"]:
+        """Return how the session's route was last published, as far as this process knows."""
+        return self._term.publisher.state_of(sid) if self._term else "starting"
+
+    async def until_published(self, sids: Collection[str]) -> None:
+        """Wait shortly for these; where another process publishes, it does not say when."""
+        if self._term is not None:
+            await self._term.publisher.until_published(sids)
+
+    def problems(self) -> Sequence[str]:
+        """Return why this process is not ready; one that stands by is."""
+        term = self._term
+        if term is None:
+            return () if self._election.again else ("it does not lead yet",)
+        published = () if term.publisher.is_published else ("routes are not published to Redis",)
+        return (*term.adoption.problems, *term.picture.problems(), *published)
+
+    async def run(self) -> None:
+        """Lead and stand by, until it is cancelled.
+
+        Raises:
+            LeadershipLost: If another one leads, and this one is not to stand again.
+        """
+        while True:
+            await self._election.won()
+            try:
+                await self._lead()
+            except BaseExceptionGroup as group:
+                # The tasks of a leader end together; what counts is why the first one did.
+                lost, others = group.split(LeadershipLost)
+                if others is not None or lost is None or not self._election.again:
+                    raise
+                log.warning("leads no more", extra={"why": str(_first(lost))})
+            finally:
+                self._term = None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LET_GO_SECONDS):
+                        await self._election.let_go()
+
+    async def _lead(self) -> None:
+        term = await self._begin()
+        async with asyncio.TaskGroup() as tasks:
+            # Renewed from the first moment: to read everything may take its time.
+            tasks.create_task(self._election.keep())
+            tasks.create_task(term.reconciler.run())
+            tasks.create_task(_publish(term.publisher, term.adoption))
+
+    async def _begin(self) -> _Term:
+        settings, store = self._process.settings, self._process.store
+        before, number = await self._raise_term()
+        log.info("leads", extra={"term": number})
+        queue = WorkQueue(clock=time.monotonic, random=random.random)
+        changed = _both(queue.add, self._core.routes.wake)
+        picture = Picture(self._kube, instance=settings.instance, changed=changed)
+        cluster = JobsInCluster(self._kube, instance=settings.instance)
+        leader = _Leader(
+            settings, store, number, self._core, self._kube, picture, cluster, before.seen_at
+        )
+        adoption = _make_adoption(leader)
+        reconciler = _make_reconciler(leader, adoption, queue, self._measures)
+        publisher = _make_publisher(leader, self._redis)
+        self._term = _Term(queue, picture, adoption, reconciler, publisher)
+        return self._term
+
+    async def _raise_term(self) -> tuple[Leadership, int]:
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        while True:
+            try:
+                async with self._process.store.write() as transaction:
+                    before = await read_leadership(transaction)
+                    return before, await raise_term(transaction, holder=holder)
+            except StoreUnavailable as error:
+                if not self._election.again:
+                    raise
+                log.warning("the term cannot be raised", extra={"why": str(error)})
+            await asyncio.sleep(1.0)
+
+    def _look_at_job(self, job_id: str) -> None:
+        if self._term is not None:
+            self._term.queue.add(job_id)
+
+    def _look_at_routes(self, job_id: str) -> None:
+        if self._term is not None:
+            self._term.publisher.wake(job_id)
+
+
+def make_election(process: Process, kube: Kube) -> Election:
+    """Return how it is decided who leads: with SQLite there is nobody else."""
+    settings = process.settings
+    if process.store.is_for_one:
+        return AtOnce()
+    namespace, instance = settings.jobs.namespace, settings.instance
+    lease = Lease(
+        kube,
+        name=f"fumarole-{instance}",
+        namespace=namespace,
+        instance=instance,
+        holder=f"{socket.gethostname()}_{os.urandom(8).hex()}",
+        clock=time.monotonic,
+        now=time.time,
     )
-    measures.watch(queued=lambda: len(queue), routes=lambda: publisher.count)
-    process.tasks.start(keep_learning(kube, core.pipeline.learn))
-    process.tasks.start(reconciler.run())
-    process.tasks.start(_publish(publisher, adoption))
-    return publisher
+    return ByLease(kube, lease, namespace=namespace, instance=instance)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _make_adoption(leader: _Leader) -> Adoption:

@@ -43,7 +43,13 @@ class Measures:
             registry=registry,
         )
 
-    def watch(self, *, queued: Callable[[], int], routes: Callable[[], int]) -> None:
+    def watch(
+        self,
+        *,
+        queued: Callable[[], int],
+        routes: Callable[[], int],
+        leads: Callable[[], bool],
+    ) -> None:
         """Have these read whenever somebody asks."""
         waiting = Gauge(
             "fumarole_controller_queue", "Jobs to be looked at", registry=self._registry
@@ -53,6 +59,10 @@ class Measures:
             "fumarole_controller_routes", "Routes that are published", registry=self._registry
         )
         published.set_function(routes)
+        leading = Gauge(
+            "fumarole_controller_leads", "1 while this process leads", registry=self._registry
+        )
+        leading.set_function(leads)
 
     def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
         """Count a step."""
@@ -68,10 +78,11 @@ class Measures:
         self._failures.labels(type(error).__name__).inc()
 
 
-def make_debug_route(publisher: RoutePublisher) -> web.RouteDef:
+def make_debug_route(publisher: Callable[[], RoutePublisher | None]) -> web.RouteDef:
     """Return ``/debug/routes``: where every gateway should stand."""
 
     async def debug(_request: web.Request) -> web.Response:
-        return web.json_response(publisher.describe())
+        leading = publisher()
+        return web.json_response({"leads": False} if leading is None else leading.describe())
 
     return web.get("/debug/routes", debug)

@@ -16,10 +16,14 @@ from controller.jobs.pipeline import Pipeline, PluginFailed
 from controller.jobs.plugin import JobFromServer
 from controller.kube.errors import KubeError
 from controller.store.database import Store
-from controller.store.errors import StoreUnavailable
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.leadership import refresh_leadership
 from controller.store.progress import due_jobs, set_due
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.5
+ALIVE_SECONDS: Final = 5.0
+"""How often is written down that somebody looks."""
+
 BATCH: Final = 100
 AGAIN_SECONDS: Final = 60.0
 """When a job is looked at again that the plugin failed with, or said nothing about."""
@@ -57,15 +61,25 @@ class Monitoring:
         self._clock = clock
 
     async def run(self) -> None:
-        """Look every second; returns only by LeadershipLost."""
+        """Look every half second; returns only by LeadershipLost."""
+        alive_at = 0.0
         while True:
             try:
+                if not 0.0 <= self._clock() - alive_at < ALIVE_SECONDS:
+                    await self._say_alive()
+                    alive_at = self._clock()
                 full = await self.look()
             except StoreUnavailable as error:
                 full = False
                 log.warning("due times cannot be read", extra={"why": str(error)})
             if not full:
                 await asyncio.sleep(LOOK_SECONDS)
+
+    async def _say_alive(self) -> None:
+        """Write down that this leader looks: what happens while none does, nobody has seen."""
+        async with self._store.write() as transaction:
+            if not await refresh_leadership(transaction, term=self._term, now=self._clock()):
+                raise LeadershipLost("another controller leads")
 
     async def look(self) -> bool:
         """Hand over what is due now; say whether there may be more.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
+from controller.kube.errors import KubeError
 from controller.kube.kinds import PODS, VCJOBS, Kind
 from controller.kube.watch import Changed, Deleted, Listed, WatchEvent, watch
 from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
@@ -118,6 +119,7 @@ class Picture:
         self.jobs: Shelf[ObservedJob] = Shelf(changed)
         # How a pod ended may be seen no earlier than when it is gone.
         self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True)
+        self._trouble: dict[str, str] = {}
         self._jobs_seen = asyncio.Event()
         self._pods_seen = asyncio.Event()
 
@@ -125,6 +127,10 @@ class Picture:
     def is_complete(self) -> bool:
         """Whether everything has been read once."""
         return self._jobs_seen.is_set() and self._pods_seen.is_set()
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what of the cluster cannot be followed now."""
+        return tuple(f"{kind} cannot be followed: {why}" for kind, why in self._trouble.items())
 
     async def complete(self) -> None:
         """Wait until everything has been read once."""
@@ -149,7 +155,13 @@ class Picture:
         read: Callable[[Mapping[str, Any]], T],
         seen: asyncio.Event,
     ) -> None:
-        async for event in watch(self._kube, kind, labels=self._labels):
+        def told(trouble: KubeError | None) -> None:
+            if trouble is None:
+                self._trouble.pop(kind.plural, None)
+            else:
+                self._trouble[kind.plural] = str(trouble)
+
+        async for event in watch(self._kube, kind, labels=self._labels, told=told):
             _apply(event, shelf, read)
             seen.set()
 

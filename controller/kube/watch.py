@@ -75,29 +75,45 @@ class Backoff:
         return max(pause, error.retry_after_seconds or 0.0)
 
 
+def _nobody(_trouble: KubeError | None) -> None:
+    return
+
+
 async def watch(
-    kube: Kube, kind: Kind, *, namespace: str | None = None, labels: str = ""
+    kube: Kube,
+    kind: Kind,
+    *,
+    namespace: str | None = None,
+    labels: str = "",
+    told: Callable[[KubeError | None], None] = _nobody,
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Yield all objects, then each change; raises nothing but cancellation."""
+    """Yield all objects, then each change; raises nothing but cancellation.
+
+    *told* is called with what keeps it from going on, and with None once it does go on.
+    """
     backoff = Backoff()
     version: str | None = None
     while True:
         try:
             if version is None:
                 objects, version = await kube.list_at(kind, namespace, labels=labels)
+                told(None)
                 yield Listed(tuple(objects))
                 backoff.reset()
             stream = _stream(kube, kind, namespace, labels, version)
             async with aclosing(stream):
                 async for change, seen in stream:
-                    backoff.reset()
-                    version = seen
+                    told(None)
+                    if seen != version:
+                        backoff.reset()
+                        version = seen
                     if change is not None:
                         yield change
         except Expired:
             log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
             version = None
         except KubeError as error:
+            told(error)
             pause = backoff.after(error)
             log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
             await asyncio.sleep(pause)
@@ -106,7 +122,10 @@ async def watch(
 async def _stream(
     kube: Kube, kind: Kind, namespace: str | None, labels: str, version: str
 ) -> AsyncGenerator[tuple[WatchEvent | None, str], None]:
-    """Yield changes after *version* with the version of each, until the stream ends."""
+    """Yield changes after *version* with the version of each, until the stream ends.
+
+    The first says only that the stream is open: nothing may happen for long.
+    """
     query = {
         "watch": "true",
         "resourceVersion": version,
@@ -116,6 +135,7 @@ async def _stream(
     query |= {"labelSelector": labels} if labels else {}
     path = kind.path(namespace)
     async with kube.stream(path, query, quiet_seconds=QUIET_SECONDS) as content:
+        yield None, version
         async for line in _lines(content):
             yield _read(line)
 

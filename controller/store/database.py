@@ -43,6 +43,11 @@ class Store:
         # SQLite has one writer; waiting here is cheaper than on its file lock.
         self._writing = asyncio.Lock()
 
+    @property
+    def is_for_one(self) -> bool:
+        """Whether all of its processes are on one machine, so that one controller is enough."""
+        return self._sqlite
+
     async def open(self) -> None:
         """Make the tables what this version needs; one process at a time does it.
 

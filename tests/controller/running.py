@@ -55,6 +55,7 @@ class Controller:
         redis_url: str,
         instance: str = "test",
         roles: str = "api,reconciler",
+        name: str = "controller",
         **settings: str,
     ) -> None:
         folder.mkdir(exist_ok=True)
@@ -65,7 +66,8 @@ class Controller:
             link_key.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
         self.folder = folder
         self.instance = instance
-        self.log = folder / "controller.log"
+        self.name = name
+        self.log = folder / f"{name}.log"
         self.settings = {
             "KUBECONFIG": str(kubeconfig),
             "FUMAROLE_INSTANCE": instance,
@@ -88,7 +90,7 @@ class Controller:
 
     async def start(self, *, ready: bool = True) -> None:
         """Start it, and wait until it has its addresses and is ready."""
-        addresses = self.folder / "addresses.json"
+        addresses = self.folder / f"{self.name}.addresses.json"
         addresses.unlink(missing_ok=True)
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         environment |= self.settings | {"FUMAROLE_CONTROLLER_ADDRESS_FILE": str(addresses)}
@@ -116,6 +118,12 @@ class Controller:
         """Return what it says."""
         reasons: list[str] = (await self._ops("/readyz"))[1]["reasons"]
         return reasons
+
+    async def leads(self) -> bool:
+        """Say whether this one leads."""
+        url = f"http://{self.addresses['ops']}/metrics"
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return "fumarole_controller_leads 1.0" in await answer.text()
 
     async def _ops(self, path: str) -> tuple[int, Any]:
         url = f"http://{self.addresses['ops']}{path}"
