@@ -1,7 +1,8 @@
 """Who may do what in the embedded cluster: a kubeconfig is written for each of these.
 
 ``rules`` are those of an RBAC ClusterRole. The controller's follow what the product asks
-for in production: no Secret is read, no namespace deleted.
+for in production: no Secret is read, no namespace deleted. Beside these rules, the server knows
+the roles and bindings that are stored in it.
 """
 
 from typing import Any, Final
@@ -113,6 +114,17 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "verbs": [*_READ, *_WRITE],
             },
         ],
+    },
+    # These have what the manifests of deploy/kubernetes give them, once somebody creates those.
+    "account-controller": {
+        "user": "system:serviceaccount:fumarole-system:fumarole-controller",
+        "groups": ["system:serviceaccounts"],
+        "rules": [],
+    },
+    "account-hub": {
+        "user": "system:serviceaccount:fumarole-system:fumarole-hub",
+        "groups": ["system:serviceaccounts"],
+        "rules": [],
     },
     "nobody": {"user": "nobody", "groups": [], "rules": []},
 }

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from deploy.local.cluster.apiserver.access import Doorkeeper, User
 from deploy.local.cluster.apiserver.app import Front
+from deploy.local.cluster.apiserver.audit import FILE, Audit
 from deploy.local.cluster.apiserver.controllers import Controllers, serve_definitions
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable, make_builtin_kinds
@@ -46,7 +47,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, faults.read, state / "faults.json")
     doorkeeper = Doorkeeper(users)
     resources = Resources(registry, kubelets, chance, faults, doorkeeper.issue)
-    front = Front(kinds, resources, doorkeeper, faults)
+    front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE))
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
         # A controller that fails ends the server: better than one that collects no garbage.

@@ -8,12 +8,13 @@ import msgspec
 from aiohttp import web
 
 from deploy.local.cluster.apiserver import discovery
-from deploy.local.cluster.apiserver.access import ANONYMOUS, Doorkeeper, check_path
+from deploy.local.cluster.apiserver.access import ANONYMOUS, Doorkeeper, User, check_path
+from deploy.local.cluster.apiserver.audit import Audit
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable
 from deploy.local.cluster.apiserver.rbac import check_resource
-from deploy.local.cluster.apiserver.requests import is_true, parse_path, verb_of
+from deploy.local.cluster.apiserver.requests import Target, is_true, parse_path, verb_of
 from deploy.local.cluster.apiserver.resources import Resources, read_body
 from deploy.local.cluster.apiserver.reviews import AUTHORIZATION, answer_access_review
 
@@ -31,7 +32,9 @@ class Front:
         resources: Resources,
         doorkeeper: Doorkeeper,
         faults: Faults,
+        audit: Audit,
     ) -> None:
+        self._audit = audit
         self._kinds = kinds
         self._resources = resources
         self._store = resources.store
@@ -55,15 +58,7 @@ class Front:
         verb = verb_of(request.method, target, watch=watch)
         if target.group == AUTHORIZATION and user is not ANONYMOUS:
             return _json(answer_access_review(await read_body(request), user, self._store), 201)
-        check_resource(
-            self._store,
-            user,
-            verb,
-            target.group,
-            target.resource,
-            target.namespace,
-            target.name,
-        )
+        self._check(user, verb, target)
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
             return _plain_not_found()
@@ -72,6 +67,15 @@ class Front:
         if request.transport is not None and not watch and self._faults.happens("lost", user):
             request.transport.abort()
         return response
+
+    def _check(self, user: User, verb: str, target: Target) -> None:
+        what = (target.group, target.resource, target.namespace, target.name)
+        try:
+            check_resource(self._store, user, verb, *what)
+        except ApiError:
+            self._audit.note(user, verb, target, allowed=False)
+            raise
+        self._audit.note(user, verb, target, allowed=True)
 
     def _say(self, request: web.Request) -> web.Response:
         """Answer what is asked about the server itself."""

@@ -1,0 +1,28 @@
+"""Writes down what was asked of the server: each kind of request of each user once."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from deploy.local.cluster.apiserver.access import User
+from deploy.local.cluster.apiserver.requests import Target
+
+FILE: Final = "asked.jsonl"
+
+
+class Audit:
+    """Appends to a file; a line is a user, a request without the object's name, and its answer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[tuple[str, str, str, str, str, bool]] = set()
+
+    def note(self, user: User, verb: str, target: Target, *, allowed: bool) -> None:
+        """Write down that *user* asked, unless that was written down before."""
+        asked = (user.name, verb, target.group, target.resource, target.namespace, allowed)
+        if asked in self._seen:
+            return
+        self._seen.add(asked)
+        names = ("user", "verb", "group", "resource", "namespace", "allowed")
+        with self._path.open("a") as file:
+            file.write(json.dumps(dict(zip(names, asked, strict=True))) + "\n")
