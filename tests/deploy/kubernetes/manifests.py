@@ -1,0 +1,53 @@
+"""The manifests of deploy/kubernetes, read as files or as kubectl builds them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
+RBAC = "rbac.authorization.k8s.io"
+
+
+def read(*names: str) -> list[Object]:
+    """Return the objects in these files."""
+    found: list[Object] = []
+    for name in names:
+        found += [one for one in yaml.safe_load_all((FOLDER / name).read_text()) if one]
+    return found
+
+
+def build(name: str, home: Path) -> list[Object]:
+    """Return what ``kubectl kustomize`` makes of a folder; nothing is asked of any server."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(FOLDER / name)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "KUBECONFIG": str(home / "none")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr.lower()
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    """Return the objects of these kinds."""
+    return [one for one in objects if one["kind"] in kinds]
+
+
+def grants(role: Object) -> set[tuple[str, str, str]]:
+    """Return what a role allows, as (verb, group, resource)."""
+    return {
+        (verb, group, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }

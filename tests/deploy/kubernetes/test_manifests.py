@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.settings import read_settings
+from gateway.settings import read_settings as read_gateway_settings
+from shared.settings import Environment
+from tests.deploy.kubernetes.manifests import FOLDER, Object, build, grants, of_kind, read
+
+pytestmark = pytest.mark.needs("kubectl")
+
+BUILT = ("base", "overlays/production", "overlays/one-namespace")
+SECRETS = {
+    "fumarole-link-key", "fumarole-grant-key", "fumarole-controller", "fumarole-gateway",
+    "fumarole-redis-users",
+}  # fmt: skip
+DOCS = FOLDER.parents[1] / "docs"
+
+
+@pytest.fixture(params=BUILT)
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> list[Object]:
+    return build(request.param, tmp_path)
+
+
+def pods_of(objects: list[Object]) -> dict[str, Any]:
+    deployments = of_kind(objects, "Deployment")
+    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in deployments}
+
+
+def settings_of(objects: list[Object], pod: dict[str, Any]) -> dict[str, str]:
+    """Return what a pod's environment holds beside what is in Secrets."""
+    maps = {one["metadata"]["name"]: one["data"] for one in of_kind(objects, "ConfigMap")}
+    found: dict[str, str] = {}
+    (container,) = pod["containers"]
+    for source in container["envFrom"]:
+        if "configMapRef" in source:
+            found |= maps[source["configMapRef"]["name"]]
+    return found | {one["name"]: one.get("value", "") for one in container.get("env", ())}
+
+
+def test_every_process_has_an_account_of_its_own(objects: list[Object]) -> None:
+    accounts = {one["metadata"]["name"] for one in of_kind(objects, "ServiceAccount")}
+    used = {
+        name: pod["serviceAccountName"]
+        for name, pod in pods_of(objects).items()
+        if name != "fumarole-redis"
+    }
+    assert set(used.values()) == accounts
+    assert len(set(used.values())) == len(used) == 3
+    tokens = {name for name, pod in pods_of(objects).items() if pod["automountServiceAccountToken"]}
+    assert tokens == {"fumarole-controller", "fumarole-hub"}
+
+
+def test_only_the_controller_has_rights_in_the_whole_cluster(objects: list[Object]) -> None:
+    (binding,) = of_kind(objects, "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == "fumarole-controller"
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "fumarole-controller", "namespace": "fumarole-system"}
+    ]
+
+
+def test_no_role_reads_secrets_or_changes_namespaces_or_says_all(objects: list[Object]) -> None:
+    for role in of_kind(objects, "ClusterRole", "Role"):
+        for verb, group, resource in grants(role):
+            assert "*" not in (verb, group, resource), role["metadata"]["name"]
+            assert verb not in ("escalate", "impersonate", "deletecollection")
+            if resource == "secrets":
+                assert verb in ("create", "patch", "delete")
+            if resource == "namespaces":
+                assert verb in ("get", "create")
+            if verb == "bind":
+                assert group == "rbac.authorization.k8s.io"
+    whole = next(
+        one
+        for one in of_kind(objects, "ClusterRole")
+        if one["metadata"]["name"] == "fumarole-controller"
+    )
+    for rule in whole["rules"]:
+        if "bind" in rule["verbs"]:
+            assert rule["resourceNames"] == ["fumarole-jobs", "fumarole-terminals"]
+
+
+def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object]) -> None:
+    for name, pod in pods_of(objects).items():
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = pod["containers"]
+        own = container["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["readOnlyRootFilesystem"] is True
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        assert "readinessProbe" in container
+
+
+def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: list[Object]) -> None:
+    maps = {one["metadata"]["name"] for one in of_kind(objects, "ConfigMap")}
+    text = (DOCS / "kubernetes.md").read_text()
+    for pod in pods_of(objects).values():
+        (container,) = pod["containers"]
+        secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+        for source in container.get("envFrom", ()):
+            if "secretRef" in source:
+                secrets.add(source["secretRef"]["name"])
+            else:
+                assert source["configMapRef"]["name"] in maps
+        assert secrets <= SECRETS
+        assert all(f"secret generic {name}" in text for name in secrets)
+        volumes = {one["name"] for one in pod["volumes"]}
+        assert {one["name"] for one in container.get("volumeMounts", ())} <= volumes
+    # No Secret is in any repository.
+    assert of_kind(objects, "Secret") == []
+
+
+def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Object]) -> None:
+    labels = {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        for one in of_kind(objects, "Deployment")
+    }
+    for one in of_kind(objects, "Service", "NetworkPolicy", "PodDisruptionBudget"):
+        name, spec = one["metadata"]["name"], one["spec"]
+        if one["metadata"].get("namespace") == "fumarole-jobs":
+            continue
+        wanted = spec.get("podSelector") or spec["selector"]
+        wanted = wanted.get("matchLabels", wanted)
+        assert wanted.items() <= labels[name].items(), name
+        ports = {port["name"] for port in pods_of(objects)[name]["containers"][0]["ports"]}
+        for port in spec.get("ports", ()):
+            assert port["targetPort"] in ports
+
+
+def test_the_settings_are_ones_that_the_processes_take(
+    objects: list[Object], tmp_path: Path
+) -> None:
+    documented = (DOCS / "controller.md").read_text() + (
+        FOLDER.parents[1] / "README.md"
+    ).read_text()
+    for pod in pods_of(objects).values():
+        if "envFrom" in pod["containers"][0]:
+            for name in settings_of(objects, pod):
+                if name.startswith("FUMAROLE_"):
+                    short = re.sub(r"^FUMAROLE_(CONTROLLER|GATEWAY)", "", name)
+                    assert name in documented or f"…{short}" in documented, name
+
+
+def test_with_secrets_the_processes_of_production_start(tmp_path: Path) -> None:
+    objects = build("overlays/production", tmp_path)
+    key = tmp_path / "key"
+    key.write_text("q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k=\n")
+    other = tmp_path / "other"
+    other.write_text("mrze8BI0VniavN7wEjRWeJq83vASNFZ4iavN7wEjRWc=\n")
+    secret = {
+        "FUMAROLE_REDIS_URL": "rediss://controller:x@redis.example.com:6379/0",
+        "FUMAROLE_CONTROLLER_STORE_URL": "postgresql://fumarole:x@db.example.com/fumarole",
+        "POD_ADDRESS": "10.0.0.1",
+        "FUMAROLE_LINK_KEY_FILE": str(key),
+        "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(other),
+    }
+    for name, pod in pods_of(objects).items():
+        values = settings_of(objects, pod) | secret
+        values = {n: v.replace("$(POD_ADDRESS)", "10.0.0.1") for n, v in values.items()}
+        if name == "fumarole-gateway":
+            read_gateway_settings(values)
+            continue
+        environment = Environment(values)
+        share = read_settings(environment).jobs.fair_share
+        environment.check()
+        assert share is not None
+        assert len(share.grants) == 2
+
+
+def test_the_gateways_are_those_that_jobs_admit(tmp_path: Path) -> None:
+    (gateway,) = [
+        one
+        for one in of_kind(build("base", tmp_path), "Deployment")
+        if one["metadata"]["name"] == "fumarole-gateway"
+    ]
+    jobs = read_settings(Environment({})).jobs
+    labels = gateway["spec"]["template"]["metadata"]["labels"]
+    assert dict(jobs.gateway_labels).items() <= labels.items()
+    assert gateway["metadata"]["namespace"] == jobs.gateway_namespace
+
+
+def test_the_containment_names_the_same_accounts_and_roles() -> None:
+    (policy, _) = read("components/containment/policy.yaml")
+    text = str(policy["spec"])
+    roles = [one["metadata"]["name"] for one in read("base/rbac-owners.yaml")]
+    assert sorted(roles) == ["fumarole-jobs", "fumarole-terminals"]
+    for name in (*roles, "fumarole-controller", "fumarole-hub", "fumarole-system"):
+        assert f"'{name}'" in text
