@@ -228,6 +228,11 @@ class Routes:
         raw = snapshot.routes.get(sid) if snapshot is not None else None
         return None if raw is None else json.loads(raw)
 
+    async def all(self) -> list[dict[str, Any]]:
+        """Return all routes."""
+        snapshot = await self.reader.snapshot()
+        return [json.loads(raw) for raw in snapshot.routes.values()] if snapshot else []
+
     async def until(self, sid: str, state: str) -> dict[str, Any]:
         """Return the route once it is in that state."""
 
