@@ -72,6 +72,7 @@ class JobDefaults:
     gateway_labels: tuple[tuple[str, str], ...]
     egress_networks: tuple[Network, ...]
     egress_except: tuple[Network, ...]
+    egress_blocked_ports: tuple[int, ...]
     fair_share: FairShare | None
     pods: PodSettings
 
@@ -174,6 +175,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         ),
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
+        egress_blocked_ports=read("FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)),
         fair_share=read_fair_share(environment, non_root=non_root),
         pods=read_pod_settings(environment),
     )
@@ -231,6 +233,12 @@ def _label_pairs(raw: str) -> tuple[tuple[str, str], ...]:
 
 def _networks(raw: str) -> tuple[Network, ...]:
     return () if raw.lower() == "none" else networks(raw)
+
+
+def _ports(raw: str) -> tuple[int, ...]:
+    if raw.lower() == "none":
+        return ()
+    return tuple(count(1, 65535)(part.strip()) for part in raw.split(",") if part.strip())
 
 
 def _absolute_path(raw: str) -> str:

@@ -73,7 +73,11 @@ class ConnectToJobPlugin(JobPlugin):
             "egress": [
                 {"to": near},
                 dns_rule(),
-                *network_rules(jobs.egress_networks, jobs.egress_except),
+                *network_rules(
+                    jobs.egress_networks,
+                    jobs.egress_except,
+                    blocked_ports=jobs.egress_blocked_ports,
+                ),
                 *server_rules(_licence_servers(job)),
             ],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from controller.jobs.builder import Companion, JobBuilder
@@ -30,11 +31,10 @@ class ProxyPlugin(JobPlugin):
         _check(job, builder)
         for task in builder.volcano_job.tasks:
             endpoints = _endpoints_of(job, task.name)
-            container = task.template.containers[0]
+            container = builder.container(task.name)
             container.ports.extend(Port(name=n, port=e.port) for n, e in endpoints.items())
             if endpoints:
-                # A container has one readiness probe; the endpoint named first decides.
-                container.readiness_probe = _probe(next(iter(endpoints.values())).port)
+                container.readiness_probe = _probe(_probed(endpoints).port)
         builder.add_companion(self._policy(job))
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
@@ -90,6 +90,15 @@ def _check(job: Job, builder: JobBuilder) -> None:
 
 def _endpoints_of(job: Job, task: str) -> dict[str, Endpoint]:
     return {n: e for n, e in job.interactive.items() if e.task in (None, task)}
+
+
+def _probed(endpoints: Mapping[str, Endpoint]) -> Endpoint:
+    """Return the one whose readiness counts: a container has one readiness probe.
+
+    The first that is no desktop, if there is one: VNC servers lock out those that connect and say
+    nothing, which is what a probe does.
+    """
+    return min(endpoints.values(), key=lambda endpoint: endpoint.kind == "vnc")
 
 
 def _probe(port: int) -> dict[str, Any]:

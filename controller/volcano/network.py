@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from shared.settings import Network
 
 Json: TypeAlias = dict[str, Any]
+
+_LAST_PORT: Final = 65535
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace: nobody can give it to another one."""
@@ -40,10 +42,28 @@ def dns_rule() -> Json:
     }
 
 
-def network_rules(networks: Sequence[Network], without: Sequence[Network]) -> list[Json]:
-    """Return the egress rule for *networks* but for what of them is in *without*; none for none."""
-    blocks = [_block(one, without) for one in networks]
-    return [{"to": [{"ipBlock": block} for block in blocks]}] if blocks else []
+def network_rules(
+    networks: Sequence[Network], without: Sequence[Network], *, blocked_ports: Sequence[int] = ()
+) -> list[Json]:
+    """Return the egress rule for *networks* but for what of them is in *without*; none for none.
+
+    With *blocked_ports* it names all other ports: then nothing but TCP, UDP and SCTP goes through.
+    """
+    if not networks:
+        return []
+    rule: Json = {"to": [{"ipBlock": _block(one, without)} for one in networks]}
+    if blocked_ports:
+        others = [{"protocol": name, "port": 1, "endPort": _LAST_PORT} for name in ("UDP", "SCTP")]
+        rule["ports"] = [*_all_but(blocked_ports), *others]
+    return [rule]
+
+
+def _all_but(ports: Sequence[int]) -> Iterator[Json]:
+    first = 1
+    for port in (*sorted(set(ports)), _LAST_PORT + 1):
+        if first < port:
+            yield {"protocol": "TCP", "port": first, "endPort": port - 1}
+        first = port + 1
 
 
 def server_rules(servers: Iterable[tuple[str, int]]) -> list[Json]:

@@ -155,8 +155,24 @@ async def test_what_of_the_world_jobs_reach_is_the_deployments_to_say() -> None:
         "FUMAROLE_CONTROLLER_EGRESS_NETWORKS": "10.1.0.0/16",
         "FUMAROLE_CONTROLLER_EGRESS_EXCEPT": "10.1.2.0/24,10.2.0.0/24,10.1.0.0/16,fc00::/7",
     }
-    block = policy_of(await plan_of(settings=some))["egress"][2]["to"]
+    rule = policy_of(await plan_of(settings=some))["egress"][2]
+    block = rule["to"]
     assert block == [{"ipBlock": {"cidr": "10.1.0.0/16", "except": ["10.1.2.0/24"]}}]
+
+
+def ranges(rule: dict[str, Any], protocol: str) -> list[tuple[int, int]]:
+    return [(p["port"], p["endPort"]) for p in rule["ports"] if p["protocol"] == protocol]
+
+
+async def test_mail_is_not_a_jobs_to_send() -> None:
+    rule = policy_of(await plan_of())["egress"][2]
+    assert ranges(rule, "TCP") == [(1, 24), (26, 65535)]
+    assert ranges(rule, "UDP") == [(1, 65535)]
+    more = {"FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS": "65535,1,465,466,25"}
+    rule = policy_of(await plan_of(settings=more))["egress"][2]
+    assert ranges(rule, "TCP") == [(2, 24), (26, 464), (467, 65534)]
+    none = {"FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS": "none"}
+    assert "ports" not in policy_of(await plan_of(settings=none))["egress"][2]
 
 
 async def test_hostnames_are_each_one_peers_and_no_own_names() -> None:

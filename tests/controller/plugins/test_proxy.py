@@ -21,6 +21,27 @@ async def test_the_first_endpoint_is_probed_by_a_connection_every_second() -> No
     assert [one["containerPort"] for one in container["ports"]] == [8888, 6006]
 
 
+async def test_a_desktop_is_probed_only_where_there_is_nothing_else() -> None:
+    desk = {"desk": {"kind": "vnc", "port": 5900}}
+    assert (await container_of(interactive=desk))["readinessProbe"]["tcpSocket"]["port"] == 5900
+    both = await container_of(interactive={**desk, **LAB})
+    assert both["readinessProbe"]["tcpSocket"] == {"port": 8888}
+    assert [one["name"] for one in both["ports"]] == ["desk", "lab"]
+
+
+async def test_each_task_is_probed_for_what_it_declares() -> None:
+    board = {"board": {"kind": "web", "port": 6006, "task": "master"}}
+    tasks = [{"name": "master"}, {"name": "worker"}]
+    plan = await plan_of(tasks=tasks, interactive={**board, "log": {"kind": "web", "port": 9}})
+    master, worker = (one.template.containers[0] for one in plan.volcano_job.tasks)
+    assert master.readiness_probe is not None
+    assert worker.readiness_probe is not None
+    assert master.readiness_probe["tcpSocket"] == {"port": 6006}
+    assert worker.readiness_probe["tcpSocket"] == {"port": 9}
+    assert [one.port for one in master.ports] == [6006, 9]
+    assert [one.port for one in worker.ports] == [9]
+
+
 async def test_a_job_without_an_endpoint_is_ready_when_it_runs() -> None:
     container = await container_of()
     assert "readinessProbe" not in container
