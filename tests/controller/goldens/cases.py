@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.store.connections import Peer
+from controller.store.connections import Caller, Peer
 
 PRODUCTS: Final = """\
 products:
@@ -35,6 +35,7 @@ class Case:
     plugins: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     peers: Sequence[Peer] = ()
+    callers: Sequence[Caller] = ()
     shows: tuple[str | int, ...] = ("VolcanoJob", "spec", "tasks", 0, "template", "spec")
 
 
@@ -48,6 +49,7 @@ def _case(
     shows: tuple[str | int, ...] = _POD,
     settings: Mapping[str, str] | None = None,
     peers: Sequence[Peer] = (),
+    callers: Sequence[Caller] = (),
     **job: Any,
 ) -> Case:
     plugins = ("task",) if name == "task" else ("task", name)
@@ -57,6 +59,7 @@ def _case(
         plugins=plugins,
         settings=settings or {},
         peers=peers,
+        callers=callers,
         shows=shows,
     )
 
@@ -186,7 +189,8 @@ CASES: Final[tuple[Case, ...]] = (
         "connect_to_job",
         shows=("companions",),
         parameters={"lab": {"type": "peer", "job": "j2", "hostname": "lab"}},
-        peers=[Peer("j2", "jobs", ended=False, address="10.96.0.7")],
+        peers=[Peer("j2", "fumarole-jobs", ended=False, address="10.96.0.7")],
+        callers=[Caller("j7", "fumarole-jobs", (5432,))],
     ),
     _case("expiry", shows=("job",), time_allocation_seconds=7200),
     _case("accounting", shows=("job",)),

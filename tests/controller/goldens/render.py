@@ -25,16 +25,20 @@ _EXAMPLE: Final = re.compile(
 
 
 async def plan_of(case: Case) -> Plan:
-    """Return what the plugins make of the case's job."""
+    """Return what the plugins make of the case's job when it is submitted."""
     with tempfile.TemporaryDirectory() as folder:
         products = Path(folder) / "products.yaml"
         products.write_text(PRODUCTS)
         settings = {"FUMAROLE_CONTROLLER_PRODUCTS_FILE": str(products), **case.settings}
-        context = make_context(defaults=make_defaults(**settings), peers=NoPeers(case.peers))
+        book = NoPeers(case.peers, case.callers)
+        context = make_context(defaults=make_defaults(**settings), peers=book)
         context = replace(context, instance="default")
         plugins = make_plugins(PLUGINS, context, wanted=case.plugins or None)
     pipeline = Pipeline(plugins, instance="default", namespace="fumarole-jobs")
-    return await pipeline.plan(Job.model_validate(dict(case.job)), created_at=1.0)
+    job = Job.model_validate(dict(case.job))
+    accepted = await pipeline.plan(job)
+    place = accepted.volcano_job.namespace
+    return await pipeline.plan(job, created_at=1.0, accepted_in=place)
 
 
 def parts_of(case: Case, plan: Plan) -> dict[str, Any]:
