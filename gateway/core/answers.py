@@ -7,6 +7,7 @@ it is put on the wire stands here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -41,6 +42,9 @@ REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
 )
 
 
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An answer that is not the app's.
@@ -59,8 +63,11 @@ class Refusal:
         return replace(self, retry_after_seconds=seconds)
 
     def saying(self, message: str | None) -> Refusal:
-        """Return the same refusal with another *message*, if there is one."""
-        return replace(self, message=message) if message else self
+        """Return the same refusal with another *message*, if there is one.
+
+        Control characters of somebody else's words mean nothing, wherever they are shown.
+        """
+        return replace(self, message=_CONTROL.sub(" ", message)) if message else self
 
 
 def _table(*rows: Refusal) -> Mapping[str, Refusal]:

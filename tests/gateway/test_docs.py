@@ -12,6 +12,7 @@ from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from shared.log import DEFAULT_LINES_A_SECOND
 
 TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+SECURITY = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([0-9]+)", TEXT, re.MULTILINE))
 
 
@@ -37,3 +38,21 @@ def test_fixed_sizes_are_as_they_stand_there() -> None:
     assert (limits.frame_seconds, limits.frame_bytes) == (0.1, 1 << 20)
     assert (limits.upstream_idle_per_user, limits.upstream_idle_seconds) == (16, 50)
     assert (limits.interim_answers, limits.checks_queued) == (64, 512)
+
+
+def test_every_lesson_has_tests_that_exist() -> None:
+    here = Path(__file__).parent
+    rows = [row for row in SECURITY.splitlines() if row.startswith("| ") and "::" in row]
+    assert len(rows) == 18
+    for row in rows:
+        named = re.findall(r"`([a-z_/.]+\.py)::(test_\w+)`", row)
+        assert any(path == "test_lessons.py" for path, _ in named), row
+        for path, name in named:
+            assert re.search(rf"^(async )?def {name}\(", (here / path).read_text(), re.M), name
+
+
+def test_every_lesson_that_is_tested_is_told() -> None:
+    tests = re.findall(
+        r"^(?:async )?def (test_\w+)", (Path(__file__).parent / "test_lessons.py").read_text(), re.M
+    )
+    assert not [name for name in tests if f"test_lessons.py::{name}`" not in SECURITY]
