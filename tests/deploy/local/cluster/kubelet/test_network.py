@@ -23,8 +23,8 @@ _SERVE = (
 )
 _FETCH = (
     "import sys, urllib.request as u\n"
-    "for url in sys.argv[1:]:\n"
-    "    try: print(u.urlopen(url, timeout=1).read().decode())\n"
+    "for url in sys.argv[2:]:\n"
+    "    try: print(u.urlopen(url, timeout=float(sys.argv[1])).read().decode())\n"
     "    except Exception as e: print(getattr(e, 'reason', e))\n"
 )
 
@@ -67,9 +67,12 @@ async def ready(client: Client, namespace: str, name: str) -> str:
             await asyncio.sleep(0.05)
 
 
-async def ask(client: Client, namespace: str, name: str, *urls: str, **spec: Any) -> list[str]:
-    """Return what a fresh Pod is answered at *urls*, or why it is not."""
-    pod = make_pod(name, ["python", "-c", _FETCH, *urls], image="python", **spec)
+async def ask(
+    client: Client, namespace: str, name: str, *urls: str, seconds: float = 15.0, **spec: Any
+) -> list[str]:
+    """Return what a fresh Pod is answered at *urls* in so many seconds, or why it is not."""
+    command = ["python", "-c", _FETCH, str(seconds), *urls]
+    pod = make_pod(name, command, image="python", **spec)
     return (await output(client, namespace, pod)).splitlines()
 
 
@@ -148,10 +151,20 @@ async def test_a_policy_admits_whom_it_names(client: Client, namespace: str) -> 
     )
     urls = (f"http://{address}:8000/", "http://web/")
     friend = await ask(client, namespace, "friend", *urls)
-    stranger = await ask(client, namespace, "stranger", *urls)
+    stranger = await ask(client, namespace, "stranger", *urls, seconds=1.0)
     assert [line.partition(" ")[0] for line in friend] == ["server", "server"]
     assert "timed out" in stranger[0]
     assert "server" not in stranger[1]
+
+
+_QUERY = (
+    "import socket as s\n"
+    "k = s.socket(s.AF_INET, s.SOCK_DGRAM); k.settimeout(1)\n"
+    "q = bytes.fromhex('0001010000010000000000000377656200000100 01'.replace(' ', ''))\n"
+    "k.sendto(q, ('127.128.0.10', 53))\n"
+    "try: k.recv(512); print('answered')\n"
+    "except TimeoutError: print('silent')\n"
+)
 
 
 @pytest.mark.usefixtures("filtered")
@@ -164,5 +177,9 @@ async def test_what_may_send_nothing_cannot_even_ask_for_names(
         "spec": {"podSelector": {"matchLabels": {"app": "mute"}}, "policyTypes": ["Egress"]},
     }
     await client.create(NETWORK_POLICIES, namespace, policy)
-    said = await ask(client, namespace, "mute", f"http://{address}:8000/")
+    said = await ask(client, namespace, "mute", f"http://{address}:8000/", seconds=1.0)
     assert "timed out" in said[0]
+    for name, answer in (("talker", "answered"), ("mute-too", "silent")):
+        pod = make_pod(name, ["python", "-c", _QUERY], image="python")
+        pod["metadata"]["labels"]["app"] = name.removesuffix("-too")
+        assert (await output(client, namespace, pod)).strip() == answer

@@ -39,7 +39,7 @@ def make_claim(name: str, **spec: Any) -> Object:
 
 async def until(client: Client, namespace: str, name: str, phase: str) -> Object:
     """Return the Pod as soon as it is in *phase*."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             pod = await client.get(PODS, namespace, name)
             if pod and (pod.get("status") or {}).get("phase") == phase:
@@ -125,7 +125,7 @@ async def test_bytes_cross_both_ways_and_half_closing_does(client: Client, names
     await client.create(PODS, namespace, make_pod("a", ["python", "-c", script], image="python"))
     address = (await until(client, namespace, "a", "Running"))["status"]["podIP"]
     sent = bytes(range(256)) * 8192
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         reader, writer = await connected(address, 7000)
         writer.write(sent)
         writer.write_eof()
