@@ -20,6 +20,8 @@ class Plan:
     idle: int
     events: int
     revoked: int
+    tables: bool
+    submitted: int
 
 
 FULL: Final = Plan(
@@ -31,6 +33,8 @@ FULL: Final = Plan(
     idle=4000,
     events=300,
     revoked=5000,
+    tables=True,
+    submitted=100,
 )
 QUICK: Final = Plan(
     rounds=1,
@@ -41,4 +45,6 @@ QUICK: Final = Plan(
     idle=1000,
     events=50,
     revoked=1000,
+    tables=False,
+    submitted=0,
 )

@@ -38,6 +38,8 @@ def make_page(results: Results, prose: str) -> str:
         "memory": _memory(results),
         "latencies": _latencies(results),
         "growth": _growth(results),
+        "tables": results.tables or "Not measured in this run.",
+        "submission": _submission(results),
         "problems": _problems(results),
     }
     for name, text in parts.items():
@@ -67,8 +69,8 @@ def _budgets(verdicts: Iterable[Verdict]) -> str:
     for verdict in verdicts:
         value = "not measured" if verdict.value is None else round_number(verdict.value)
         word = {True: "met", False: "**missed**", None: "–"}[verdict.met]
-        if verdict.met is False and verdict.value is not None:
-            word += f" by {100 * (verdict.value / verdict.most - 1):.0f} %"
+        if verdict.missed_by:
+            word += f" by {100 * verdict.missed_by:.0f} %"
         rows.append((verdict.work, verdict.limit, value, word))
     return _table(("work", "budget", "measured", ""), rows)
 
@@ -125,6 +127,15 @@ def _growth(results: Results) -> str:
             rows.append((_LABELS[name], *(f"{of[c]:.1f}" if c in of else "–" for c in counts)))
         tables.append(_table((f"µs, by {curve}", *(f"{count:,}" for count in counts)), rows))
     return "\n\n".join(tables)
+
+
+def _submission(results: Results) -> str:
+    pace = results.submission
+    if not pace:
+        return "Not measured in this run."
+    row = (f"{pace[name]:.1f}" for name in ("controller", "bare", "objects_per_job"))
+    head = ("jobs a second: controller", "bare loop", "objects a job", "controller / bare")
+    return _table(head, [(*row, f"{pace['ratio']:.2f}")])
 
 
 def _problems(results: Results) -> str:

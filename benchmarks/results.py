@@ -10,7 +10,6 @@ import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from benchmarks.growth import Latency, Point
 from benchmarks.measure import median
@@ -62,7 +61,8 @@ class Results:
     points: list[Point] = field(default_factory=list)
     idle_kib: dict[str, float] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
+    tables: str = ""
+    submission: dict[str, float] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -89,11 +89,31 @@ class Results:
         amounts = {name: latency.p99 for name, latency in self.latencies.items()}
         if "fumarole" in self.idle_kib:
             amounts["idle"] = self.idle_kib["fumarole"]
-        return amounts
+        if "ratio" in self.submission:
+            amounts["submission"] = self.submission["ratio"]
+        return amounts | _amounts_of(self.tables)
 
     def to_json(self) -> str:
         """Return all of it."""
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def _amounts_of(tables: str) -> dict[str, float]:
+    """Return what the largest table costs, from the lines that benchmarks.routes prints."""
+    found = {}
+    for line in tables.splitlines():
+        cells = [cell.strip().split(" ")[0].replace(",", "") for cell in line.split("|")[1:-1]]
+        if cells and cells[0].isdigit():
+            found[int(cells[0])] = cells
+    if 100_000 not in found or 1000 not in found:
+        return {}
+    large, small = found[100_000], found[1000]
+    return {
+        "snapshot_s": float(large[1]),
+        "stall_ms": float(large[2]),
+        "route_kib": float(large[3]),
+        "event_growth": float(large[4]) / float(small[4]),
+    }
 
 
 def _median_of(group: list[Sample]) -> Sample:

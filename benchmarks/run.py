@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +19,7 @@ from benchmarks.native_programs import Backend, running_backend
 from benchmarks.peers import Ground, Peer, Proxy, chp, envoy, fumarole, haproxy, nginx, relays
 from benchmarks.peers import websockify as desktops
 from benchmarks.plan import QUICK, Plan
-from benchmarks.programs import Ended
+from benchmarks.programs import Ended, end
 from benchmarks.results import Results, this_machine
 from benchmarks.works import ECHO, VARIED, WORKS, Work, run_work
 
@@ -31,6 +36,7 @@ PEERS: Final = (
     desktops.BARE,
 )
 _FAILURES: Final = (OSError, RuntimeError, TimeoutError, Ended, ValueError)
+OTHERS_SECONDS: Final = 180.0
 Running = Sequence[tuple[Peer, Proxy]]
 
 
@@ -61,6 +67,7 @@ class Run:
                 running = await self._start_all(peers, stack)
                 await self._measure_works(running)
                 await self._measure_growth(running)
+        await self._measure_others()
 
     def say(self, text: str) -> None:
         """Tell how far it is."""
@@ -190,6 +197,37 @@ class Run:
             self._fail(f"{count} {curve} on {proxy.name}", error)
         else:
             self._keep(point)
+
+    async def _measure_others(self) -> None:
+        """Run the benchmarks that are programs of their own."""
+        if self.plan.tables and find_spec("benchmarks.routes") is not None:
+            self.say("big tables")
+            self.results.tables = await self._output("benchmarks.routes")
+        if self.plan.submitted:
+            self.say(f"{self.plan.submitted} jobs submitted")
+            told = await self._output("benchmarks.submission", "--jobs", str(self.plan.submitted))
+            self.results.submission = json.loads(told) if told else {}
+
+    async def _output(self, module: str, *arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(OTHERS_SECONDS):
+                told, said = await process.communicate()
+            if process.returncode:
+                raise Ended(said.decode(errors="replace")[-300:])
+        except (TimeoutError, Ended) as error:
+            await end(process)
+            self._fail(module, error)
+            return ""
+        return told.decode()
 
     def _keep(self, point: growth.Point) -> None:
         if point.sample.problem:

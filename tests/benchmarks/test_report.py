@@ -76,6 +76,31 @@ def test_budgets_are_met_missed_or_not_known() -> None:
     assert verdicts["memory per idle proxied WebSocket", "≤ 6 KiB"].met
 
 
+TABLES = """
+| routes | snapshot | longest stall | memory a route | one event | to a worker | longest stall |
+|---:|---:|---:|---:|---:|---:|---:|
+| 1 | 0.01 s | 1.0 ms | – | 9 µs | 0.01 s | 1.0 ms |
+| 1,000 | 0.02 s | 2.0 ms | 1.10 KiB | 10 µs | 0.02 s | 2.0 ms |
+| 100,000 | 1.50 s | 21.0 ms | 1.20 KiB | 12 µs | 0.90 s | 8.0 ms |
+"""
+
+
+def test_the_other_benchmarks_are_judged_too() -> None:
+    found = results()
+    found.tables = TABLES
+    found.submission = {"ratio": 0.4}
+    verdicts = {one.work: one for one in judge_all({}, found.amounts())}
+    assert verdicts["100,000 routes: snapshot applied"].met
+    assert verdicts["100,000 routes: memory a route"].met
+    assert verdicts["one event with 100,000 routes, to one with 1,000"].value == pytest.approx(1.2)
+    stall = verdicts["100,000 routes: the loop blocked, at most"]
+    assert stall.met is False
+    assert stall.missed_by == pytest.approx(0.05)
+    pace = verdicts["controller: jobs accepted → VolcanoJobs, to a bare client loop"]
+    assert pace.met is False
+    assert pace.missed_by == pytest.approx(0.2)
+
+
 def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     page = write_report(measured(), tmp_path).read_text()
     assert "<!--" not in page
