@@ -23,6 +23,7 @@ fi
 need tigervnc-standalone-server Xvnc
 need postgresql postgres pg_ctlcluster
 need redis-server redis-server valkey-server
+need spin spin
 
 if [ -z "$missing" ]; then
     echo "system: everything is there"

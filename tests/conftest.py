@@ -27,6 +27,7 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "namespaces": (lambda: _can_unshare(), "a kernel that lets users make namespaces"),
     "cc": (lambda: shutil.which("cc") is not None, "a C compiler on the PATH"),
     "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
+    "spin": (lambda: bool(shutil.which("spin") and shutil.which("cc")), SYSTEM),
 }
 
 

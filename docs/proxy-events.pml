@@ -1,0 +1,348 @@
+/* The protocol of docs/proxy-events.md, for Spin (https://spinroot.com).
+ *
+ *     spin -a docs/proxy-events.pml && cc -O2 -DNOREDUCE=0 -o pan pan.c && ./pan -m100000
+ *
+ * Actions have the names of the functions in shared/bus/publisher.py and gateway/follower.py that
+ * they stand for; a test fails when the two lists differ. One session stands for all: its route is
+ * a number that only rises in the store, and "shut" says whether its users were shut out. Two
+ * controllers lead one after the other, and the first may go on as if nothing had happened.
+ *
+ * Checked, for every interleaving of CHANGES changes, FAULTS faults and LOST answers:
+ *   - equal epoch and seq mean equal content, of Redis and of a follower;
+ *   - a follower never forgets that somebody was shut out;
+ *   - a follower never goes back to an epoch that it left;
+ *   - at rest, the follower and Redis hold what the store says.
+ */
+
+#ifndef CHANGES
+#define CHANGES 2
+#endif
+#ifndef FAULTS
+#define FAULTS 2
+#endif
+#ifndef LOST
+#define LOST 1
+#endif
+#ifndef LEADERS
+#define LEADERS 2
+#endif
+#define MOST 8 /* events in an epoch */
+
+mtype = { BEAT, ROUTE, REVOKED };
+mtype = { OK, UNANSWERED, REFUSED, DEPOSED };
+
+typedef Table {
+    byte epoch; /* 0: missing */
+    byte seq;
+    byte term;
+    byte build;
+    byte server;
+    byte route;
+    bit shut;
+    byte last;          /* who published the last event: so a call that was not answered is known */
+    byte log[MOST];     /* the route after each event */
+    bit logged[MOST];   /* whether users were shut out after it */
+};
+
+/* The store */
+byte store_route = 1;
+bit store_shut;
+byte store_term;
+
+/* Redis, what a failover would go back to, and which process it is */
+Table redis;
+Table backup;
+byte server = 1;
+
+byte epochs;    /* how many there were: each gets a name of its own */
+byte calls;     /* how many there were, likewise */
+byte changes, faults, lost;
+byte leaving;   /* leaders that have ended */
+bit at_rest;
+
+chan events = [2] of { mtype, byte, byte, byte, bit };
+
+inline copy(from, to) {
+    to.epoch = from.epoch; to.seq = from.seq; to.term = from.term; to.build = from.build;
+    to.server = from.server; to.route = from.route; to.shut = from.shut; to.last = from.last;
+    i = 0;
+    do
+    :: i < MOST -> to.log[i] = from.log[i]; to.logged[i] = from.logged[i]; i++
+    :: else -> break
+    od;
+    i = 0
+}
+
+/* A message is lost, told, or told twice; late is whenever the follower comes to it. */
+inline announce(kind) {
+    if
+    :: skip
+    :: nfull(events) -> events!kind(redis.epoch, redis.seq, redis.route, redis.shut)
+    :: nfull(events) -> events!kind(redis.epoch, redis.seq, redis.route, redis.shut);
+       if
+       :: nfull(events) -> events!kind(redis.epoch, redis.seq, redis.route, redis.shut)
+       :: full(events)
+       fi
+    fi
+}
+
+inline answered() {
+    if
+    :: answer = OK
+    :: lost < LOST -> lost++; answer = UNANSWERED
+    fi
+}
+
+/* The script PUBLISH. */
+inline script(kind) {
+    if
+    :: redis.epoch == 0 -> answer = REFUSED
+    :: redis.epoch != 0 && redis.term > my_term -> answer = DEPOSED
+    :: redis.epoch != 0 && redis.term <= my_term &&
+       (redis.epoch != my_epoch || redis.server != server) -> answer = REFUSED
+    :: redis.epoch == my_epoch && redis.term <= my_term && redis.server == server ->
+        if
+        :: kind == BEAT && redis.seq == my_seq -> announce(BEAT); answered()
+        :: kind != BEAT && redis.seq == my_seq + 1 && redis.last == my_call -> answered()
+        :: kind != BEAT && redis.seq == my_seq ->
+            redis.seq++; redis.last = my_call;
+            if
+            :: kind == ROUTE -> redis.route = my_route
+            :: kind == REVOKED -> redis.shut = 1
+            fi;
+            assert(redis.seq < MOST);
+            redis.log[redis.seq] = redis.route; redis.logged[redis.seq] = redis.shut;
+            announce(kind);
+            answered()
+        :: else -> answer = REFUSED
+        fi
+    fi
+}
+
+inline learn() {
+    if
+    :: answer == OK && pending == ROUTE -> my_seq++; told_route = my_route; pending = BEAT
+    :: answer == OK && pending == REVOKED -> my_seq++; told_shut = 1; pending = BEAT
+    :: answer == OK && pending == BEAT -> skip
+    :: answer == UNANSWERED -> unsure = (pending != BEAT)
+    :: answer == REFUSED -> built = 0; unsure = 0; pending = BEAT
+    :: answer == DEPOSED -> goto deposed
+    fi;
+    if
+    :: pending == BEAT -> my_route = 0; my_call = 0
+    :: else
+    fi;
+    answer = OK
+}
+
+inline upsert() { my_route = store_route; pending = ROUTE; calls++; my_call = calls; script(ROUTE); learn() }
+inline remove() { my_route = store_route; pending = ROUTE; calls++; my_call = calls; script(ROUTE); learn() }
+inline revoke() { pending = REVOKED; calls++; my_call = calls; script(REVOKED); learn() }
+inline beat() { pending = BEAT; script(BEAT); learn() }
+inline settle() { unsure = 0; script(pending); learn() }
+
+/* Tells those who listen, and writes nothing: so it can come from any replica. */
+inline notice() {
+    if
+    :: redis.epoch != 0 && redis.term <= store_term && nfull(events) ->
+        events!REVOKED(redis.epoch, redis.seq, redis.route, 1)
+    :: redis.epoch == 0 || redis.term > store_term || full(events)
+    fi
+}
+
+inline rebuild() {
+    atomic { my_route = store_route; my_shut = store_shut; my_call = 0 };
+    /* filled in meanwhile, into keys of this epoch's own */
+    atomic {
+        if
+        :: redis.epoch != 0 && redis.term > my_term -> goto deposed
+        :: else ->
+            epochs++; my_builds++;
+            redis.epoch = epochs; redis.seq = 0; redis.term = my_term; redis.build = my_builds;
+            redis.server = server; redis.route = my_route; redis.shut = my_shut; redis.last = 0;
+            do
+            :: my_call < MOST -> redis.log[my_call] = 0; redis.logged[my_call] = 0; my_call++
+            :: my_call >= MOST -> break
+            od;
+            my_call = 0;
+            announce(BEAT);
+            answered();
+            if
+            :: answer == OK ->
+                my_epoch = redis.epoch; my_seq = 0; built = 1; unsure = 0; pending = BEAT;
+                told_route = my_route; told_shut = my_shut
+            :: else
+            fi;
+            my_route = 0; my_shut = 0; answer = OK
+        fi
+    }
+}
+
+proctype Leader() {
+    byte my_term, my_epoch, my_seq, my_builds, my_route, my_call, told_route;
+    bit my_shut, told_shut, built, unsure;
+    mtype pending = BEAT;
+    mtype answer = OK;
+    atomic { store_term++; my_term = store_term };
+    do
+    :: !built -> rebuild()
+    :: built && unsure -> atomic { settle() }
+    :: built && !unsure && store_shut && !told_shut -> atomic { revoke() }
+    :: built && !unsure && told_route != store_route -> atomic { upsert() }
+    :: built && !unsure && told_route != store_route -> atomic { remove() }
+    :: built && !unsure -> atomic { beat() }
+    /* It ends when nothing can happen any more, and what it said last was right. */
+    :: atomic { built && !unsure && told_route == store_route && told_shut == store_shut &&
+        changes == CHANGES && faults == FAULTS && store_term == LEADERS &&
+        my_term == LEADERS && redis.epoch == my_epoch && redis.seq == my_seq &&
+        redis.server == server -> break }
+    :: atomic { my_term < store_term -> break }
+    od;
+deposed:
+    leaving++
+}
+
+/* What the controller is asked for. */
+active proctype World() {
+    do
+    :: changes < CHANGES -> atomic { changes++; store_route++ }
+    :: changes < CHANGES && !store_shut -> atomic { changes++; store_shut = 1 };
+        if
+        :: atomic { notice() }
+        :: skip
+        fi
+    :: changes == CHANGES -> break
+    od
+}
+
+active proctype Faults() {
+    byte i;
+    do
+    :: faults < FAULTS -> atomic { faults++; redis.epoch = 0 } /* flushed, or back empty */
+    :: faults < FAULTS -> atomic { copy(redis, backup) }
+    :: faults < FAULTS -> atomic { faults++; copy(backup, redis); server++ } /* failed over */
+    :: faults < FAULTS -> atomic { faults++; copy(backup, redis) } /* restored */
+    :: faults == FAULTS -> break
+    od
+}
+
+#define older() (f.epoch != 0 && ((head_epoch == f.epoch && head_seq < f.seq) || \
+    (head_epoch != f.epoch && (head_term < f.term || \
+        (head_term == f.term && head_build < f.build)))))
+
+/* What is not needed any more makes no difference between two states. */
+inline forget() {
+    head_epoch = 0; head_seq = 0; head_term = 0; head_build = 0
+}
+
+inline holds() {
+    assert(!(f.epoch == redis.epoch && f.epoch != 0 && f.seq == redis.seq) || f.route == redis.route);
+    assert(!was_shut || f.shut);
+    was_shut = f.shut
+}
+
+/* An event: the next one is applied; a revocation counts wherever in the order it stands. */
+inline _take() {
+    events?kind(epoch, seq, route, shut);
+    _revoke();
+    _advance_by();
+    holds();
+    kind = BEAT; epoch = 0; seq = 0; route = 0; shut = 0
+}
+
+inline _revoke() {
+    if
+    :: epoch == f.epoch && kind == REVOKED -> f.shut = 1
+    :: else
+    fi
+}
+
+inline _advance_by() {
+    if
+    :: epoch == f.epoch && kind != BEAT && seq == f.seq + 1 -> f.seq = seq; f.route = route
+    :: else /* the head will say */
+    fi
+}
+
+inline _fetch_head() {
+    head_epoch = redis.epoch; head_seq = redis.seq; head_term = redis.term;
+    head_build = redis.build;
+    behind = head_epoch != 0 && !older() && (head_epoch != f.epoch || head_seq > f.seq);
+    forget()
+}
+
+inline _read_log() {
+    if
+    :: redis.epoch == f.epoch && redis.seq > f.seq ->
+        do
+        :: f.seq < redis.seq ->
+            f.seq++; f.route = redis.log[f.seq]; f.shut = f.shut || redis.logged[f.seq]
+        :: else -> break
+        od;
+        behind = 0
+    :: else
+    fi;
+    holds()
+}
+
+inline _exchange() {
+    head_epoch = redis.epoch; head_seq = redis.seq; head_term = redis.term;
+    head_build = redis.build;
+    _adopt();
+    behind = 0;
+    forget();
+    holds()
+}
+
+/* The better table is taken, with all that the one before knew to be revoked. */
+inline _adopt() {
+    if
+    :: head_epoch != 0 && !older() ->
+        f.epoch = redis.epoch; f.seq = redis.seq; f.term = redis.term; f.build = redis.build;
+        f.route = redis.route; f.shut = f.shut || redis.shut
+    :: else
+    fi
+}
+
+/* Subscribed anew: what was under way is lost. */
+inline _listen() {
+    do
+    :: nempty(events) -> events?kind(epoch, seq, route, shut)
+    :: empty(events) -> break
+    od;
+    kind = BEAT; epoch = 0; seq = 0; route = 0; shut = 0
+}
+
+active proctype Follower() {
+    Table f;
+    byte epoch, seq, route, head_epoch, head_seq, head_term, head_build, listened;
+    bit shut, was_shut, behind;
+    mtype kind;
+    do
+    :: atomic { nempty(events) -> _take() }
+    :: atomic { listened < 1 -> listened++; _listen() }
+    :: atomic { !behind -> _fetch_head() }
+    :: atomic { behind -> _read_log() }
+    :: atomic { behind -> _exchange() }
+    :: atomic { leaving == LEADERS && empty(events) && changes == CHANGES && faults == FAULTS ->
+        _fetch_head();
+        if
+        :: behind -> _exchange()
+        :: else
+        fi;
+        assert(f.route == store_route && redis.route == store_route);
+        assert(f.shut == store_shut && redis.shut == store_shut);
+        at_rest = 1;
+        break }
+    od
+}
+
+init {
+    byte leader;
+    atomic {
+        do
+        :: leader < LEADERS -> leader++; run Leader()
+        :: else -> break
+        od
+    }
+}

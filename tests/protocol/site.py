@@ -1,0 +1,275 @@
+"""A controller, two gateways, jobs that say who they are, and people who look at all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import xor
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from deploy.local.cluster import EmbeddedCluster
+from shared.bus import BusReader, Snapshot
+from shared.errors import BusUnavailable
+from shared.routes import digest
+from tests.controller.running import Controller, eventually
+from tests.gateway.http import Answer
+from tests.gateway.process import GatewayProcess
+
+PORT = 18080
+JOBS = ("red", "green", "blue")
+LOOK_SECONDS = 0.1
+PROGRAM = """
+import http.server, signal, sys
+class Who(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = sys.argv[1].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+http.server.ThreadingHTTPServer(("", 8000), Who).serve_forever()
+"""
+
+
+@dataclass
+class Visit:
+    """A session that somebody looks at all the time, and whether it should be good."""
+
+    sid: str
+    job: str
+    cookie: str
+    good: bool = True
+
+
+@dataclass
+class Findings:
+    """What the visitors have seen since the last fault."""
+
+    answers: int = 0
+    wrong: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    opened: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def twice(self) -> list[str]:
+        """Tokens that were opened more than once."""
+        return [jti for jti, times in self.opened.items() if times > 1]
+
+
+class Site:
+    """All of it."""
+
+    def __init__(self, controller: Controller, gateways: list[GatewayProcess]) -> None:
+        self.controller = controller
+        self.gateways = gateways
+        self.visits: list[Visit] = []
+        self.findings = Findings()
+        self.stopped: set[GatewayProcess] = set()
+
+    # What people do
+
+    async def enter(self, job: str) -> Visit:
+        """Open a session of *job* at one gateway, for people who use both."""
+        sid = await self.controller.open(job, kind="web", port=8000)
+        await self._until_ready(sid)
+        answer = await eventually(lambda: self._opened(sid, job), what=f"{sid} cannot be opened")
+        visit = Visit(sid, job, answer.headers["set-cookie"].partition(";")[0])
+        self.visits.append(visit)
+        return visit
+
+    async def _opened(self, sid: str, job: str) -> Answer | None:
+        """Return what a new token gets, None where it is told to come back with another one.
+
+        After a loss, tokens of the last ten seconds are not taken: nobody knows whether they were
+        used.
+        """
+        answer = await self._post(self.gateways[0], sid, *self.token(sid, job))
+        assert answer.status in (303, 503), (answer.status, answer.body)
+        return answer if answer.status == 303 else None
+
+    def token(self, sid: str, job: str) -> tuple[str, str]:
+        """Return a token for the session, and its jti."""
+        jti = os.urandom(8).hex()
+        return self.gateways[0].signer.token(sid, job=job, jti=jti), jti
+
+    async def _until_ready(self, sid: str) -> None:
+        async def ready() -> bool:
+            told = await self.controller.call("GET", f"/v1/sessions/{sid}")
+            if told["state"] != "ready":
+                return False
+            hosts = [await one.ask_ops(f"/debug/routes?host={one.host(sid).split(':')[0]}")
+                     for one in self.gateways]  # fmt: skip
+            return all('"state": "ready"' in one.text for one in hosts)
+
+        await eventually(ready, seconds=30.0, what=f"{sid} is not ready")
+
+    async def _post(self, gateway: GatewayProcess, sid: str, token: str, jti: str) -> Answer:
+        answer = await gateway.post_token(sid, token)
+        if answer.status == 303:
+            self.findings.opened[jti] = self.findings.opened.get(jti, 0) + 1
+        return answer
+
+    async def try_everywhere(self, sid: str, token: str, jti: str) -> None:
+        """Try to open once more, at every gateway at the same time."""
+        tries = [self._post(one, sid, token, jti) for one in self.gateways for _ in range(2)]
+        await asyncio.gather(*tries, return_exceptions=True)
+
+    async def leave(self, visit: Visit) -> None:
+        """End the session."""
+        visit.good = False
+        await self.controller.call("DELETE", f"/v1/sessions/{visit.sid}")
+
+    async def shut_out(self, visit: Visit) -> None:
+        """Revoke everybody's grants."""
+        visit.good = False
+        await self.controller.call("POST", f"/v1/sessions/{visit.sid}/revoke", {})
+
+    # Who looks
+
+    async def look(self, gateway: GatewayProcess) -> None:
+        """Ask for every session, again and again, as long as the site stands."""
+        while True:
+            for visit in list(self.visits):
+                good = visit.good
+                try:
+                    answer = await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})
+                except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+                    if gateway not in self.stopped:
+                        self.findings.refused.append(f"{visit.sid}: {type(error).__name__}")
+                    continue
+                self._note(visit, answer, good=good and visit.good)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _note(self, visit: Visit, answer: Answer, *, good: bool) -> None:
+        self.findings.answers += 1
+        if answer.status == 200 and answer.text != visit.job:
+            self.findings.wrong.append(f"{visit.sid}: {answer.text}")
+        if good and answer.status != 200:
+            self.findings.refused.append(f"{visit.sid}: {answer.status} {answer.text[:200]}")
+
+    async def status(self, gateway: GatewayProcess, visit: Visit) -> int:
+        """Return what the visit gets now."""
+        return (await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})).status
+
+    # Whether all know the same
+
+    async def positions(self) -> list[tuple[Any, ...]]:
+        """Return epoch, seq and hash of the controller, the gateways and their workers."""
+        told = [await self._controller_position()]
+        for gateway in self.gateways:
+            one = json.loads((await gateway.ask_ops("/debug/routes")).text)
+            told += [
+                (each.get("epoch"), each.get("seq"), each.get("hash"))
+                for each in (one, *one.get("workers", ()))
+            ]
+        return told
+
+    async def _controller_position(self) -> tuple[Any, ...]:
+        url = f"http://{self.controller.addresses['ops']}/debug/routes"
+        async with aiohttp.ClientSession() as client, client.get(url) as answer:
+            one = await answer.json()
+        published = one["published"] and not one["changed_jobs"]
+        return (one["epoch"] if published else "not published", one["seq"], one["hash"])
+
+    async def until_equal(self, since: float, reader: BusReader) -> float:
+        """Return how long after *since* they and Redis itself were equal for the first time."""
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(OSError, aiohttp.ClientError, TimeoutError, BusUnavailable):
+                    found = set(await self.positions())
+                    snapshot = await reader.snapshot()
+                    if len(found) == 1 and snapshot is not None and found == {_position(snapshot)}:
+                        return time.monotonic() - since
+                await asyncio.sleep(0.02)
+
+    def stop_gateway(self, gateway: GatewayProcess) -> None:
+        """Stop a gateway's processes, all of them."""
+        self.stopped.add(gateway)
+        self._signal(gateway, signal.SIGSTOP)
+
+    def go_on(self, gateway: GatewayProcess) -> None:
+        """Let them go on."""
+        self._signal(gateway, signal.SIGCONT)
+
+    def _signal(self, gateway: GatewayProcess, number: signal.Signals) -> None:
+        assert gateway._process is not None
+        parent = gateway._process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        for pid in (parent, *map(int, children)):
+            os.kill(pid, number)
+
+
+def _position(snapshot: Snapshot) -> tuple[Any, ...]:
+    shares = [digest(sid, raw) for sid, raw in snapshot.routes.items()]
+    whole = reduce(xor, shares, 0)
+    return snapshot.head.epoch, snapshot.head.seq, f"{whole:016x}"
+
+
+@asynccontextmanager
+async def site(
+    folder: Path, *, redis_url: str, gateway_url: str, workers: int
+) -> AsyncIterator[Site]:
+    """Start everything; *gateway_url* is how the gateways reach the Redis."""
+    async with EmbeddedCluster() as cluster:
+        instance = f"c{os.getpid()}x{int(time.time() * 1000) % 10**6}"
+        controller = Controller(
+            folder / "controller",
+            kubeconfig=cluster.kubeconfig("controller"),
+            redis_url=redis_url,
+            instance=instance,
+            FUMAROLE_CONTROLLER_PUBLIC_URL=f"http://apps.localhost:{PORT}",
+        )
+        gateways = _make_gateways(folder, controller, instance, gateway_url, workers)
+        one = Site(controller, gateways)
+        try:
+            await controller.start()
+            for gateway in gateways:
+                await gateway.start()
+            for job in JOBS:
+                await controller.submit(
+                    job, image="python", invocation={"command": ["python3", "-c", PROGRAM, job]}
+                )
+            for job in JOBS:
+                await controller.until(job, "RUNNING", seconds=60)
+            yield one
+        finally:
+            for gateway in gateways:
+                with suppress(ProcessLookupError, FileNotFoundError, AssertionError):
+                    one.go_on(gateway)
+                gateway.kill()
+            await controller.kill()
+
+
+def _make_gateways(
+    folder: Path, controller: Controller, instance: str, url: str, workers: int
+) -> list[GatewayProcess]:
+    made: list[GatewayProcess] = []
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        shared = {
+            "FUMAROLE_INSTANCE": instance,
+            "FUMAROLE_LINK_KEY_FILE": controller.settings["FUMAROLE_LINK_KEY_FILE"],
+            "FUMAROLE_GATEWAY_WORKERS": str(workers),
+        }
+        if made:
+            for setting in ("FUMAROLE_GATEWAY_GRANT_KEY_FILE", "FUMAROLE_GATEWAY_TOKEN_JWKS"):
+                shared[setting] = made[0].settings[setting]
+        gateway = GatewayProcess(folder / name, url, **shared)
+        if made:
+            gateway.signer = made[0].signer
+        made.append(gateway)
+    return made
