@@ -21,6 +21,7 @@ else
     need chromium chromium google-chrome chrome
 fi
 need tigervnc-standalone-server Xvnc
+need 'gcc libc6-dev' cc
 need postgresql postgres pg_ctlcluster
 need redis-server redis-server valkey-server
 need spin spin

@@ -25,7 +25,7 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "kubectl": (lambda: shutil.which("kubectl") is not None, "a kubectl on the PATH"),
     "postgres": (lambda: bool(shutil.which("pg_ctlcluster") or shutil.which("initdb")), SYSTEM),
     "namespaces": (lambda: _can_unshare(), "a kernel that lets users make namespaces"),
-    "cc": (lambda: shutil.which("cc") is not None, "a C compiler on the PATH"),
+    "cc": (lambda: shutil.which("cc") is not None, SYSTEM),
     "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
     "spin": (lambda: bool(shutil.which("spin") and shutil.which("cc")), SYSTEM),
 }
