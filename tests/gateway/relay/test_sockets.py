@@ -1,0 +1,124 @@
+"""The browser's side of desktops and terminals: kept alive, and closed in a way that is heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.core.answers import JsonErrors
+from gateway.relay.bridge import Bridge, UpgradeRequest
+from gateway.relay.dial import Dialler
+from gateway.relay.limits import Limits
+from gateway.relay.sockets import BridgeParts
+from gateway.relay.vnc import VncBridge
+from shared.link import Seal
+from tests.gateway.relay.harness import NETWORKS, SID, Peer, Rig, rig, status_of, upgrade
+
+PING = b"\x89\x00"
+PONG = b"\x8a\x80mask"
+ASK = upgrade("/.fumarole/connect", "Sec-WebSocket-Protocol: binary")
+
+
+@asynccontextmanager
+async def desktops(limits: Limits | None = None) -> AsyncIterator[Rig]:
+    """A rig whose session is a desktop that passes bytes through."""
+    made: list[Rig] = []
+
+    def bridge(request: UpgradeRequest) -> Bridge:
+        parts = BridgeParts(
+            dialler=Dialler(networks=NETWORKS, loop=asyncio.get_running_loop()),
+            world=made[0].world,
+            errors=JsonErrors(),
+            limits=limits or Limits(),
+        )
+        return VncBridge(request, parts, Seal(bytes(32)))
+
+    changes = {"kind": "vnc", "target": {"scheme": "tcp"}}
+    async with rig(bridges={"vnc": bridge}, route_changes=changes) as r:
+        made.append(r)
+        yield r
+
+
+async def joined(r: Rig) -> tuple[Peer, Peer]:
+    browser = await r.browser()
+    browser.send(ASK)
+    desktop = await r.app.connection()
+    assert status_of(await browser.head()) == 101
+    return browser, desktop
+
+
+async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.relay.sockets.PING_SECONDS", 0.2)
+    async with desktops() as r:
+        browser, desktop = await joined(r)
+        for _ in range(4):
+            assert await browser.exactly(2) == PING
+            browser.send(PONG)
+        desktop.send(b"RFB")
+        assert await browser.until(b"RFB")
+
+
+async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.relay.sockets.PING_SECONDS", 0.2)
+    async with desktops() as r:
+        browser, desktop = await joined(r)
+        assert await browser.gone() == PING
+        assert await desktop.gone() == b""
+        assert len(r.live) == 0
+
+
+async def test_the_code_of_an_end_is_read_although_the_browser_never_stops_sending() -> None:
+    async with desktops() as r:
+        browser, desktop = await joined(r)
+        frame = b"\x82\xfe\x10\x00mask" + b"x" * 4096
+        browser.send(frame * 200)
+        r.world.revoke(sid=SID)
+        browser.send(frame * 200)
+        data = await browser.rest()
+        assert data[:4] == b"\x88" + bytes((len(data) - 2,)) + (4401).to_bytes(2, "big")
+        await desktop.gone()
+
+
+async def test_a_browser_that_answers_the_close_is_closed_at_once() -> None:
+    async with desktops(Limits(linger_seconds=30.0)) as r:
+        browser, _ = await joined(r)
+        r.world.revoke(sid=SID)
+        await browser.rest()
+        browser.send(
+            b"\x88\x82mask" + bytes(a ^ b for a, b in zip(b"\x11\x31", b"ma", strict=True))
+        )
+        async with asyncio.timeout(5):
+            while r.live.leaving:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_browser_that_does_not_close_is_closed_after_a_while() -> None:
+    async with desktops(Limits(linger_seconds=0.5)) as r:
+        await joined(r)
+        r.world.revoke(sid=SID)
+        assert len(r.live.leaving) == 1
+        async with asyncio.timeout(5):
+            while r.live.leaving:
+                await asyncio.sleep(0.01)
+
+
+async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() -> None:
+    async with desktops() as r:
+        browser, desktop = await joined(r)
+        browser.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        for _ in range(200):
+            if desktop.writer.transport.get_write_buffer_size() < 1 << 20:
+                desktop.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+        r.world.revoke(sid=SID)
+        async with asyncio.timeout(5):
+            while r.live.leaving:
+                await asyncio.sleep(0.01)
+        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
