@@ -10,7 +10,7 @@ from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.ground import Ground
 from controller.jobs.lifecycle import Seen, State, explain_waiting
 from controller.jobs.origins import problems_with
-from controller.jobs.pipeline import Pipeline, Plan
+from controller.jobs.pipeline import Pipeline, Plan, PluginFailed
 from controller.jobs.problems import JobRejected
 from controller.jobs.records import Records
 from controller.jobs.steps import Later
@@ -50,6 +50,10 @@ class Submitting:
         except (JobRejected, VaultClosed) as error:
             await self._fail(record, "rejected", str(error))
             return
+        except PluginFailed as error:
+            # Nothing is made before all plugins have said what.
+            await self._records.tell(record, reason="plugin", message=str(error))
+            raise
         try:
             await self._wait_for_ground(record, plan)
             before = await self._prepare(record, plan)
