@@ -1,9 +1,11 @@
-"""How worker processes share a port: one inherited socket, or one each with SO_REUSEPORT.
+"""How worker processes share a port: ``python -m benchmarks.accepting [--write]``.
 
-Run: ``python -m benchmarks.accepting``. For each way, connections come in a burst and at a steady
-rate; told are the share of the busiest and of the idlest worker, the processor time per connection
-of all workers together, and how many of the connections that are made while one worker is stopped
-(SIGSTOP) are still waiting after a second.
+Three ways: the loop's own server on one inherited socket, the same with a socket each
+(SO_REUSEPORT), and one inherited socket from which each takes its share, as the gateway does. For
+each, connections come in a burst and at a steady rate; told are the share of each worker, the
+processor time per connection of all workers together, and how many of the connections that are
+made while one worker is stopped (SIGSTOP) still wait after a second. With ``--write`` the table
+goes into docs/workers.md.
 """
 
 from __future__ import annotations
@@ -14,24 +16,52 @@ import resource
 import signal
 import socket
 import struct
+import sys
 import time
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, cast
 
 import uvloop
+
+from gateway.relay.listening import Listener
+from gateway.workers.accepting import Shares
+
+Way = Literal["one socket", "SO_REUSEPORT", "shares"]
 
 WORKERS: Final = 4
 CONNECTIONS: Final = 1000
 _BACKLOG: Final = 2048
 _ANSWER: Final = struct.Struct("=Id")
+_PAGE: Final = Path(__file__).parents[1] / "docs" / "workers.md"
+_BEGIN, _END = "<!-- written by benchmarks/accepting.py -->", "<!-- end -->"
 
 
 class _Counting(asyncio.Protocol):
+    """A connection, as far as a listener looks at it."""
+
     accepted = 0
+
+    def __init__(self) -> None:
+        self.transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         _Counting.accepted += 1
+        self.transport = transport
         cast(asyncio.Transport, transport).write(b"+")
+
+
+class _Path:
+    """A data path, as far as a listener looks at it."""
+
+    def __init__(self) -> None:
+        self.parts: Any = self
+        self.site: Any = self
+        self.loop = asyncio.get_running_loop()
+        self.trusted_proxies = ()
+
+    def welcome(self, _client: str) -> _Counting:
+        return _Counting()
 
 
 def _listener(*, reuse: bool, port: int = 0) -> socket.socket:
@@ -43,14 +73,27 @@ def _listener(*, reuse: bool, port: int = 0) -> socket.socket:
     return sock
 
 
-async def _work(sock: socket.socket, told: int) -> None:
+async def _accept(way: Way, sock: socket.socket, shares: Shares, number: int) -> Callable[[], None]:
+    if way != "shares":
+        loop = asyncio.get_running_loop()
+        return (await loop.create_server(_Counting, sock=sock, backlog=_BACKLOG)).close
+
+    def over() -> bool:
+        shares.set(number, _Counting.accepted)
+        return shares.is_over(number)
+
+    return Listener(cast(Any, _Path()), [sock], at_once=1, over=over).close
+
+
+async def _work(way: Way, sock: socket.socket, told: int, shares: Shares, number: int) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    server = await loop.create_server(_Counting, sock=sock, backlog=_BACKLOG)
+    shares.set(number, 0)
+    close = await _accept(way, sock, shares, number)
     before = resource.getrusage(resource.RUSAGE_SELF)
     await stop.wait()
-    server.close()
+    close()
     after = resource.getrusage(resource.RUSAGE_SELF)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     os.write(told, _ANSWER.pack(_Counting.accepted, spent))
@@ -59,15 +102,16 @@ async def _work(sock: socket.socket, told: int) -> None:
 class Workers:
     """Forked workers on *sockets*; ended, and asked for their counts, by :meth:`end`."""
 
-    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+    def __init__(self, way: Way, sockets: Sequence[socket.socket]) -> None:
         self.pids: list[int] = []
         self._pipes: list[int] = []
-        for sock in sockets:
+        shares = Shares(len(sockets))
+        for number, sock in enumerate(sockets):
             readable, writable = os.pipe()
             pid = os.fork()
             if not pid:
                 try:
-                    uvloop.run(_work(sock, writable))
+                    uvloop.run(_work(way, sock, writable, shares, number))
                 finally:
                     os._exit(0)
             self.pids.append(pid)
@@ -85,7 +129,7 @@ class Workers:
         return found
 
 
-def _sockets(reuse: bool) -> tuple[list[socket.socket], int]:
+def _sockets(*, reuse: bool) -> tuple[list[socket.socket], int]:
     first = _listener(reuse=reuse)
     port = first.getsockname()[1]
     if not reuse:
@@ -115,13 +159,12 @@ def _waiting(made: Sequence[socket.socket], seconds: float) -> int:
     return waiting
 
 
-def measure(*, reuse: bool, pause: float, stopped: bool = False) -> str:
+def measure(way: Way, *, pause: float, stopped: bool = False) -> str:
     """Return a line of the table."""
-    sockets, port = _sockets(reuse)
-    workers = Workers(sockets)
-    if reuse or not stopped:
-        for sock in set(sockets):
-            sock.close()
+    sockets, port = _sockets(reuse=way == "SO_REUSEPORT")
+    workers = Workers(way, sockets)
+    for sock in set(sockets):
+        sock.close()
     if stopped:
         os.kill(workers.pids[0], signal.SIGSTOP)
     made = _connect(port, pause)
@@ -130,12 +173,12 @@ def measure(*, reuse: bool, pause: float, stopped: bool = False) -> str:
         os.kill(workers.pids[0], signal.SIGCONT)
         time.sleep(0.2)
     found = workers.end()
-    for sock in (*made, *sockets):
+    for sock in made:
         sock.close()
     counts = [count for count, _ in found]
     spent = sum(seconds for _, seconds in found) / max(sum(counts), 1)
-    way = "SO_REUSEPORT" if reuse else "one socket"
     how = "burst" if not pause else f"every {pause * 1e3:.0f} ms"
+    how += ", one stopped" if stopped else ""
     shares = " ".join(f"{count / CONNECTIONS:.0%}" for count in sorted(counts, reverse=True))
     held = f"{waiting}" if stopped else "–"
     return f"| {way} | {how} | {shares} | {spent * 1e6:.0f} | {held} |"
@@ -143,12 +186,19 @@ def measure(*, reuse: bool, pause: float, stopped: bool = False) -> str:
 
 def main() -> None:
     """Print the table."""
-    print("| way | connections come | share of each worker | µs each | waiting after 1 s |")
-    print("|---|---|---|---|---|")
-    for reuse in (False, True):
-        for pause in (0.0, 0.002):
-            print(measure(reuse=reuse, pause=pause))
-        print(measure(reuse=reuse, pause=0.0, stopped=True))
+    lines = [
+        "| way | connections come | share of each worker | µs each | waiting after 1 s |",
+        "|---|---|---|---:|---:|",
+    ]
+    ways: tuple[Way, ...] = ("one socket", "SO_REUSEPORT", "shares")
+    for way in ways:
+        lines += [measure(way, pause=pause) for pause in (0.0, 0.002)]
+        lines.append(measure(way, pause=0.0, stopped=True))
+    print("\n".join(lines))
+    if "--write" in sys.argv:
+        head, _, rest = _PAGE.read_text().partition(_BEGIN)
+        told = "\n".join((_BEGIN, "", *lines, "", _END))
+        _PAGE.write_text(head + told + rest.partition(_END)[2])
 
 
 if __name__ == "__main__":
