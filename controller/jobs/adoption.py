@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.jobs.accepted import public_spec, read_spec
+from controller.jobs.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.demand import charged_by
 from controller.jobs.ground import ensure_namespace
@@ -39,13 +39,14 @@ from controller.store.jobs import (
     known_jobs,
 )
 from controller.store.position import read_position
-from controller.store.progress import record_attempt
+from controller.store.progress import intend_companions, record_attempt
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
     CREATED_ANNOTATION,
     FIRST_START_ANNOTATION,
     INSTANCE_LABEL,
     SPEC_ANNOTATION,
+    peer_service_name,
     volcano_job_name,
 )
 from controller.volcano.observed import ObservedJob
@@ -168,6 +169,10 @@ class Adoption:
                 transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
             )
             await record_connections(transaction, job.id, asked_ports(job))
+            if not lacks_secrets(record.spec, {}):
+                # What no VolcanoJob owns: so it is looked for, and removed when the job is over.
+                lasting = ("Service", record.namespace, peer_service_name(job.id))
+                await intend_companions(transaction, job.id, [lasting])
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from controller.jobs.cluster import JobsInCluster
@@ -21,6 +22,7 @@ from controller.jobs.steps import Later
 from controller.store.database import Transaction
 from controller.store.jobs import JobRecord
 from controller.store.progress import (
+    CompanionRecord,
     companions_of,
     drop_companion,
     drop_due,
@@ -82,7 +84,9 @@ class Ending:
         if await self._remove_unseen(record):
             raise Later(1.0)
         # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
-        await self._remove_companions(record, also_owned=True)
+        # Those that are lasting it must find: others know them by their address.
+        passing = [one for one in await self._known(record) if not one.lasting]
+        await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
         values = {"attempt": record.attempt + 1, "uid": None, "renewal": None, "stopping": False}
         async with self._records.lead() as transaction:
@@ -135,13 +139,16 @@ class Ending:
         if record.uid is None and await self._remove_unseen(record):
             raise Later(1.0)
         # Those that the VolcanoJob owns go with it.
-        await self._remove_companions(record, also_owned=False)
+        known = await self._known(record)
+        await self._remove_companions(record, [one for one in known if one.owner_uid is None])
         if record.stopping:
             await self._cluster.withdraw_command(record.id, record.namespace)
         happening = HOW_IT_ENDED[record.outcome or State.FAILURE.value]
         over = {"state": next_state(record.state, happening), "finished_at": self._records.clock()}
         async with self._records.lead() as transaction:
             await drop_due(transaction, record.id)
+            for companion in known:
+                await drop_companion(transaction, record.id, companion)
             exits = exits_of(await runs_of(transaction, record.id, record.attempt))
             await self._records.move(transaction, record, **over, sealed=None, exits=exits)
         log.info(
@@ -149,12 +156,15 @@ class Ending:
             extra={"job": record.id, "outcome": record.outcome, "reason": record.reason},
         )
 
-    async def _remove_companions(self, record: JobRecord, *, also_owned: bool) -> None:
+    async def _known(self, record: JobRecord) -> list[CompanionRecord]:
         async with self._records.read() as transaction:
-            companions = await companions_of(transaction, record.id)
+            return await companions_of(transaction, record.id)
+
+    async def _remove_companions(
+        self, record: JobRecord, companions: Sequence[CompanionRecord]
+    ) -> None:
         for companion in companions:
-            if also_owned or companion.owner_uid is None:
-                await self._cluster.remove_companion(record.id, companion)
+            await self._cluster.remove_companion(record.id, companion)
         async with self._records.lead() as transaction:
             for companion in companions:
                 await drop_companion(transaction, record.id, companion)

@@ -16,12 +16,11 @@ from controller.jobs.peers import declared_ports, peers_of
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import make_path
 from controller.store.connections import Caller, Peer, basis_of
-from controller.volcano.names import companion_name, labels_of, service_name
+from controller.volcano.names import companion_name, labels_of, peer_service_name
 from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
 
 _POLICY: Final = "network"
-_SERVICE: Final = "peer"
 _TAKEN: Final = frozenset({"localhost"})
 
 
@@ -103,7 +102,7 @@ class ConnectToJobPlugin(JobPlugin):
         }
         return Companion(
             kind="Service",
-            name=service_name(_SERVICE, job.id),
+            name=peer_service_name(job.id),
             manifest={"spec": spec},
             # Two jobs that name each other wait for each other's address.
             when="before",

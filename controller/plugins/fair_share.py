@@ -47,7 +47,7 @@ class FairSharePlugin(JobPlugin):
         volcano_job = builder.volcano_job
         volcano_job.namespace = name
         builder.shared.extend(_ground(owner, name, share, instance=self.context.instance))
-        if volcano_job.queue == self.context.jobs.queue:
+        if job.queue is None:
             # One that the job names itself is one that operators made for it.
             volcano_job.queue = name
             builder.shared.append(_queue(owner, name, share, instance=self.context.instance))

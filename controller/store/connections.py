@@ -14,7 +14,7 @@ from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.jobs import FINAL_STATES
 from controller.store.position import raise_revision
-from controller.volcano.names import service_name
+from controller.volcano.names import peer_service_name
 
 _table = tables.connections
 NOBODY: Final = "-"
@@ -76,7 +76,7 @@ def basis_of(callers: Iterable[Caller]) -> str:
 async def find_peers(transaction: Transaction, job_ids: Collection[str]) -> dict[str, Peer]:
     """Return those of the jobs that there are, by id."""
     jobs, companions = tables.jobs, tables.companions
-    service = sa.literal(service_name("peer", "")) + jobs.c.id
+    service = sa.literal(peer_service_name("")) + jobs.c.id
     rows = await transaction.execute(
         sa.select(jobs.c.id, jobs.c.namespace, jobs.c.state, jobs.c.outcome, companions.c.address)
         .select_from(

@@ -43,12 +43,12 @@ def companion_name(job_id: str, what: str) -> str:
     return f"{_PREFIX}{job_id}.{what}"
 
 
-def service_name(what: str, job_id: str) -> str:
-    """Return the name of the job's Service *what*, which is a DNS label: it has no dot.
+def peer_service_name(job_id: str) -> str:
+    """Return the name of the Service by which other jobs reach the job: a DNS label.
 
-    It begins with another letter than ``j``, as no VolcanoJob's does, nor its own Service's.
+    It begins with another letter than ``j``, as no VolcanoJob does, nor its own Service.
     """
-    return f"{what}-{job_id}"
+    return f"peer-{job_id}"
 
 
 def pod_name(job_id: str, task: str, index: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from controller.jobs.owners import decode_owner
+from controller.jobs.wishes import Wishes
 from controller.kube.client import Kube
 from controller.kube.kinds import (
     NAMESPACES,
@@ -20,6 +23,7 @@ from controller.kube.kinds import (
     VCJOBS,
     Kind,
 )
+from controller.store.database import Store
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect
 from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
@@ -74,12 +78,14 @@ async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
 async def controller(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Controller]:
+    folder = tmp_path_factory.mktemp("owners")
     one = Controller(
-        tmp_path_factory.mktemp("owners") / "controller",
+        folder / "controller",
         kubeconfig=cluster.kubeconfig("controller"),
         redis_url=redis_server.url,
         instance="owners",
         FUMAROLE_CONTROLLER_FAIR_SHARE="on",
+        FUMAROLE_CONTROLLER_STORE_URL=f"sqlite:///{folder}/store.db",
     )
     async with running(one):
         yield one
@@ -144,8 +150,7 @@ async def test_a_store_that_is_lost_finds_the_jobs_of_all_owners(
     await controller.until("lost-a", "RUNNING")
     await controller.until("lost-b", "RUNNING")
     await controller.stop()
-    state = controller.folder / "state"
-    for file in state.iterdir():
+    for file in controller.folder.parent.glob("store.db*"):
         file.unlink()
     await controller.start()
     for job, user in (("lost-a", "lost ada"), ("lost-b", "lost bob")):
@@ -231,6 +236,36 @@ async def test_a_peer_that_is_started_again_keeps_its_alias(
         "back-c", **asking("http://lab:8000/"), parameters=peer("back-a", "lab")
     )
     assert (await controller.until("back-c", "SUCCESS", "FAILURE"))["state"] == "SUCCESS"
+
+
+async def test_a_job_that_was_suspended_is_reached_as_before(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    await controller.submit("sus-a", **WEB, links=["sus-demo"])
+    await controller.submit("sus-b", parameters=peer("sus-a", "lab"))
+    await controller.until("sus-b", "RUNNING")
+    (before,) = await of_job(admin, SERVICES, "sus-a")
+    assert "ownerReferences" not in before["metadata"]
+    store = Store(controller.settings["FUMAROLE_CONTROLLER_STORE_URL"])
+    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    await wishes.suspend("sus-a")
+    await controller.until("sus-a", "SUSPENDED")
+    await wishes.resume("sus-a")
+    await controller.until("sus-a", "RUNNING")
+    await store.close()
+    (after,) = await of_job(admin, SERVICES, "sus-a")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["spec"]["clusterIP"] == before["spec"]["clusterIP"]
+
+    async def linked() -> bool:
+        host = f"sus-demo.{BASE_DOMAIN}"
+        return any(host in one["hosts"] and one["state"] == "ready" for one in await routes.all())
+
+    await eventually(linked, what="the link does not lead to the next attempt")
+    for job in ("sus-b", "sus-a"):
+        await controller.call("DELETE", f"/v1/jobs/{job}", expect=202)
+        await controller.until(job, "SUCCESS")
+    assert await of_job(admin, SERVICES, "sus-a") == []
 
 
 @pytest.mark.needs("namespaces")
