@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -30,6 +30,7 @@ AHEAD: Final = 8
 
 _SESSION_ENDED = Ending(ENDED, "the session has ended")
 _POD_REPLACED = Ending(REPLACED, "the job's pod was replaced")
+_MOVED = Ending(REPLACED, "another hub holds the terminal")
 _HUB_ENDS = Ending(REPLACED, "the terminal hub ends")
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,9 @@ class Terminals(Protocol):
 
     async def held(self) -> Mapping[str, Terminal]:
         """Return all terminals that are this hub's."""
+
+    async def moved(self, sids: Collection[str]) -> Collection[str]:
+        """Return which of these have not ended, and are another hub's by now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -149,17 +153,20 @@ class HeldShells:
         # Only what was there before the question can be judged by the answer.
         before = dict(self._places)
         held = await self._terminals.held()
+        missing = before.keys() - held.keys()
+        moved = await self._terminals.moved(missing) if missing else ()
         for sid, place in before.items():
             if self._places.get(sid) is place:
-                self._judge(sid, place, held.get(sid))
+                gone = _MOVED if sid in moved else _SESSION_ENDED
+                self._judge(sid, place, held.get(sid), gone)
         for sid, terminal in held.items():
             if sid not in self._places:
                 self._open_ahead(self._put(terminal))
 
-    def _judge(self, sid: str, place: Place, terminal: Terminal | None) -> None:
+    def _judge(self, sid: str, place: Place, terminal: Terminal | None, gone: Ending) -> None:
         if terminal is None:
             del self._places[sid]
-            place.end(_SESSION_ENDED)
+            place.end(gone)
         elif terminal.shell != place.terminal.shell:
             del self._places[sid]
             place.end(_POD_REPLACED)
@@ -180,6 +187,7 @@ class HeldShells:
         place = self._places.get(sid)
         try:
             terminal = await self._terminals.find(sid)
+            moved = await self._terminals.moved({sid}) if terminal is None else ()
         except StoreUnavailable:
             if place is None:
                 raise
@@ -187,7 +195,7 @@ class HeldShells:
         # Another caller may have found it meanwhile.
         place = self._places.get(sid)
         if place is not None:
-            self._judge(sid, place, terminal)
+            self._judge(sid, place, terminal, _MOVED if sid in moved else _SESSION_ENDED)
         if terminal is None:
             raise NotHeld
         return self._places.get(sid) or self._put(terminal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -93,6 +93,19 @@ class TerminalSessions:
             StoreUnavailable: If the database does not answer.
         """
         return await self._select(sa.true())
+
+    async def moved(self, sids: Collection[str]) -> set[str]:
+        """Return which of *sids* another hub holds by now, because they have not ended.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        sessions = tables.sessions.c
+        going_on = sa.select(sessions.sid).where(
+            sessions.sid.in_(sids), sessions.hub_id != self.hub.id, sessions.ended_at.is_(None)
+        )
+        async with self._store.read() as transaction:
+            return set(await transaction.scalars(going_on))
 
     async def _select(self, which: sa.ColumnElement[bool]) -> dict[str, Terminal]:
         async with self._store.read() as transaction:

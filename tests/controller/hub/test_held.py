@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -31,6 +31,7 @@ class FakeTerminals:
         self.down = False
         self.refreshed = 0
         self.left = False
+        self.elsewhere: set[str] = set()
         self.pause = asyncio.Event()
         self.pause.set()
 
@@ -55,6 +56,10 @@ class FakeTerminals:
         answer = dict(self.terminals)
         await self.pause.wait()
         return answer
+
+    async def moved(self, sids: Collection[str]) -> Collection[str]:
+        self._check()
+        return self.elsewhere & set(sids)
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +156,16 @@ async def test_a_session_that_ends_takes_its_shell_with_it() -> None:
         await until(lambda: executor.streams[0].closed)
         with pytest.raises(NotHeld):
             await shells.find(SID)
+
+
+async def test_a_terminal_that_moved_to_another_hub_is_worth_coming_back_to() -> None:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
+        shell = await shells.open(await shells.find(SID))
+        terminals.elsewhere.add(SID)
+        del terminals.terminals[SID]
+        await until(lambda: shell.ending is not None)
+        assert shell.ending == Ending(REPLACED, "another hub holds the terminal")
 
 
 async def test_attaching_to_an_ended_session_is_refused_before_the_next_look() -> None:

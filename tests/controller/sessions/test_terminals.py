@@ -74,6 +74,17 @@ async def test_a_terminal_of_another_hub_is_not_found(
     assert await TerminalSessions(store, HUB, clock=clock).find(SID) is None
 
 
+async def test_a_hub_tells_a_terminal_that_moved_from_one_that_ended(
+    store: Store, clock: Clock, session: Session
+) -> None:
+    hub = TerminalSessions(store, HUB, clock=clock)
+    await assign(store, hub="boot-2")
+    assert await hub.moved({SID, "other"}) == {SID}
+    async with store.write() as transaction:
+        await end_session(transaction, SID, reason="deleted", now=clock())
+    assert await hub.moved({SID}) == set()
+
+
 async def test_a_terminal_that_has_ended_is_not_found(
     store: Store, clock: Clock, session: Session
 ) -> None:
