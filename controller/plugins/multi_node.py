@@ -41,11 +41,15 @@ cp -L "$source"/* "$target"/ || exit 1
 rank=$((first + INDEX))
 echo "$rank" > "$target/rank.txt" || exit 1
 end=$(($(date +%s) + seconds))
+domain=$(sed -n 's/^search \\([^ ]*\\).*/\\1/p' /etc/resolv.conf)
+known() {
+  getent hosts "$1" > /dev/null 2>&1 || nslookup -type=a "$1.$domain" > /dev/null 2>&1
+}
 for range in "$@"; do
   node=${range%-*}
   while [ "$node" -le "${range#*-}" ]; do
     name=$(cat "$source/node-$node.txt")
-    until getent hosts "$name" > /dev/null 2>&1 || nslookup "$name" > /dev/null 2>&1; do
+    until known "$name"; do
       if [ "$(date +%s)" -ge "$end" ]; then
         echo "$name has no address after $seconds s; going on without"
         break 3
@@ -56,7 +60,10 @@ for range in "$@"; do
   done
 done
 """
-"""Copies what is known, writes the rank, and waits until the ranks in its ranges have addresses."""
+"""Copies what is known, writes the rank, and waits until the ranks in its ranges have addresses.
+
+BusyBox has no ``getent``, and its ``nslookup`` does not look through the search domains.
+"""
 
 
 class MultiNodePlugin(JobPlugin):

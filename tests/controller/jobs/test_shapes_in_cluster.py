@@ -19,6 +19,7 @@ from controller.store.database import Store
 from controller.store.jobs import JobRecord
 from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
+from controller.volcano.capabilities import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
@@ -36,6 +37,7 @@ class World:
     """A controller over a cluster, and the files of its users."""
 
     parts: Parts
+    kube: Kube
     folder: Path
     sets: Path
 
@@ -76,7 +78,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         network = node["metadata"]["labels"].get("embedded-cluster/pod-network", "none")
         if network == "none":
             pytest.skip("pods have no mounts or network of their own here")
-        yield World(parts, home, sets)
+        yield World(parts, kube, home, sets)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     await store.close()
@@ -135,6 +137,16 @@ async def test_a_rank_of_a_single_task_needs_nobodys_help_to_know_itself(world: 
     )  # fmt: skip
     assert record.state == "SUCCESS", record.message
     assert [world.seen(f"alone/{rank}.json")["files"]["rank.txt"] for rank in (0, 1)] == ["0", "1"]
+
+
+async def test_what_the_clusters_volcano_can_do_is_read_from_its_openapi(world: World) -> None:
+    can = read_openapi(await world.kube.openapi(PATH))
+    (task,) = (await make_pipeline().plan(make_job())).volcano_job.manifest()["spec"]["tasks"]
+    manifest = {"spec": {"networkTopology": {"mode": "hard"}, "tasks": [task]}}
+    assert can.lacks(manifest) == []
+    assert [path for path, _ in can.lacks({"spec": {"tasks": [{"nonsense": 1}]}})] == [
+        "spec.tasks[0].nonsense"
+    ]
 
 
 async def test_df_shows_the_limit_of_shared_memory(world: World) -> None:

@@ -151,3 +151,24 @@ async def test_the_documented_files_are_there(name: str) -> None:
     (volume,) = [one for one in pod["volumes"] if one["name"] == "ranks"]
     items = volume["projected"]["sources"][1]["downwardAPI"]["items"]
     assert name in {*(one["path"] for one in items), *await data_of()}
+
+
+def test_a_name_is_looked_up_in_full_where_there_is_no_getent(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    (tmp_path / "source").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "source" / "node-0.txt").write_text("j-j1-job-0.j-j1\n")
+    (tmp_path / "resolv").write_text("nameserver 10.0.0.1\nsearch jobs.svc.cluster.local svc\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "getent").write_text("#!/bin/sh\nexit 127\n")
+    (programs / "nslookup").write_text(f'#!/bin/sh\necho "$@" > {asked}\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    script = PREPARE.replace("/etc/resolv.conf", str(tmp_path / "resolv"))
+    arguments = [str(tmp_path / "source"), str(tmp_path / "target"), "0", "5", "0-0"]
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "INDEX": "0"}
+    subprocess.run(
+        ["/bin/sh", "-c", script, "x", *arguments], check=True, timeout=30, env=environment
+    )
+    assert asked.read_text() == "-type=a j-j1-job-0.j-j1.jobs.svc.cluster.local\n"
