@@ -179,6 +179,15 @@ class Controller:
             assert answer.status == expect, (answer.status, content)
             return content
 
+    async def read(self, path: str) -> str:
+        """Return an answer that is text."""
+        token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
+        url = f"http://{self.addresses['api']}{path}"
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.text()
+
     async def submit(self, job_id: str, **fields: Any) -> None:
         """Submit a job that sleeps, unless *fields* say otherwise."""
         job = {
