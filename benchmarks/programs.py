@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import socket
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +23,22 @@ class Ended(Exception):
     """A program ended that should run."""
 
 
+@functools.cache
 def cores() -> tuple[int, int]:
     """Return the core for the proxy and the one for load and backend; one machine may have one."""
     usable = sorted(os.sched_getaffinity(0))
     return usable[min(PROXY_CORE, len(usable) - 1)], usable[LOAD_CORE]
+
+
+@contextmanager
+def off_the_proxies_core() -> Iterator[None]:
+    """Keep this process away from what it measures."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cores()[1]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def pinned(command: Sequence[str], core: int) -> list[str]:

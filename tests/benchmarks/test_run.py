@@ -1,0 +1,51 @@
+"""A whole run, as small as it can be, where no peer could be installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.install import Programs
+from benchmarks.native_programs import build
+from benchmarks.plan import Plan
+from benchmarks.report import write_report
+from benchmarks.run import PEERS, Run
+from benchmarks.works import WORKS
+
+TINY = Plan(
+    rounds=1,
+    seconds=0.5,
+    sockets=(1, 8),
+    in_flight=(1, 8),
+    routes=(1, 20),
+    idle=16,
+    events=3,
+    revoked=16,
+    tables=False,
+    submitted=0,
+)
+
+
+@pytest.mark.long
+@pytest.mark.needs("cc")
+async def test_a_run_without_peers_measures_what_is_there(tmp_path: Path) -> None:
+    programs = Programs(found={"python": sys.executable}, missing={"nginx": "no network"})
+    run = Run(TINY, programs, build(tmp_path), tmp_path)
+    await run.all()
+    found = run.results
+    assert found.problems == []
+    assert found.missing["nginx"] == "no network"
+    assert set(found.missing) == {peer.name for peer in PEERS if peer.program != "python"}
+    assert {work for work, proxy in found.costs() if proxy == "fumarole"} == {w.name for w in WORKS}
+    assert set(found.amounts()) == {"idle", "routable", "revoked"}
+    assert {point.curve for point in found.points} == {"sockets", "in flight", "routes"}
+    page = write_report(found, tmp_path / "docs").read_text()
+    assert "without nginx: no network" in page
+
+
+def test_a_program_that_cannot_be_had_is_told_and_not_fatal(tmp_path: Path) -> None:
+    run = Run(TINY, Programs(found={"python": sys.executable}), {}, tmp_path)
+    assert {peer.program for peer in run._present()} == {"python"}
+    assert run.results.missing["envoy"] == "not found"
