@@ -102,6 +102,8 @@ class Bench:
     def browser(self) -> tuple[Any, Nowhere]:
         """Return a connection that has just come."""
         front, transport = self.path.welcome("127.0.0.1"), Nowhere()
+        if front is None:
+            raise RuntimeError("there was no place for it")
         front.connection_made(cast(asyncio.Transport, transport))
         return front, transport
 

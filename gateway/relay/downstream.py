@@ -9,7 +9,7 @@ import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING, cast
 
-from gateway.core.addresses import is_within, limit_key, plain
+from gateway.core.addresses import is_within, limit_key
 from gateway.core.places import Verdict
 from gateway.relay.flow import release, reset, shut
 from gateway.relay.states import Event, State, step
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Downstream(asyncio.Protocol):
-    """A connection from *peer*; "" stands for whoever the transport will say it is.
+    """A connection from *peer*.
 
     It has a place among the strangers while ``placed``: until a credential of its is found good,
     or until it is closed.
@@ -36,10 +36,11 @@ class Downstream(asyncio.Protocol):
         "state",
         "tick",
         "transport",
+        "verdict",
         "writable",
     )
 
-    def __init__(self, path: DataPath, peer: str = "") -> None:
+    def __init__(self, path: DataPath, peer: str) -> None:
         self.path = path
         self.state = State.HEAD
         self.transport: asyncio.Transport | None = None
@@ -47,6 +48,7 @@ class Downstream(asyncio.Protocol):
         self.key = ""
         """By what it is counted; "" for a proxy's, which is many people's."""
         self.placed = False
+        self.verdict = Verdict.WELCOME
         self.tick = 0
         self.deadline = 0.0
         self.early = b""
@@ -61,10 +63,10 @@ class Downstream(asyncio.Protocol):
         trusted = self.path.parts.site.trusted_proxies
         if not (trusted and is_within(self.peer, trusted)):
             self.key = limit_key(self.peer)
-        verdict = self.path.places.judge(self.key)
-        if verdict is not Verdict.DROPPED:
+        self.verdict = self.path.places.judge(self.key)
+        if self.verdict is not Verdict.DROPPED:
             self.become_stranger()
-        return verdict
+        return self.verdict
 
     def become_stranger(self) -> None:
         """There is no right by which it is here, or none any more."""
@@ -87,18 +89,11 @@ class Downstream(asyncio.Protocol):
         self.transport = transport
         path = self.path
         transport.set_write_buffer_limits(high=path.parts.limits.write_high_bytes)
-        if not self.peer:
-            peer = transport.get_extra_info("peername")
-            self.peer = plain(str(peer[0])) if isinstance(peer, tuple) else ""
         path.meters.connections += 1
-        verdict = self.take_place()
-        if verdict is Verdict.WELCOME:
+        if self.verdict is Verdict.WELCOME:
             self.wait(path.parts.limits.idle_seconds)
-        elif verdict is Verdict.DROPPED:
-            path.meters.dropped += 1
-            transport.abort()
         else:
-            self.turn_away(verdict)
+            self.turn_away(self.verdict)
 
     @abstractmethod
     def turn_away(self, verdict: Verdict) -> None:

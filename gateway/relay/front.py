@@ -30,7 +30,7 @@ class Front(Downstream):
 
     __slots__ = ("close_after", "errand", "exchange", "permit", "reader")
 
-    def __init__(self, path: DataPath, peer: str = "") -> None:
+    def __init__(self, path: DataPath, peer: str) -> None:
         super().__init__(path, peer)
         self.reader = RequestReader(path.fields)
         self.permit: Permit | None = None

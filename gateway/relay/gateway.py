@@ -13,7 +13,7 @@ from gateway.core.answers import Errors, JsonErrors
 from gateway.core.app_heads import AnswerReader
 from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
-from gateway.core.places import Places
+from gateway.core.places import Places, Verdict
 from gateway.relay.admit import Admission
 from gateway.relay.front import Front
 from gateway.relay.handover import Handover
@@ -109,9 +109,13 @@ class DataPath:
         )
         self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
 
-    def welcome(self, peer: str) -> Front:
-        """Return the protocol of a new connection from *peer*."""
-        return Front(self, peer)
+    def welcome(self, peer: str) -> Front | None:
+        """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
+        front = Front(self, peer)
+        if front.take_place() is Verdict.DROPPED:
+            self.meters.dropped += 1
+            return None
+        return front
 
     @property
     def open(self) -> int:

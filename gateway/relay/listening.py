@@ -177,16 +177,21 @@ class Listener:
     async def _arrive(self, sock: socket.socket, peer: str) -> None:
         """Hand the connection to its protocol, once it is known whose it is."""
         front: Front | None = None
+        arrived = False
         try:
-            client = await self._client(sock, peer)
-            front = self._path.welcome(client)
-            await self._connect(sock, front)
+            # It has its place from here on: a handshake holds one as well.
+            front = self._path.welcome(await self._client(sock, peer))
+            if front is not None:
+                await self._connect(sock, front)
+                arrived = True
         except (OSError, BadProxyHeader) as error:
             self._path.meters.failed_arrivals += 1
             log.debug("a connection came to nothing", extra={"peer": peer, "why": str(error)})
         finally:
-            if front is None or front.transport is None:
+            if not arrived:
                 sock.close()
+                if front is not None:
+                    front.leave_place()
 
     async def _client(self, sock: socket.socket, peer: str) -> str:
         trusted = self._path.parts.site.trusted_proxies

@@ -380,6 +380,25 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
         assert r.path.meters.failed_arrivals == 3
 
 
+async def test_a_handshake_holds_a_place(certificate: Path) -> None:  # noqa: F811  # a fixture
+    async with secured(certificate, limits=Limits(address_connections=2, head_seconds=30.0)) as r:
+        silent = [await r.browser("127.5.0.1") for _ in range(2)]
+        await settled(r, strangers=2)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection(
+            *r.address, ssl=context, local_addr=("127.5.0.1", 0)
+        )
+        late = Peer(reader, writer)
+        r.peers.append(late)
+        assert status_of((await late.answer())[0]) == 429
+        for one in silent:
+            one.reset()
+        late.close()
+        await settled(r, strangers=0)
+
+
 # Binding
 
 
