@@ -150,8 +150,11 @@ class SocketBridge(Bridge):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
-        self._heard = True
         self.traffic.up += len(data)
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        self._heard = True
         if self.state is State.CLOSING:
             if self._farewell is not None:
                 self._farewell.take(data)
@@ -242,7 +245,7 @@ class SocketBridge(Bridge):
         if self._closed_early is not None:
             self.close(*self._closed_early)
         if early:
-            self.data_received(early)
+            self._receive(early)
 
     def opened(self) -> None:
         """Do what is to be done first; for subclasses."""

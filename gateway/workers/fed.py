@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol, assert_never
 
-from gateway.core.bus_state import Bus, BusClock
+from gateway.core.bus_state import SLEPT_SECONDS, Bus, BusClock
 from gateway.feed import Changed, Feed
 from gateway.workers import messages as m
 from shared.routes import RouteReader, RouteTable
@@ -78,7 +78,21 @@ class Fed(Feed):
         self._asked: list[asyncio.Future[None]] = []
         self._repairs = 0
         self._was = Bus.STARTING
+        self._awake_at = monotonic()
+        self._slept = False
         self.worker: Worker | None = None
+
+    @property
+    def stale(self) -> bool:
+        """Whether this very process was stopped for a while, and has not asked since.
+
+        When it is the supervisor that stands still, there is nobody to ask: what is known is
+        served, as when Redis is cut off.
+        """
+        return self.table is not None and (self._slept or self._has_slept())
+
+    def _has_slept(self) -> bool:
+        return self._monotonic() - self._awake_at > SLEPT_SECONDS
 
     # What comes
 
@@ -91,6 +105,8 @@ class Fed(Feed):
                 self._load(message)
             case m.Bus(marks=marks):
                 self._clock.take(marks)
+                if (marks.looked_at or 0.0) > self._awake_at:
+                    self._slept = False
                 self._note_state()
             case m.Repaired():
                 self._repaired()
@@ -200,6 +216,8 @@ class Fed(Feed):
         self._send(m.Repair(self._repairs))
 
     def _repaired(self) -> None:
+        self._slept = False
+        self._awake_at = self._monotonic()
         asked, self._asked = self._asked, []
         for waiter in asked:
             if not waiter.done():
@@ -213,6 +231,10 @@ class Fed(Feed):
     async def run(self) -> None:
         """Notice, without being told, when the bus has been lost, and when its grace is over."""
         while True:
+            if self._has_slept():
+                self._slept = True
+                self.noted["slept"] += 1
+            self._awake_at = self._monotonic()
             self._note_state()
             until_closed = self._clock.closes_at() - self._monotonic()
             soon = 0.0 < until_closed < _LOOK_SECONDS

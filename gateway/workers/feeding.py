@@ -113,6 +113,11 @@ class Broadcast:
             self.journal.cut()
         self.wake()
 
+    def forget_replaced(self) -> None:
+        """Let the table before go, once no worker holds it any more: it may be large."""
+        if not any(feeding.holds is self.replaced for feeding in self.feedings):
+            self.replaced = None
+
     def wake(self) -> None:
         """Have every worker sent what it lacks."""
         for feeding in self.feedings:
@@ -161,7 +166,8 @@ class Feeding:
         self._on_standing = on_standing
         self._on_measured = on_measured
         self._position = -1
-        self._holds: RouteTable | None = None
+        self.holds: RouteTable | None = None
+        """The table that the worker has whole, but for what the journal holds."""
         self._accepts = False
         self._sent_marks: object = None
         self._look: int | None = None
@@ -255,9 +261,10 @@ class Feeding:
         """Send the table, or what differs from the one that the worker is known to hold."""
         broadcast = self._broadcast
         table, journal = broadcast.table, broadcast.journal
-        complete = self._position == journal.before_cut and self._holds is broadcast.replaced
-        base = self._holds if complete else None
-        self._position, self._holds = journal.end, None
+        complete = self._position == journal.before_cut and self.holds is broadcast.replaced
+        base = self.holds if complete else None
+        self._position, self.holds = journal.end, None
+        broadcast.forget_replaced()
         if table is None:
             return
         for message in _pieces(table, base):
@@ -269,7 +276,7 @@ class Feeding:
         if not await self._send_changes(writer) or broadcast.table is not table:
             return
         # No wait stands between the last changes and this: the hash is that of their end.
-        self._holds = table
+        self.holds = table
         await self._put(writer, m.encode(m.Ends(table.hash)))
 
     # From the worker
@@ -302,7 +309,7 @@ class Feeding:
             case m.Measured():
                 self._on_measured(message)
             case m.Strayed():
-                self._position, self._holds = -1, None
+                self._position, self.holds = -1, None
                 self.wake()
             case _:
                 assert_never(message)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import select
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, TypeAlias
 
@@ -28,10 +28,11 @@ from shared.process import EXIT_FAILED
 Work: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
 """What a worker does, given its number, its feed and the listening sockets; then it ends."""
 
+log = logging.getLogger(__name__)
+
 _MOST_BYTES: Final = 4096
 _MOST_SOCKETS: Final = 64
 _PR_SET_PDEATHSIG: Final = 1
-_FAREWELL_SECONDS: Final = 5.0
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
@@ -195,7 +196,6 @@ class _Nurse:
         _die_with_parent()
         if os.getppid() != nursery:
             return  # it died before the kernel was told
-        gc.unfreeze()
         self._work(number, sockets[0], sockets[1:])
 
     def _reap(self) -> None:
@@ -235,10 +235,10 @@ def _end_process(run: Callable[[], None]) -> NoReturn:
     try:
         run()
         code = 0
-    except BaseException as error:  # noqa: BLE001  # the outermost boundary of a process
+    except BaseException as error:  # the outermost boundary of a process
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else code
         if not isinstance(error, SystemExit):
-            sys.excepthook(type(error), error, error.__traceback__)
+            log.critical("a process of the gateway has failed", exc_info=error)
     finally:
-        sys.stderr.flush()
+        logging.shutdown()
         os._exit(code)

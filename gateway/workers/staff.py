@@ -52,6 +52,7 @@ class Desk:
         self.restarts = 0
         self.standing: m.Standing | None = None
         self.feeding: Feeding | None = None
+        self.started = asyncio.Event()
         self.ended: asyncio.Future[Ended] | None = None
         self.measured = 0
         self.stalled = False
@@ -134,6 +135,7 @@ class Staff:
         self._listening = listening
         self._shares = shares
         self._draining = asyncio.Event()
+        self._starting = asyncio.Lock()
         self._complete = False
         self._measures = 0
         self._told = asyncio.Event()
@@ -215,7 +217,7 @@ class Staff:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            self._nursery.start(desk.number, theirs, self._listening)
+            await self._start(desk, theirs)
         feeding = asyncio.create_task(desk.feeding.run(ours))
         try:
             either: set[asyncio.Future[Any]] = {feeding, desk.ended}
@@ -229,6 +231,13 @@ class Staff:
             self._shares.leave(desk.number)
             self.sums.leave(desk.number)
             desk.reset()
+
+    async def _start(self, desk: Desk, feed: socket.socket) -> None:
+        # One at a time: the nursery's socket has no room for hundreds of orders.
+        async with self._starting:
+            desk.started.clear()
+            self._nursery.start(desk.number, feed, self._listening)
+            await desk.started.wait()
 
     async def _exit_of(self, desk: Desk, ended: asyncio.Future[Ended]) -> Ended:
         try:
@@ -267,6 +276,7 @@ class Staff:
         desk = self.desks[news.number]
         if isinstance(news, Started):
             desk.pid = news.pid
+            desk.started.set()
             log.info("a worker was started", extra={"worker": news.number, "worker_pid": news.pid})
         elif desk.ended is not None and not desk.ended.done():
             desk.ended.set_result(news)

@@ -323,3 +323,45 @@ async def test_a_worker_notices_a_lost_bus_by_itself() -> None:
     await until(lambda: reader.closed == 1)
     assert not reader.fed.serving
     running.cancel()
+
+
+def is_stale(reader: Reader) -> bool:
+    return reader.fed.stale
+
+
+async def test_a_worker_that_was_stopped_asks_before_it_serves_on() -> None:
+    source = Source()
+    source.take(table_of([1]))
+    async with fed_by(source) as (_, reader):
+        await until(lambda: reader.is_equal(source))
+        ahead = 0.0
+        reader.fed._monotonic = lambda: time.monotonic() + ahead
+        assert not is_stale(reader)
+        ahead = 60.0
+        assert is_stale(reader)
+        running = asyncio.create_task(reader.fed.run())
+        await until(lambda: reader.fed.noted["slept"] == 1)
+        assert is_stale(reader)  # to have noticed it is not enough
+        await reader.fed.repair()
+        assert source.repairs == 1
+        assert not is_stale(reader)
+        running.cancel()
+
+
+async def test_a_supervisor_that_stands_still_does_not_hold_up_requests() -> None:
+    reader = Reader()
+    reader.fed.table = table_of([1])
+    now = time.monotonic()
+    reader.fed.take(m.Bus(Marks(now - 30.0, now, None, now - 30.0)))
+    assert not reader.fed.stale
+
+
+async def test_the_table_before_is_let_go_once_no_worker_holds_it() -> None:
+    source = Source()
+    source.take(table_of(range(10)))
+    async with fed_by(source) as (_, reader):
+        await until(lambda: reader.is_equal(source))
+        source.take(table_of(range(10), epoch="two"))
+        assert source.broadcast.replaced is not None
+        await until(lambda: reader.is_equal(source))
+        assert source.broadcast.replaced is None
