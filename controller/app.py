@@ -171,6 +171,7 @@ async def _start_api(
         until_published=leading.until_published if leading else _at_once,
         wake=core.routes.wake,
         tell=notices.tell,
+        catalogue=settings.jobs.pods.catalogue,
     )
     parts = ApiParts(
         store=process.store,

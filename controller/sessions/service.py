@@ -15,6 +15,7 @@ from controller.jobs.accepted import read_spec
 from controller.jobs.links import link_host
 from controller.jobs.model import Job
 from controller.jobs.problems import Problem
+from controller.products import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_jobs
 from controller.store.leadership import read_leadership
@@ -85,6 +86,7 @@ class SessionService:
         until_published: Waits, for a while, until gateways have been told of sessions.
         wake: Is told the id of a job whose sessions changed.
         tell: Tells gateways of a revocation at once.
+        catalogue: What products offer.
     """
 
     def __init__(
@@ -98,8 +100,10 @@ class SessionService:
         until_published: Callable[[Collection[str]], Awaitable[None]],
         wake: Callable[[str], None],
         tell: Tell,
+        catalogue: Catalogue | None = None,
     ) -> None:
         self._store = store
+        self._catalogue = catalogue or Catalogue()
         self._tell = tell
         self._base_domain = base_domain
         self._clock = clock
@@ -209,6 +213,10 @@ class SessionService:
         if not 0 <= wanted.rank < job.ranks:
             raise _Wrong("rank", f"the job has ranks 0 to {job.ranks - 1}")
         kind, port, base_path = _place(wanted, job)
+        product = self._catalogue.find(job.product)
+        if product is not None and not getattr(product.features, kind):
+            field = "kind" if wanted.endpoint is None else "endpoint"
+            raise _Wrong(field, f"the job's product offers no {kind}")
         return Session(
             sid=make_sid(self._random),
             job_id=wanted.job,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 import pytest
 
+from controller.products import Catalogue
+from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.revocations import revocations_that_matter
-from tests.controller.api.conftest import Api
+from tests.controller.api.conftest import Api, _at_once, _tell
 from tests.controller.api.test_jobs import make_job, submit
 
 ENDPOINTS = {
@@ -135,3 +138,26 @@ async def test_a_signing_key_is_revoked_for_every_session(api: Api) -> None:
         (stored,) = await revocations_that_matter(transaction, now=time.time())
     assert (stored.member, stored.sid) == ("kid:orchestrator/2026", None)
     assert (await api.client.post(f"/v1/keys/{'k' * 256}/revoke", json={})).status == 404
+
+
+async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> None:
+    products = {"closed": {"cpu": 1, "memory": "1Gi", "features": {"terminal": False}}}
+    catalogue = Catalogue.model_validate({"products": products, "default": "closed"})
+    service = SessionService(
+        store=api.store,
+        base_domain="apps.example.com",
+        clock=time.time,
+        random=os.urandom,
+        state_of=lambda _sid: "starting",
+        until_published=_at_once,
+        wake=api.woken.append,
+        tell=_tell,
+        catalogue=catalogue,
+    )
+    with pytest.raises(SessionsRefused) as caught:
+        await service.open([Wanted(job="j1", rank=0, kind="terminal")])
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        ("items[0].kind", "the job's product offers no terminal")
+    ]
+    (opened,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
+    assert opened.kind == "web"
