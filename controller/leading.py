@@ -31,6 +31,7 @@ from controller.jobs.pipeline import HookRecorder
 from controller.jobs.reconciler import Reconciler
 from controller.jobs.records import Records
 from controller.jobs.sight import Sight
+from controller.jobs.sweeping import Sweeping
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.kube.lease import Lease
@@ -259,6 +260,15 @@ def _make_reconciler(
     housekeeping = Housekeeping(
         store, term=term, history_seconds=jobs.history_seconds, clock=time.time
     )
+    sweeping = Sweeping(
+        store,
+        term=term,
+        kube=leader.kube,
+        cluster=leader.cluster,
+        picture=leader.picture,
+        instance=leader.settings.instance,
+        clock=time.monotonic,
+    )
     return Reconciler(
         store=store,
         picture=leader.picture,
@@ -268,7 +278,7 @@ def _make_reconciler(
         queue=queue,
         told=core.routes.wake,
         measures=measures,
-        beside=(monitoring.run, housekeeping.run),
+        beside=(monitoring.run, housekeeping.run, sweeping.run),
     )
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.runs import are_written_down
-from controller.store.jobs import JobRecord
+from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.runs import Run
 from controller.volcano.names import ALLOCATION_ANNOTATION, FILES_CONTAINER, FIRST_START_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -383,7 +383,7 @@ def must_be_removed(record: JobRecord) -> bool:
 
     Volcano never removes one that was aborted.
     """
-    return record.desired == "ended" or record.stopping or record.reason in ("stopped", "deleted")
+    return record.desired == "ended" or record.stopping or record.reason in REMOVED_REASONS
 
 
 def _removal(seen: Seen) -> Step | None:

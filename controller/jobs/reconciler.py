@@ -23,13 +23,14 @@ from controller.jobs.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.jobs import changed_jobs, unfinished_jobs
+from controller.store.jobs import changed_jobs, settled_jobs, unfinished_jobs
 from controller.store.position import read_position
 
 WORKERS: Final = 8
 MOST_STEPS: Final = 20
 """In one go; a job that wants more is put back, so that it cannot keep others waiting."""
 
+AT_ONCE: Final = 500
 RESYNC_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store."""
@@ -160,8 +161,16 @@ class Reconciler:
         async with self._store.read() as transaction:
             for job_id in await unfinished_jobs(transaction):
                 self._queue.add(job_id)
-        for job in self._picture.jobs:
-            self._queue.add(job.job_id)
+        # Those that are over, and only wait for Volcano to remove them, need no look: there may be
+        # thousands of them.
+        seen = sorted({job.job_id for job in self._picture.jobs})
+        for start in range(0, len(seen), AT_ONCE):
+            some = seen[start : start + AT_ONCE]
+            async with self._store.read() as transaction:
+                settled = await settled_jobs(transaction, some)
+            for job_id in some:
+                if job_id not in settled:
+                    self._queue.add(job_id)
 
     async def _resync(self) -> None:
         """Look at everything now and then: whatever was missed ends here."""

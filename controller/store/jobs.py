@@ -16,6 +16,9 @@ from controller.store.updates import forget_updates_of, record_transition
 Desired = Literal["run", "suspended", "ended"]
 
 FINAL_STATES: Final = ("SUCCESS", "FAILURE", "EXPIRED")
+REMOVED_REASONS: Final = ("stopped", "deleted")
+"""Of jobs whose VolcanoJob Volcano itself would never remove."""
+
 _table = tables.jobs
 
 
@@ -221,6 +224,18 @@ async def queue_position(transaction: Transaction, record: JobRecord) -> int | N
 async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
     """Return which of these there are."""
     query = sa.select(_table.c.id).where(_table.c.id.in_(job_ids))
+    return set((await transaction.scalars(query)).all())
+
+
+async def settled_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
+    """Return which of these are over and have nothing in the cluster that we are to remove."""
+    query = sa.select(_table.c.id).where(
+        _table.c.id.in_(job_ids),
+        _table.c.state.in_(FINAL_STATES),
+        _table.c.desired != "ended",
+        sa.not_(_table.c.stopping),
+        sa.or_(_table.c.reason.is_(None), _table.c.reason.not_in(REMOVED_REASONS)),
+    )
     return set((await transaction.scalars(query)).all())
 
 

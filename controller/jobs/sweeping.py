@@ -1,0 +1,147 @@
+"""Removes what was left behind: companions whose job is over or unknown, and whose owner is gone.
+
+What a VolcanoJob owns goes with it, and what it does not own yet is in the store; so there is
+nothing to sweep, unless a store was lost or somebody made an object by hand. Removal needs
+evidence: an object is suspected first, and removed after a grace, if store and cluster, asked once
+more, still say so. Secrets are not listed, since they are not ours to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from controller.jobs.cluster import JobsInCluster
+from controller.jobs.picture import Picture
+from controller.kube.client import Kube, Object
+from controller.kube.errors import Conflict, KubeError, NotFound
+from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.jobs import find_job
+from controller.store.leadership import read_leadership
+from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, volcano_job_name
+
+EVERY_SECONDS: Final = 60.0
+GRACE_SECONDS: Final = 120.0
+SWEPT_KINDS: Final = (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, COMMANDS)
+
+log = logging.getLogger(__name__)
+
+
+class _Suspect(NamedTuple):
+    """An object that seems to belong to nobody."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    job_id: str
+
+
+class Sweeping:
+    """Looks for orphans, as the leader of *term*.
+
+    Args:
+        store: Says which jobs there are.
+        term: The leader's.
+        kube: The cluster.
+        cluster: Finds VolcanoJobs.
+        picture: What the cluster shows.
+        instance: Whose objects; those of others are not looked at.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        term: int,
+        kube: Kube,
+        cluster: JobsInCluster,
+        picture: Picture,
+        instance: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._kube = kube
+        self._cluster = cluster
+        self._picture = picture
+        self._instance = instance
+        self._clock = clock
+        self._since: dict[_Suspect, float] = {}
+
+    async def run(self) -> None:
+        """Look every minute; returns only by LeadershipLost."""
+        while True:
+            try:
+                await self.sweep()
+            except (KubeError, StoreUnavailable) as error:
+                log.warning("nothing is swept", extra={"why": str(error)})
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def sweep(self) -> int:
+        """Suspect what seems to be nobody's, remove what has been for long; return how many.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            KubeError, StoreUnavailable: If it cannot be said what is whose.
+        """
+        now, suspects = self._clock(), set[_Suspect]()
+        for kind in SWEPT_KINDS:
+            suspects |= await self._suspects(kind)
+        # One that is no longer suspected begins anew, should it be once more.
+        self._since = {one: self._since.get(one, now) for one in suspects}
+        removed = 0
+        for one, since in list(self._since.items()):
+            if now - since >= GRACE_SECONDS and await self._remove(one):
+                del self._since[one]
+                removed += 1
+        return removed
+
+    async def _suspects(self, kind: Kind) -> set[_Suspect]:
+        found = await self._kube.list(kind, labels=f"{INSTANCE_LABEL}={self._instance}")
+        suspects = {one for given in found if (one := _suspect(kind, given)) is not None}
+        return {one for one in suspects if await self._is_orphan(one)}
+
+    async def _is_orphan(self, one: _Suspect) -> bool:
+        if self._picture.jobs.of_job(one.job_id):
+            return False
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, one.job_id)
+        return record is None or record.is_final
+
+    async def _remove(self, one: _Suspect) -> bool:
+        """Remove the object if everything still says that it is nobody's."""
+        name = volcano_job_name(one.job_id)
+        if await self._cluster.find_volcano_job(one.namespace, name, one.job_id) is not None:
+            return False
+        async with self._store.read() as transaction:
+            if (await read_leadership(transaction)).term != self._term:
+                raise LeadershipLost("another controller leads")
+        try:
+            again = await self._kube.get(one.kind, one.name, one.namespace)
+        except NotFound:
+            return True
+        if _suspect(one.kind, again) != one or not await self._is_orphan(one):
+            return False
+        try:
+            await self._kube.delete(one.kind, one.name, one.namespace, uid=one.uid)
+        except Conflict:
+            return True  # the name is another object's by now
+        log.warning(
+            "removed what belonged to nobody",
+            extra={"job": one.job_id, "object": f"{one.kind.kind} {one.namespace}/{one.name}"},
+        )
+        return True
+
+
+def _suspect(kind: Kind, given: Object) -> _Suspect | None:
+    metadata = given["metadata"]
+    job_id = (metadata.get("labels") or {}).get(JOB_LABEL)
+    if not job_id or metadata.get("deletionTimestamp"):
+        return None
+    return _Suspect(kind, metadata.get("namespace", ""), metadata["name"], metadata["uid"], job_id)
