@@ -25,6 +25,18 @@ _PASSING_STATES: Final = frozenset({"40001", "40P01", "55P03", "25006"})
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
 
+# A process that is stopped in the midst of a transaction holds its locks; the one on who leads
+# must not keep another from leading. Nothing but queries is done within a transaction.
+_POSTGRESQL: Final[Json] = {
+    "timeout": 10,
+    "command_timeout": 30,
+    "server_settings": {
+        "idle_in_transaction_session_timeout": "5000",
+        "lock_timeout": "10000",
+        "application_name": "fumarole",
+    },
+}
+
 BUSY_SECONDS: Final = 10.0
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
 
@@ -139,8 +151,11 @@ def _make_engine(url: str) -> AsyncEngine:
         parsed = parsed.set(drivername="sqlite+aiosqlite")
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+asyncpg")
+    is_postgresql = parsed.get_backend_name() == "postgresql"
     # Parameters hold specs and sealed secrets: they are in no log and no error.
-    engine = create_async_engine(parsed, hide_parameters=True)
+    engine = create_async_engine(
+        parsed, hide_parameters=True, connect_args=dict(_POSTGRESQL) if is_postgresql else {}
+    )
     if parsed.get_backend_name() == "sqlite":
         sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)

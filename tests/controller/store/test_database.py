@@ -116,3 +116,28 @@ async def test_a_database_that_goes_away_is_unavailable_and_then_there_again(
             assert await transaction.scalar(sa.text("SELECT 1")) == 1
     finally:
         await store.close()
+
+
+@pytest.mark.needs("postgres")
+async def test_a_leader_that_is_stopped_in_a_transaction_keeps_nobody_from_leading(
+    postgres: Postgres,
+) -> None:
+    url = postgres.new_database()
+    stopped, other = Store(url), Store(url)
+    await stopped.open()
+    async with stopped.write() as transaction:
+        term = await raise_term(transaction)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await _lead_while(stopped, term, other)
+    finally:
+        await stopped.close()
+        await other.close()
+
+
+async def _lead_while(stopped: Store, term: int, other: Store) -> None:
+    async with stopped.lead(term) as held:
+        # It holds the row, and does nothing more.
+        async with asyncio.timeout(60), other.write() as transaction:
+            assert await raise_term(transaction) == term + 1
+        await raise_revision(held)
