@@ -23,7 +23,7 @@ from shared.bus import BusReader, Keys
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 STOP_SECONDS = 10.0
 SIGNER = SIGNERS["EdDSA"]
 BASE_DOMAIN = "apps.example.com"

@@ -8,7 +8,7 @@ from typing import Any
 from controller.jobs.lifecycle import Seen
 from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline, make_plugins
-from controller.jobs.plugin import PluginContext
+from controller.jobs.plugin import JobControl, PluginContext, UsageLedger
 from controller.jobs.runs import make_runs
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, read_settings
@@ -156,20 +156,22 @@ def make_context(
     *,
     links: NoLinks | None = None,
     peers: NoPeers | None = None,
+    control: JobControl | None = None,
+    ledger: UsageLedger | None = None,
 ) -> PluginContext:
     """Return what plugins are made with."""
     return PluginContext(
         instance="test",
         jobs=defaults or make_defaults(),
         sessions=sessions or NoSessions(),
-        control=NoControl(),
-        ledger=NoLedger(),
+        control=control or NoControl(),
+        ledger=ledger or NoLedger(),
         links=links or NoLinks(),
         peers=peers or NoPeers(),
     )
 
 
-def make_pipeline(context: PluginContext | None = None) -> Pipeline:
+def make_pipeline(context: PluginContext | None = None, *, instance: str = "test") -> Pipeline:
     """Return our own plugins."""
     plugins = make_plugins(PLUGINS, context or make_context(), wanted=None)
-    return Pipeline(plugins, instance="test", namespace="jobs")
+    return Pipeline(plugins, instance=instance, namespace="jobs")

@@ -7,28 +7,37 @@ each of them, whose controller dies there and is followed by another one.
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 
+from controller.jobs.ledger import Ledger as UsageLedger
 from controller.jobs.model import Job
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.wishes import Wishes
 from controller.kube.client import Kube
 from controller.kube.kinds import NETWORK_POLICIES, PODS, VCJOBS
 from controller.plugins import PLUGINS
 from controller.store import tables
 from controller.store.database import Store
+from controller.store.jobs import FINAL_STATES
 from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
-from controller.store.progress import companions_of
+from controller.store.progress import attempts_of, companions_of
+from controller.store.runs import runs_of
+from controller.store.updates import updates_of
+from controller.store.usage import usage_after
+from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import (
     Crash,
@@ -39,13 +48,13 @@ from tests.controller.jobs.parts import (
     make_parts,
 )
 from tests.controller.running import eventually
-from tests.controller.samples import make_context, make_job
+from tests.controller.samples import make_context, make_defaults, make_job
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 INSTANCE = "crash"
 AT_ONCE = 8
-HOOKS = ("start", "complete", "cleanup")
+SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
 
 
 class Ledger(JobPlugin):
@@ -72,9 +81,16 @@ class World:
         self.kube = kube
         self.picture = picture
         self.url = url
-        plugins = make_plugins([*PLUGINS, Ledger], make_context(), wanted=None)
-        self.pipeline = Pipeline(plugins, instance=INSTANCE, namespace="jobs")
         self.term = 0
+
+    def pipeline(self, store: Store) -> Pipeline:
+        """Return our plugins, whose effects on the store can be cut off too, and one of others."""
+        context = make_context(
+            control=Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
+            ledger=UsageLedger(store, defaults=make_defaults(), clock=time.time),
+        )
+        plugins = make_plugins([*PLUGINS, Ledger], context, wanted=None)
+        return Pipeline(plugins, instance=INSTANCE, namespace="jobs")
 
     @asynccontextmanager
     async def controller(self, wire: Tripwire) -> AsyncIterator[Parts]:
@@ -84,7 +100,7 @@ class World:
                 kube=TrippedKube(self.kube, wire),
                 store=store,
                 picture=self.picture,
-                pipeline=self.pipeline,
+                pipeline=self.pipeline(store),
                 term=self.term,
                 instance=INSTANCE,
             )
@@ -115,7 +131,18 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     await store.close()
 
 
-def make(job_id: str, command: str) -> Job:
+LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
+    # What it runs, what else it says, and how it ends.
+    "ends": ("exit 0", {}, "SUCCESS"),
+    "fails": ("exit 3", {}, "FAILURE"),
+    "asked": (SLEEPS, {}, "SUCCESS"),
+    "suspended": (SLEEPS, {}, "SUCCESS"),
+    "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
+}
+
+
+def make(job_id: str, life: str) -> Job:
+    command, fields, _ = LIVES[life]
     return make_job(
         id=job_id,
         resources={"cpu": 0.01, "memory": "16Mi"},
@@ -124,19 +151,36 @@ def make(job_id: str, command: str) -> Job:
             "command": ["sh", "-c", f'test "$T" = survives && {command}'],
             "environment": {"T": {"parameter": "t"}},
         },
+        **fields,
     )
 
 
-async def live(parts: Parts, job: Job, *, ended_by_user: bool) -> None:
+async def live(parts: Parts, job: Job, life: str) -> None:
     """Let a job live from where it is to its end."""
-    known = await _known(parts, job.id)
-    if not known:
+    if not await _known(parts, job.id):
         await parts.submit(job)
-    if ended_by_user:
+    if life not in ("ends", "fails"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
+    if life == "suspended":
+        await _pause(parts, job.id)
+    if life in ("asked", "suspended"):
         await parts.wishes.end(job.id)
+    while life == "expires" and await parts.wishes.end_if_over(job.id) is not None:
+        await asyncio.sleep(0.2)
     record = await parts.drive_to_the_end(job.id)
-    assert record.state == "SUCCESS", record
+    assert record.state == LIVES[life][2], record
+
+
+async def _pause(parts: Parts, job_id: str) -> None:
+    record = await parts.record(job_id)
+    if record.is_final or record.desired == "ended":
+        return
+    if (record.desired, record.attempt, record.stopping) == ("run", 1, False):
+        await parts.wishes.suspend(job_id)
+    if (await parts.record(job_id)).desired == "suspended":
+        await parts.drive(job_id, lambda r: r.is_final or r.state == "SUSPENDED")
+        await parts.wishes.resume(job_id)
+    await parts.drive(job_id, lambda r: r.is_final or (r.attempt, r.state) == (2, "RUNNING"))
 
 
 async def _known(parts: Parts, job_id: str) -> bool:
@@ -145,48 +189,64 @@ async def _known(parts: Parts, job_id: str) -> bool:
         return (await transaction.scalar(query)) is not None
 
 
-async def crash_once(world: World, job: Job, point: int, *, ended_by_user: bool) -> str:
+async def crash_once(world: World, job: Job, point: int, life: str) -> str:
     """Let the job's controller die at *point*; return where that was."""
     wire = Tripwire(point)
     try:
         async with world.controller(wire) as parts:
-            await live(parts, job, ended_by_user=ended_by_user)
+            await live(parts, job, life)
     except Crash as crash:
         where = str(crash)
     else:
         where = "nowhere"  # this time it needed fewer calls
     async with world.controller(Tripwire()) as parts:
-        await live(parts, job, ended_by_user=ended_by_user)
-        await check(world, parts, job.id, where)
+        await live(parts, job, life)
+        await check(world, parts, job.id, life, where)
     return where
 
 
-async def check(world: World, parts: Parts, job_id: str, where: str) -> None:
-    """See that the job was made once, did everything, and left nothing."""
+async def check(world: World, parts: Parts, job_id: str, life: str, where: str) -> None:
+    """See that the job was made once, did everything, is paid for exactly, and left nothing."""
     record = await parts.record(job_id)
     assert record.sealed is None, where
     async with parts.store.read() as transaction:
-        attempts = (await transaction.execute(
-            sa.select(tables.attempts).where(tables.attempts.c.job_id == job_id)
-        )).all()  # fmt: skip
-        ended = (await transaction.execute(
-            sa.select(tables.transitions.c.state).where(
-                tables.transitions.c.job_id == job_id,
-                tables.transitions.c.state.in_(("SUCCESS", "FAILURE")),
-            )
-        )).all()  # fmt: skip
+        attempts = await attempts_of(transaction, job_id)
+        told = [one.state for one in await updates_of(transaction, job_id)]
         assert await companions_of(transaction, job_id) == [], where
-    assert [one.uid for one in attempts] == [record.uid], where
-    assert len(ended) == 1, (where, ended)
+    assert len(attempts) == (2 if life == "suspended" else 1), where
+    assert attempts[-1].uid == record.uid, where
+    assert [state for state in told if state in FINAL_STATES] == [LIVES[life][2]], (where, told)
     for hook in ("complete", "cleanup"):
         # Twice at most: once more if it was not recorded.
         assert 1 <= Ledger.entries[job_id, hook] <= 2, (where, hook)
-    assert Ledger.entries[job_id, "start"] <= 2, where
+    assert Ledger.entries[job_id, "start"] <= 2 * len(attempts), where
     labels = f"fumarole.dev/job={job_id}"
     made = await world.kube.list(VCJOBS, labels=labels)
     assert {one["metadata"]["uid"] for one in made} <= {record.uid}, where
+    await check_usage(world, parts, job_id, where)
     if record.desired == "ended":
         await eventually(lambda: _nothing(world, labels), what=f"{where}: something is left")
+
+
+async def check_usage(world: World, parts: Parts, job_id: str, where: str) -> None:
+    """See that what the ledger says is what the cluster says, and is said once."""
+    async with parts.store.read() as transaction:
+        every = await usage_after(transaction, 0, limit=10**6)
+        runs = await runs_of(transaction, job_id)
+    assert runs, where
+    for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
+        (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
+        seen = read_pod(pod)
+        assert seen.ended is not None, where
+        assert (run.started_at, run.ended_at) == (seen.started_at, seen.ended.finished_at), where
+    for attempt in {run.attempt for run in runs}:
+        own = [one for one in every if (one.job_id, one.attempt) == (job_id, attempt)]
+        own.sort(key=lambda one: one.period)
+        began = [run for run in runs if run.attempt == attempt and run.started_at is not None]
+        assert [one.period for one in own] == list(range(len(own))), where
+        assert [one.final for one in own] == [False] * (len(own) - 1) + [True] * bool(own), where
+        total = sum((run.ended_at or 0.0) - (run.started_at or 0.0) for run in began)
+        assert (own[-1].seconds if own else 0.0) == total, (where, own, began)
 
 
 async def _nothing(world: World, labels: str) -> bool:
@@ -194,37 +254,38 @@ async def _nothing(world: World, labels: str) -> bool:
     return not any([await world.kube.list(kind, labels=labels) for kind in kinds])
 
 
-async def points_of(world: World, job: Job, *, ended_by_user: bool) -> list[str]:
+async def points_of(world: World, job: Job, life: str) -> list[str]:
     wire = Tripwire()
     async with world.controller(wire) as parts:
-        await live(parts, job, ended_by_user=ended_by_user)
-        await check(world, parts, job.id, "never")
+        await live(parts, job, life)
+        await check(world, parts, job.id, life, "never")
     return wire.points
 
 
 @pytest.mark.parametrize(
-    ("kind", "ended_by_user", "stride"),
+    ("life", "stride"),
     [
-        ("ends", False, 1),
-        # Pods take their time to end, so not every point of these each time.
-        ("asked", True, 5),
-        pytest.param("asked-all", True, 1, marks=pytest.mark.long),
+        # Not every point each time: which ones differs from run to run with their number.
+        ("ends", 3),
+        ("asked", 12),
+        ("expires", 15),
+        ("suspended", 20),
+        *(pytest.param(life, 1, id=f"{life}-all", marks=pytest.mark.long) for life in LIVES),
     ],
 )
 async def test_wherever_it_dies_the_job_is_run_once_and_ends_once(
-    world: World, kind: str, ended_by_user: bool, stride: int
+    world: World, life: str, stride: int, request: pytest.FixtureRequest
 ) -> None:
-    command = "trap 'exit 0' TERM; sleep 60 & wait" if ended_by_user else "exit 0"
-    first = make(f"{kind}-first", command)
-    points = await points_of(world, first, ended_by_user=ended_by_user)
+    name = request.node.callspec.id
+    points = await points_of(world, make(f"{name}-first", life), life)
     assert len(points) > 15, points
     gate = asyncio.Semaphore(AT_ONCE)
     found: list[str] = []
 
     async def one(point: int) -> None:
         async with gate:
-            job = make(f"{kind}-{point}", command)
-            found.append(await crash_once(world, job, point, ended_by_user=ended_by_user))
+            job = make(f"{name}-{point}", life)
+            found.append(await crash_once(world, job, point, life))
 
     async with asyncio.TaskGroup() as tasks:
         # A few more: how many calls it takes depends on how often it had to look.
