@@ -109,6 +109,7 @@ def _bars(panel: Bars, left: int, top: int) -> list[str]:
 
 # Lines
 
+_TICKS: Final = 4
 _WIDE: Final = 400
 _HIGH: Final = 260
 
@@ -140,7 +141,8 @@ def _lines(panel: Lines, left: int, colours: Mapping[str, str]) -> list[str]:
     if not points:
         return []
     low, high = (math.log10(f(x for x, _ in points)) for f in (min, max))
-    most = max(y for _, y in points) * 1.1
+    tick = nice_step(max(y for _, y in points) / _TICKS)
+    most = tick * _TICKS
     x0, x1, y0, y1 = left + 60, left + _WIDE - 20, _HIGH - 40, 40
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -150,8 +152,8 @@ def _lines(panel: Lines, left: int, colours: Mapping[str, str]) -> list[str]:
     parts = [_text(left + 60, 22, panel.title, "title"), _line(x0, y0, x1, y0, "axis")]
     ticks = sorted({x for x, _ in points})
     parts += [_text(place(x, 0)[0], y0 + 16, _short(x), "middle") for x in ticks]
-    for step in range(5):
-        y = most * step / 4
+    for step in range(_TICKS + 1):
+        y = tick * step
         parts.append(_line(x0, place(1, y)[1], x1, place(1, y)[1], "grid"))
         parts.append(_text(x0 - 6, place(1, y)[1] + 4, round_number(y), "end"))
     parts.append(_text((x0 + x1) / 2, _HIGH - 8, f"{panel.x}; y: {panel.y}", "middle"))
@@ -164,6 +166,12 @@ def _lines(panel: Lines, left: int, colours: Mapping[str, str]) -> list[str]:
             cx, cy = place(x, y)
             parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="3" fill="{colours[label]}"/>')
     return parts
+
+
+def nice_step(least: float) -> float:
+    """Return the smallest of 1, 2, 2.5 and 5, times a power of ten, that is not below *least*."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= least)
 
 
 def _short(value: float) -> str:

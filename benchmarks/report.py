@@ -149,7 +149,7 @@ def _cost_panels(results: Results) -> Iterable[Bars]:
     for work in WORKS:
         values = {_PLAIN[n]: cost for (w, n), cost in costs.items() if w == work.name}
         if values:
-            yield Bars(work.title.partition(",")[0], work.unit, values, _PLAIN[OURS])
+            yield Bars(work.short, work.unit, values, _PLAIN[OURS])
     if results.idle_kib:
         values = {_PLAIN[name]: kib for name, kib in results.idle_kib.items()}
         yield Bars("Idle WebSocket", "KiB", values, _PLAIN[OURS])
@@ -159,7 +159,7 @@ def _growth_panels(results: Results) -> list[Lines]:
     panels = []
     for curve, title in (
         ("sockets", "WebSocket echo"),
-        ("in flight", "GET"),
+        ("in flight", "GET, new fields each time"),
         ("routes", "GET, by routes in the table"),
     ):
         points = [point for point in results.points if point.curve == curve]

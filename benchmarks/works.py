@@ -25,6 +25,7 @@ class Work:
 
     name: str
     title: str
+    short: str
     load: str
     unit: Unit
     connections: int
@@ -55,6 +56,7 @@ class Sample:
 GET: Final = Work(
     name="get",
     title="1 KiB GET, 13 fields, the same on each connection",
+    short="GET, the same fields",
     load="get",
     unit="µs",
     connections=64,
@@ -65,11 +67,13 @@ VARIED: Final = replace(
     GET,
     name="get-varied",
     title="1 KiB GET, 13 fields, two of them new in every request",
+    short="GET, new fields each time",
     head=lambda v: get_head(v, "/bytes/1024", varied=True),
 )
 ECHO: Final = Work(
     name="echo",
     title="64 B WebSocket echo, 64 sockets",
+    short="64 B WebSocket echo",
     load="echo",
     unit="µs",
     connections=64,
@@ -79,6 +83,7 @@ ECHO: Final = Work(
 FRAMES: Final = Work(
     name="frames",
     title="64 KiB WebSocket frames downstream, 4 sockets",
+    short="64 KiB WebSocket frames",
     load="frames",
     unit="ms/MB",
     connections=4,
@@ -88,6 +93,7 @@ FRAMES: Final = Work(
 DOWN: Final = Work(
     name="down",
     title="1 GB GET",
+    short="1 GB GET",
     load="get",
     unit="ms/MB",
     connections=1,
@@ -97,6 +103,7 @@ DOWN: Final = Work(
 UP: Final = Work(
     name="up",
     title="250 MB uploads",
+    short="250 MB uploads",
     load="put",
     unit="ms/MB",
     connections=1,
@@ -106,6 +113,7 @@ UP: Final = Work(
 HANDSHAKE: Final = Work(
     name="handshake",
     title="WebSocket opened and closed",
+    short="WebSocket opened and closed",
     load="handshake",
     unit="µs",
     connections=16,
@@ -115,6 +123,7 @@ HANDSHAKE: Final = Work(
 DESKTOP: Final = Work(
     name="desktop",
     title="VNC bridge, 64 KiB updates, 4 desktops",
+    short="VNC bridge",
     load="rfb",
     unit="ms/MB",
     connections=4,

