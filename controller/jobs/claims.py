@@ -17,7 +17,7 @@ from controller.jobs.problems import JobRejected, Problem
 from controller.sessions.links import take_links_of, why_not_links_of
 from controller.store.connections import record_connections
 from controller.store.database import Transaction
-from controller.store.jobs import find_jobs
+from controller.store.jobs import hold_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ async def refuse_claims(
     """
     if not any(job.links or peers_of(job) for job in jobs.values()):
         return {}
-    refused = await _refuse_links(transaction, jobs, now=now)
+    # In this order: whoever changes a job holds it before the row that links are guarded by.
     known = await _living(transaction, jobs)
+    refused = await _refuse_links(transaction, jobs, now=now)
     while True:
         standing = {id_: job for id_, job in jobs.items() if id_ not in refused}
         others = {**known, **standing}
@@ -77,10 +78,10 @@ async def _refuse_links(
 
 
 async def _living(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, Job]:
-    """Return the jobs in the store that these name and that have not ended."""
+    """Return the jobs in the store that these name and that have not ended, and do not for now."""
     named = {one.job for job in jobs.values() for one in peers_of(job).values()} - jobs.keys()
     living: dict[str, Job] = {}
-    for record in (await find_jobs(transaction, named)).values() if named else ():
+    for record in (await hold_jobs(transaction, named)).values() if named else ():
         if record.is_final or record.outcome is not None or record.desired == "ended":
             continue
         try:

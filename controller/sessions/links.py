@@ -88,12 +88,12 @@ class PublicLinks:
         """
         now = self._clock()
         async with self._store.write() as transaction:
+            record = await hold_job(transaction, job.id)
             problems = await why_not_links_of(transaction, job, now=now)
             if problems:
                 why = "; ".join(f"{one.path} {one.message}" for one in problems)
                 log.warning("links are gone", extra={"job": job.id, "why": why})
                 return
-            record = await hold_job(transaction, job.id)
             sessions = await live_sessions_of(transaction, [job.id])
             if record is None or record.outcome or any(one.links for one in sessions):
                 return

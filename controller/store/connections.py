@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
-from controller.store.jobs import FINAL_STATES
+from controller.store.jobs import FINAL_STATES, hold_jobs
 from controller.store.position import raise_revision
 from controller.volcano.names import peer_service_name
 
@@ -107,6 +107,7 @@ async def touch_jobs(transaction: Transaction, job_ids: Iterable[str]) -> None:
     """Have the jobs looked at, whichever process does that."""
     ids = sorted(set(job_ids))
     if ids:
+        await hold_jobs(transaction, ids)
         revision = await raise_revision(transaction)
         touched = sa.update(tables.jobs).where(tables.jobs.c.id.in_(ids))
         await transaction.execute(touched.values(revision=revision))

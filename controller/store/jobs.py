@@ -116,6 +116,16 @@ async def hold_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     return None if row is None else _record(row)
 
 
+async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
+    """Return those of the jobs that there are, which nobody else changes until this ends.
+
+    Call it before anything raises the revision: locks are taken in one order.
+    """
+    wanted = sa.select(*_COLUMNS).where(_table.c.id.in_(job_ids)).order_by(_table.c.id)
+    rows = await transaction.execute(wanted.with_for_update(key_share=True))
+    return {row.id: _record(row) for row in rows}
+
+
 def _one(job_id: str) -> sa.Select[Any]:
     return sa.select(*_COLUMNS).where(_table.c.id == job_id)
 
