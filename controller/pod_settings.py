@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.jobs.volumes import VolumeSource, parse_volumes
-from controller.products import Catalogue, Overhead, read_catalogue
+from controller.products import Catalogue, read_catalogue
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.settings import Environment, count
 
@@ -21,12 +21,14 @@ _IMAGE: Final = re.compile(r"[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}", re.ASCII)
 class KataSettings:
     """The runtimes by which a job gets a virtual machine, and what such a machine needs itself.
 
-    ``runtimes`` gives each ``runtime`` that a job may ask for its RuntimeClass. ``least_cpu`` and
+    ``runtimes`` gives each ``runtime`` that a job may ask for its RuntimeClass. ``cpu`` and
+    ``memory`` are what a machine takes where the product does not say; ``least_cpu`` and
     ``least_memory`` are what must be left to the job's program.
     """
 
     runtimes: Mapping[str, str]
-    overhead: Overhead
+    cpu: Quantity
+    memory: Quantity
     least_cpu: Quantity
     least_memory: Quantity
 
@@ -96,10 +98,8 @@ def _kata(environment: Environment) -> KataSettings:
     read = environment.value
     return KataSettings(
         runtimes=read("FUMAROLE_CONTROLLER_RUNTIMES", _classes, {"kata": "kata"}),
-        overhead=Overhead(
-            cpu=read("FUMAROLE_CONTROLLER_KATA_CPU", parse_cpu, parse_cpu("1")),
-            memory=read("FUMAROLE_CONTROLLER_KATA_MEMORY", parse_memory, parse_memory("1Gi")),
-        ),
+        cpu=read("FUMAROLE_CONTROLLER_KATA_CPU", parse_cpu, parse_cpu("1")),
+        memory=read("FUMAROLE_CONTROLLER_KATA_MEMORY", parse_memory, parse_memory("1Gi")),
         least_cpu=read("FUMAROLE_CONTROLLER_KATA_LEAST_CPU", parse_cpu, parse_cpu("1")),
         least_memory=read(
             "FUMAROLE_CONTROLLER_KATA_LEAST_MEMORY", parse_memory, parse_memory("1Gi")

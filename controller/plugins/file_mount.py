@@ -86,7 +86,7 @@ class FileMountPlugin(JobPlugin):
             return
         claims = _claims(files)
         for task in builder.volcano_job.tasks:
-            _mount(task, files, claims)
+            _add_volumes(task, claims)
             builder.container(task.name).mounts.extend(_seen(files, claims))
             task.template.init_containers.append(self._look(files, claims))
 
@@ -165,7 +165,7 @@ def _claims(files: list[_File]) -> dict[str, str]:
     return {claim: f"files-{index}" for index, claim in enumerate(claims)}
 
 
-def _mount(task: Task, files: list[_File], claims: dict[str, str]) -> None:
+def _add_volumes(task: Task, claims: dict[str, str]) -> None:
     for claim, volume in claims.items():
         source = {"claimName": claim}
         task.template.volumes.append(Volume(name=volume, source={"persistentVolumeClaim": source}))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from controller.jobs.builder import JobBuilder
-from controller.jobs.model import Job
+from controller.jobs.model import EffectiveTask, Job
 from controller.jobs.plugin import JobPlugin
+from controller.products import Overhead, Product
 from controller.volcano.quantity import Quantity
 
 
@@ -22,34 +23,38 @@ class KataContainerPlugin(JobPlugin):
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Change every task, where job or product name a runtime."""
-        kata = self.context.jobs.pods.kata
         product = self.context.jobs.pods.catalogue.find(job.product)
+        runtime_class = self._runtime_class(job, product, builder)
+        if runtime_class is None:
+            return
+        for task in job.effective_tasks:
+            self._make_room(task, product, builder)
+            builder.task(task.name).template.more["runtimeClassName"] = runtime_class
+
+    def _runtime_class(self, job: Job, product: Product | None, builder: JobBuilder) -> str | None:
         of_product = product.runtime if product is not None else None
         if None not in (job.runtime, of_product) and job.runtime != of_product:
             builder.refuse("runtime", f"the product runs in {of_product}")
         wanted = job.runtime or of_product
         if wanted is None:
-            return
-        runtime_class = kata.runtimes.get(wanted)
-        if runtime_class is None:
+            return None
+        found = self.context.jobs.pods.kata.runtimes.get(wanted)
+        if found is None:
             # The product's own mistake is the deployment's, but the job cannot run either way.
             path = "product" if job.runtime is None else "runtime"
             builder.refuse(path, f"the deployment has no runtime {wanted}")
-            return
-        of_its_own = product.overhead if product is not None else kata.overhead
-        cpu, memory = of_its_own.cpu or kata.overhead.cpu, of_its_own.memory or kata.overhead.memory
-        for task in job.effective_tasks:
-            resources = builder.container(task.name).resources
-            for name, taken, least in (
-                ("cpu", cpu, kata.least_cpu),
-                ("memory", memory, kata.least_memory),
-            ):
-                left = resources[name].milli - (taken.milli if taken is not None else 0)
-                if left < least.milli:
-                    needed = Quantity(least.milli + (taken.milli if taken is not None else 0))
-                    builder.refuse(
-                        task.at(f"resources.{name}"),
-                        f"{wanted} needs {needed} at least: {taken} for itself, and {least}",
-                    )
-                resources[name] = Quantity(max(left, 0))
-            builder.task(task.name).template.more["runtimeClassName"] = runtime_class
+        return found
+
+    def _make_room(self, task: EffectiveTask, product: Product | None, builder: JobBuilder) -> None:
+        kata = self.context.jobs.pods.kata
+        own = product.overhead if product is not None else Overhead()
+        resources = builder.container(task.name).resources
+        for name, taken, least in (
+            ("cpu", own.cpu or kata.cpu, kata.least_cpu),
+            ("memory", own.memory or kata.memory, kata.least_memory),
+        ):
+            needed = Quantity(taken.milli + least.milli)
+            if resources[name] < needed:
+                text = f"a runtime needs {needed} at least: {taken} for itself, and {least}"
+                builder.refuse(task.at(f"resources.{name}"), text)
+            resources[name] = Quantity(max(resources[name].milli - taken.milli, 0))

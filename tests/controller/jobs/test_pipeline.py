@@ -110,11 +110,20 @@ async def done(store: Store) -> dict[str, frozenset[str]]:
         return await hooks_done(transaction, "j1", 1)
 
 
-async def test_the_problems_of_all_plugins_come_back_together() -> None:
-    pipeline = pipeline_of(Refuses, RefusesToo)
+class RefusesAsWell(JobPlugin):
+    """Nor this one."""
+
+    name: ClassVar[str] = "refuses_as_well"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        raise JobRejected([Problem("queue", "too long")])
+
+
+async def test_the_problems_of_three_plugins_come_back_as_one_answer() -> None:
+    pipeline = pipeline_of(Refuses, RefusesAsWell, RefusesToo)
     with pytest.raises(JobRejected) as caught:
         await pipeline.plan(make_job())
-    assert {one.path for one in caught.value.problems} == {"replicas", "image", "labels"}
+    assert {one.path for one in caught.value.problems} == {"replicas", "image", "labels", "queue"}
 
 
 async def test_a_plugin_that_raises_names_itself() -> None:

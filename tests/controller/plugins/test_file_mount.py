@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.plugins.file_mount import CHECK
-from tests.controller.plugins.making import pod_of, problems_of
+from tests.controller.plugins.making import plan_of, pod_of, problems_of
 
 SETTINGS = {
     "FUMAROLE_CONTROLLER_VOLUMES": "home=home-{user}, sets=datasets/public:ro, team=cephfs/{user}"
@@ -68,8 +68,6 @@ async def test_a_job_without_files_has_no_container_of_ours() -> None:
 
 
 async def test_every_task_gets_the_files() -> None:
-    from tests.controller.plugins.making import plan_of
-
     plan = await plan_of(settings=SETTINGS, parameters=DATA, tasks=[{"name": "a"}, {"name": "b"}])
     for task in plan.volcano_job.tasks:
         assert [one.name for one in task.template.init_containers] == ["fumarole-files"]

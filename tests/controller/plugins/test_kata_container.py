@@ -33,7 +33,7 @@ async def test_without_a_runtime_nothing_is_taken() -> None:
 async def test_less_than_the_stated_minimum_is_refused() -> None:
     found = await problems_of(runtime="kata", resources={"cpu": 1.5, "memory": "1Gi"})
     assert set(found) == {"resources.cpu", "resources.memory"}
-    assert found["resources.memory"] == "kata needs 2Gi at least: 1Gi for itself, and 1Gi"
+    assert found["resources.memory"] == "a runtime needs 2Gi at least: 1Gi for itself, and 1Gi"
 
 
 async def test_a_runtime_that_the_deployment_lacks_is_refused() -> None:
