@@ -10,8 +10,9 @@ from benchmarks.growth import MOST_SOCKETS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much of everything is done."""
+    """How much of everything is done, and after how long no further round or point is begun."""
 
+    enough_seconds: float
     rounds: int
     seconds: float
     sockets: tuple[int, ...]
@@ -25,6 +26,7 @@ class Plan:
 
 
 FULL: Final = Plan(
+    enough_seconds=720.0,
     rounds=3,
     seconds=1.5,
     sockets=(1, 10, 100, 1000, MOST_SOCKETS),
@@ -37,6 +39,7 @@ FULL: Final = Plan(
     submitted=100,
 )
 QUICK: Final = Plan(
+    enough_seconds=170.0,
     rounds=1,
     seconds=0.8,
     sockets=(1, 1000),

@@ -77,6 +77,15 @@ class Run:
         """Tell how far it is."""
         print(f"[{time.monotonic() - self._began:4.0f} s] {text}", flush=True)
 
+    def _is_late(self, what: str, *, part: float = 1.0) -> bool:
+        """Say whether there is no time left to begin *what*: a run has an end on any machine."""
+        if time.monotonic() - self._began < self.plan.enough_seconds * part:
+            return False
+        text = f"left out, since the machine is slow or busy: {what}"
+        self.results.problems.append(text)
+        self.say(text)
+        return True
+
     def _fail(self, what: str, error: Exception) -> None:
         text = f"{what}: {type(error).__name__}: {str(error)[-300:]}"
         self.results.problems.append(text)
@@ -156,6 +165,8 @@ class Run:
 
     async def _measure_works(self, running: Running) -> None:
         for turn in range(self.plan.rounds):
+            if turn and self._is_late(f"round {turn + 1}", part=0.75):
+                return
             for work in WORKS:
                 self.say(f"round {turn + 1} of {self.plan.rounds}: {work.title}")
                 # Nobody is always the first, or always after the same neighbour's work.
@@ -184,6 +195,8 @@ class Run:
         curves = (("sockets", ECHO, self.plan.sockets), ("in flight", VARIED, self.plan.in_flight))
         for curve, work, counts in curves:
             for count in sorted({min(count, bound) for count in counts}):
+                if self._is_late(f"{count} {curve}"):
+                    continue
                 self.say(f"{curve}: {count}")
                 for proxy in growing:
                     await self._grow_one(curve, work, proxy, count)

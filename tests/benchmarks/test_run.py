@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from benchmarks.run import PEERS, Run
 from benchmarks.works import WORKS
 
 TINY = Plan(
+    enough_seconds=600.0,
     rounds=1,
     seconds=0.5,
     sockets=(1, 8),
@@ -49,3 +51,12 @@ def test_a_program_that_cannot_be_had_is_told_and_not_fatal(tmp_path: Path) -> N
     run = Run(TINY, Programs(found={"python": sys.executable}), {}, tmp_path)
     assert {peer.program for peer in run._present()} == {"python"}
     assert run.results.missing["envoy"] == "not found"
+
+
+async def test_a_run_that_is_late_leaves_out_what_it_has_not_begun(tmp_path: Path) -> None:
+    plan = replace(TINY, enough_seconds=0.0, rounds=2)
+    run = Run(plan, Programs(found={"python": sys.executable}), {}, tmp_path)
+    await run._measure_works([])
+    await run._measure_growth([])
+    left_out = [text.rpartition(": ")[2] for text in run.results.problems]
+    assert left_out == ["round 2", "1 sockets", "8 sockets", "1 in flight", "8 in flight"]
