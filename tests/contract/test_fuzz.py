@@ -80,8 +80,10 @@ async def answers_to(rig: Rig, data: bytes) -> None:
 async def method_of(stream: Stream) -> str:
     """Return a method under which the next answer's framing can be read."""
     await stream.until(lambda: b"\r\n\r\n" in stream.unread, "a head")
-    _, _, body = stream.unread.partition(b"\r\n\r\n")
     # Whether it answers a HEAD is seen from what follows: another answer, or the end.
+    with suppress(Ended):
+        await stream.until(lambda: len(stream.unread.partition(b"\r\n\r\n")[2]) >= 5, "more")
+    _, _, body = stream.unread.partition(b"\r\n\r\n")
     return "HEAD" if body[:5] == b"HTTP/" or (not body and stream.ended) else "GET"
 
 
