@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from redis.asyncio import Redis
 
@@ -16,6 +17,11 @@ from deploy.local.cluster import EmbeddedCluster
 from deploy.local.redis import redis_program
 from shared.bus import connect
 from tests.programs import RedisServer
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("here", deadline=None)
+if not os.environ.get("CI"):
+    hypothesis.settings.load_profile("here")
 
 # What a test may need, how to find it, and what would bring it.
 SYSTEM = "make system"
