@@ -35,6 +35,7 @@ from shared.routes import Entry, RouteTable
 _ROUTES_AT_ONCE: Final = 100
 """In one message: read and held by the worker in about a millisecond."""
 _REVOCATIONS_AT_ONCE: Final = 1000
+_PIECE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 16
 
 T = TypeVar("T")
@@ -340,9 +341,7 @@ def _pieces(table: RouteTable, base: RouteTable | None) -> Iterator[m.Down]:
     for members in _cut(list(table.revocations.items()), _REVOCATIONS_AT_ONCE):
         yield m.Revocations(dict(members))
     for sids in _cut(list(table), _ROUTES_AT_ONCE):
-        entries = tuple(_differing(sids, table, base))
-        if entries:
-            yield m.Routes(entries)
+        yield from map(m.Routes, _small(_differing(sids, table, base)))
     for sids in _cut(list(base or ()), _ROUTES_AT_ONCE):
         gone = tuple((sid, None) for sid in sids if sid not in table)
         if gone:
@@ -360,6 +359,24 @@ def _differing(
         # The digest is that of what was received, and so says all but whether it could be read.
         if known is None or (known.digest, known.problem) != (entry.digest, entry.problem):
             yield sid, entry
+
+
+def _small(
+    entries: Iterable[tuple[str, Entry]],
+) -> Iterator[tuple[tuple[str, Entry | None], ...]]:
+    """Yield *entries* in pieces that stay small, also when single ones are not."""
+    piece: list[tuple[str, Entry | None]] = []
+    size = 0
+    for sid, entry in entries:
+        piece.append((sid, entry))
+        size += len(entry.problem or "")
+        if entry.route is not None:  # what has no limit in a route
+            size += len(entry.route.message or "") + len(entry.route.sealed or "")
+        if size > _PIECE_BYTES:
+            yield tuple(piece)
+            piece, size = [], 0
+    if piece:
+        yield tuple(piece)
 
 
 def _cut(items: list[T], size: int) -> Iterator[list[T]]:

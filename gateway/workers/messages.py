@@ -17,7 +17,8 @@ from shared.events import Head
 from shared.routes import Entry
 
 _LENGTH: Final = struct.Struct("!I")
-MOST_BYTES: Final = 1 << 26
+MOST_BYTES: Final = 1 << 30
+"""A route can be as large as a value of Redis, 512 MB."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

@@ -329,6 +329,20 @@ def is_stale(reader: Reader) -> bool:
     return reader.fed.stale
 
 
+async def test_large_routes_go_in_small_pieces() -> None:
+    source = Source()
+    table = table_of(range(20))
+    for number in range(20):
+        route = encode(make_route(sid_of(number), message="x" * 200_000))
+        table.load_route(sid_of(number), route)
+    source.take(table)
+    async with fed_by(source) as (_, reader):
+        await until(lambda: reader.is_equal(source))
+        sizes = [len(m.encode(one)) for one in reader.seen if isinstance(one, m.Routes)]
+        assert len(sizes) == 10
+        assert max(sizes) < 500_000
+
+
 async def test_a_worker_that_was_stopped_asks_before_it_serves_on() -> None:
     source = Source()
     source.take(table_of([1]))
