@@ -91,11 +91,14 @@ class FairShare:
     pull_secrets: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def read_fair_share(environment: Environment, *, non_root: bool) -> FairShare | None:
-    """Return how owners are kept apart; None where they all share one namespace."""
+def read_fair_share(environment: Environment, *, restricted: bool) -> FairShare | None:
+    """Return how owners are kept apart; None where they all share one namespace.
+
+    *restricted* says whether all pods that are made fit that Pod Security Standard.
+    """
     wanted = environment.value("FUMAROLE_CONTROLLER_FAIR_SHARE", _on_or_off, True)
     # What every job may do, its namespace must allow: see the miscellaneous plugin.
-    least: PodSecurity = "restricted" if non_root else "baseline"
+    least: PodSecurity = "restricted" if restricted else "baseline"
     file = environment.optional("FUMAROLE_CONTROLLER_OWNERS_FILE", _owners_file)
     owners, secrets = file or (OwnersFile(pod_security=least), {})
     share = FairShare(

@@ -152,6 +152,12 @@ def _check_minikube(environment: Environment, settings: ControllerSettings) -> N
 def _job_defaults(environment: Environment) -> JobDefaults:
     read = environment.value
     non_root = read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", _yes_or_no, True)
+    pods = read_pod_settings(environment)
+    restricted = (
+        non_root
+        and pods.seccomp
+        and not (pods.allow_privilege_escalation or pods.keep_capabilities)
+    )
     return JobDefaults(
         namespace=read("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs"),
         queue=read("FUMAROLE_CONTROLLER_QUEUE", _label, "default"),
@@ -176,8 +182,8 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
         egress_blocked_ports=read("FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)),
-        fair_share=read_fair_share(environment, non_root=non_root),
-        pods=read_pod_settings(environment),
+        fair_share=read_fair_share(environment, restricted=restricted),
+        pods=pods,
     )
 
 

@@ -90,8 +90,17 @@ async def test_a_namespace_denies_all_traffic_and_enforces_pod_security() -> Non
     assert policy.namespace == namespace.name
 
 
-async def test_pods_that_may_be_root_get_a_namespace_that_lets_them() -> None:
-    plan = await plan_of(FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT="no")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RUN_AS_NON_ROOT", "no"),
+        ("SECCOMP", "no"),
+        ("ALLOW_PRIVILEGE_ESCALATION", "yes"),
+        ("KEEP_CAPABILITIES", "yes"),
+    ],
+)
+async def test_pods_that_may_more_get_a_namespace_that_lets_them(name: str, value: str) -> None:
+    plan = await plan_of(**{f"FUMAROLE_CONTROLLER_{name}": value})
     (namespace,) = of_kind(plan, "Namespace")
     assert namespace.labels["pod-security.kubernetes.io/enforce"] == "baseline"
 

@@ -133,6 +133,20 @@ def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Obje
             assert port["targetPort"] in ports
 
 
+def test_ops_listeners_are_closed_to_other_pods(objects: list[Object]) -> None:
+    policies = {
+        one["metadata"]["name"]: one["spec"]
+        for one in of_kind(objects, "NetworkPolicy")
+        if one["metadata"]["namespace"] == "fumarole-system"
+    }
+    assert set(policies) == set(pods_of(objects))
+    for spec in policies.values():
+        assert spec["policyTypes"] == ["Ingress"]
+        for rule in spec["ingress"]:
+            assert rule["ports"]
+            assert all(port["port"] != "ops" for port in rule["ports"])
+
+
 def test_the_settings_are_ones_that_the_processes_take(
     objects: list[Object], tmp_path: Path
 ) -> None:
