@@ -85,7 +85,7 @@ class _Written:
             yield from self._of_word(f"{path}.command[{index}]", word)
         for name, word in invocation.environment.items():
             here = f"{path}.{make_path(['environment', name])}"
-            yield from self._of_word(here, word)
+            yield from self._of_word(here, word, beside=len(name) + 1)
             yield from self._of_variable(here, name, word)
         if invocation.command and self._lacks_program(invocation.command):
             yield f"{path}.command[0]", "the program's name is empty"
@@ -105,11 +105,11 @@ class _Written:
             else:
                 yield from (Variable(name=name, value=value) for value in self._words(word))
 
-    def _of_word(self, path: str, word: Word) -> Iterator[tuple[str, str]]:
+    def _of_word(self, path: str, word: Word, beside: int = 0) -> Iterator[tuple[str, str]]:
         if isinstance(word, ParameterRef) and word.parameter not in self._job.parameters:
             if not word.optional:
                 yield f"{path}.parameter", "there is no such parameter"
-        elif any(len(one.encode()) > LONGEST_WORD for one in self._words(word)):
+        elif any(_length(one) + beside > LONGEST_WORD for one in self._words(word)):
             yield path, f"is longer than {LONGEST_WORD} bytes, and no program can receive it"
 
     def _of_variable(self, path: str, name: str, word: Word) -> Iterator[tuple[str, str]]:
@@ -155,6 +155,11 @@ class _Written:
         prefixed = [w for w in variables if isinstance(w, ParameterRef) and w.prefix]
         references = [w for w in invocation.command if isinstance(w, ParameterRef)]
         return {w.parameter for w in (*prefixed, *references) if self._is_secret(w)}
+
+
+def _length(written: str) -> int:
+    """Return how many bytes a program receives of what is written for Kubernetes."""
+    return len(written.encode()) - written.count("$$")
 
 
 def _variable_of(parameter: str) -> str:

@@ -192,6 +192,24 @@ parameters = st.one_of(
     st.fixed_dictionaries({"type": st.just("boolean"), "value": st.booleans()}),
     texts.map(lambda text: {"type": "enumeration", "value": text, "options": [text]}),
     st.fixed_dictionaries({"type": st.just("secret"), "value": texts.filter(bool)}),
+    st.fixed_dictionaries({"type": st.just("text"), "value": st.lists(texts, max_size=3)}),
+    st.fixed_dictionaries({"type": st.just("integer"), "value": st.lists(st.integers(-9, 9))}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("licence"),
+            "address": st.sampled_from(["10.0.0.5", "fe80::1", "licences.example.com"]),
+            "port": st.integers(1, 65535),
+            "key": st.none() | texts.filter(bool),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["file", "directory"]),
+            "path": st.lists(st.sampled_from(["/a/b", "/a/b c/", "/x"]), max_size=3),
+            "read_only": st.booleans(),
+        }
+    ),
+    st.just({"type": "peer", "job": "j2", "hostname": "lab"}),
 )
 
 

@@ -133,3 +133,89 @@ async def test_our_variables_and_volcanos_cannot_be_set() -> None:
 
 async def test_a_program_without_a_name_is_refused() -> None:
     assert set(await problems_of(invocation={"command": [""]})) == {"invocation.command[0]"}
+
+
+LISTS: dict[str, Any] = {
+    "many": {"type": "text", "value": ["a", "b c", ""]},
+    "none": {"type": "integer", "value": []},
+    "v6": {"type": "licence", "address": "fe80::0001", "port": 27000},
+    "keyed": {"type": "licence", "address": "10.0.0.5", "port": 27000, "key": "k$(A)"},
+}
+
+
+async def test_a_repeated_parameter_becomes_as_many_words_each_with_its_prefix() -> None:
+    command = ["x", {"parameter": "many", "prefix": "-"}, {"parameter": "none"}, "end"]
+    container = await container_of(parameters=LISTS, invocation={"command": command})
+    assert container["command"] == ["x", "-a", "-b c", "-", "end"]
+
+
+async def test_a_separator_makes_one_word_of_a_repeated_parameter() -> None:
+    joined = {"parameter": "many", "prefix": "-", "separator": ","}
+    invocation = {"command": ["x", joined], "environment": {"A": joined}}
+    container = await container_of(parameters=LISTS, invocation=invocation)
+    assert container["command"] == ["x", "-a,b c,"]
+    assert container["env"] == [{"name": "A", "value": "-a,b c,"}]
+
+
+async def test_a_variable_has_one_value() -> None:
+    environment = {"A": {"parameter": "many"}, "B": {"parameter": "none"}}
+    found = await problems_of(parameters=LISTS, invocation={"environment": environment})
+    assert set(found) == {
+        "invocation.environment.A.separator",
+        "invocation.environment.B.separator",
+    }
+
+
+async def test_what_is_optional_and_not_there_is_left_out() -> None:
+    word = {"parameter": "missing", "prefix": "--x=", "optional": True}
+    invocation = {"command": ["x", word], "environment": {"A": word, "B": "b"}}
+    container = await container_of(invocation=invocation)
+    assert container["command"] == ["x"]
+    assert container["env"] == [{"name": "B", "value": "b"}]
+
+
+async def test_a_command_of_nothing_but_what_is_not_there_is_refused() -> None:
+    command = [{"parameter": "missing", "optional": True}, "x"]
+    assert set(await problems_of(invocation={"command": command})) == {"invocation.command[0]"}
+
+
+async def test_a_licence_is_its_server_and_its_key_is_in_the_secret() -> None:
+    invocation = {"command": ["x", {"parameter": "v6"}, {"parameter": "keyed"}]}
+    plan = await plan_of(parameters=LISTS, invocation=invocation)
+    (task,) = plan.volcano_job.tasks
+    assert task.template.containers[0].command[1:] == [
+        "[fe80::1]:27000",
+        "$(FUMAROLE_SECRET_keyed)",
+    ]
+    (secret,) = [one for one in plan.companions if one.kind == "Secret"]
+    assert base64.b64decode(secret.manifest["data"]["keyed"]) == b"10.0.0.5:27000/k$(A)"
+
+
+async def test_each_task_has_the_jobs_invocation_unless_it_says_its_own() -> None:
+    plan = await plan_of(
+        invocation={"command": ["all"], "environment": {"A": "1"}},
+        tasks=[{"name": "a"}, {"name": "b", "invocation": {"command": ["own"]}}],
+    )
+    a, b = (task.template.containers[0] for task in plan.volcano_job.tasks)
+    assert (a.command, [one.name for one in a.environment]) == (["all"], ["A"])
+    assert (b.command, b.environment) == (["own"], [])
+
+
+async def test_a_tasks_own_mistake_has_the_tasks_path() -> None:
+    missing = {"command": ["x", {"parameter": "missing"}]}
+    found = await problems_of(
+        invocation=missing, tasks=[{"name": "a"}, {"name": "b", "invocation": missing}]
+    )
+    assert set(found) == {
+        "invocation.command[1].parameter",
+        "tasks[1].invocation.command[1].parameter",
+    }
+
+
+async def test_a_word_that_no_program_can_receive_is_refused() -> None:
+    many = {"many": {"type": "text", "value": ["x" * 30_000] * 5}}
+    word = {"parameter": "many", "separator": ","}
+    found = await problems_of(parameters=many, invocation={"command": ["x", word]})
+    assert set(found) == {"invocation.command[1]"}
+    dollars = {"many": {"type": "text", "value": ["$" * 30_000] * 4}}
+    assert await problems_of(parameters=dollars, invocation={"command": ["x", word]}) == {}
