@@ -133,6 +133,14 @@ def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Obje
             assert port["targetPort"] in ports
 
 
+def test_everything_says_where_it_is(objects: list[Object]) -> None:
+    # What does not would land wherever kubectl happens to point.
+    whole = {"Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
+             "ValidatingAdmissionPolicyBinding"}  # fmt: skip
+    for one in objects:
+        assert (one["kind"] in whole) != ("namespace" in one["metadata"]), one["metadata"]["name"]
+
+
 def test_ops_listeners_are_closed_to_other_pods(objects: list[Object]) -> None:
     policies = {
         one["metadata"]["name"]: one["spec"]
