@@ -68,9 +68,11 @@ def limit_key(text: str) -> str:
     if ":" not in text:
         return text
     try:
-        return str(IPv6Network((text.partition("%")[0], 64), strict=False))
+        address = IPv6Address(text.partition("%")[0])
     except ValueError:
         return text
+    mapped = address.ipv4_mapped
+    return str(mapped or IPv6Network((address, 64), strict=False))
 
 
 def is_within(text: str, networks: Sequence[Network]) -> bool:
@@ -149,9 +151,12 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Net
     last = peer
     for part in reversed((forwarded_for or b"").split(b",")):
         try:
-            hop = str(ip_address(part.strip().decode("ascii")))
+            address = ip_address(part.strip().decode("ascii"))
         except ValueError:
             return last
+        # Proxies that listen at :: write clients of IPv4 so.
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        hop = str(mapped or address)
         if not is_within(hop, trusted):
             return hop
         last = hop

@@ -65,6 +65,8 @@ def test_what_is_embedded_is_found() -> None:
         ("192.0.2.1", b"8.8.8.8:80", "192.0.2.1"),
         ("192.0.2.1", b"\xff", "192.0.2.1"),
         ("2001:db8:1::9", b"2001:DB8::1", "2001:db8::1"),
+        ("192.0.2.1", b"::ffff:1.1.1.1", "1.1.1.1"),
+        ("192.0.2.1", b"8.8.8.8, ::ffff:192.0.2.9", "8.8.8.8"),
     ],
 )
 def test_the_client_is_the_rightmost_address_that_is_no_proxys(
@@ -88,6 +90,8 @@ EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
         ("2001:db8:0:0:ffff:ffff:ffff:ffff", "2001:db8::/64"),
         ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
         ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("::ffff:c000:201", "192.0.2.1"),
         ("", ""),
         ("no:address", "no:address"),
     ],
