@@ -32,6 +32,7 @@ MOST_STEPS: Final = 20
 
 AT_ONCE: Final = 500
 RESYNC_SECONDS: Final = 60.0
+RESYNC_PER_SECOND: Final = 20
 POLL_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store."""
 
@@ -158,28 +159,39 @@ class Reconciler:
         return 0.0
 
     async def _add_all(self) -> None:
+        for job_id in await self._unsettled():
+            self._queue.add(job_id)
+
+    async def _unsettled(self) -> list[str]:
+        """Return the jobs that something may have to be done for.
+
+        Those that are over, and only wait for Volcano to remove them, are not among them: there
+        may be thousands.
+        """
         async with self._store.read() as transaction:
-            for job_id in await unfinished_jobs(transaction):
-                self._queue.add(job_id)
-        # Those that are over, and only wait for Volcano to remove them, need no look: there may be
-        # thousands of them.
+            found = dict.fromkeys(await unfinished_jobs(transaction))
         seen = sorted({job.job_id for job in self._picture.jobs})
         for start in range(0, len(seen), AT_ONCE):
             some = seen[start : start + AT_ONCE]
             async with self._store.read() as transaction:
                 settled = await settled_jobs(transaction, some)
-            for job_id in some:
-                if job_id not in settled:
-                    self._queue.add(job_id)
+            found |= dict.fromkeys(job_id for job_id in some if job_id not in settled)
+        return list(found)
 
     async def _resync(self) -> None:
-        """Look at everything now and then: whatever was missed ends here."""
+        """Look at everything now and then, a few at a time: whatever was missed ends here."""
         while True:
             await asyncio.sleep(RESYNC_SECONDS)
             try:
-                await self._add_all()
+                unsettled = await self._unsettled()
             except StoreUnavailable as error:
                 log.warning("the store cannot be read", extra={"why": str(error)})
+                continue
+            # What many jobs cost must not be felt by the one that changes meanwhile.
+            for start in range(0, len(unsettled), RESYNC_PER_SECOND):
+                for job_id in unsettled[start : start + RESYNC_PER_SECOND]:
+                    self._queue.add(job_id)
+                await asyncio.sleep(1.0)
 
     async def _poll(self) -> None:
         """Notice jobs that an API in another process was asked for, or to end."""

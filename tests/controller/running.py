@@ -110,6 +110,12 @@ class Controller:
         if ready:
             await eventually(self.is_ready, seconds=START_SECONDS, what="it is not ready")
 
+    @property
+    def pid(self) -> int:
+        """The process, which runs."""
+        assert self._popen is not None
+        return self._popen.pid
+
     async def is_ready(self) -> bool:
         """Say whether it is ready."""
         return (await self._ops("/readyz"))[0] == 200

@@ -6,10 +6,10 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -29,11 +29,13 @@ from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.measures import Measures
 from controller.store.database import Store, Transaction
+from controller.store.errors import StoreUnavailable
 from controller.store.jobs import JobRecord, find_job
 from controller.store.vault import Vault
 from tests.controller.samples import make_defaults
 
 LINK_KEY = os.urandom(32)
+T = TypeVar("T")
 
 
 class Crash(BaseException):
@@ -91,6 +93,14 @@ class TrippedStore(Store):
         self._wire.pass_by("after write")
 
 
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Return what *call* does, which is made again while the store is busy: that is safe."""
+    for _ in range(5):
+        with suppress(StoreUnavailable):
+            return await call()
+    return await call()
+
+
 @dataclass
 class Parts:
     """A reconciler whose steps a test takes itself."""
@@ -109,7 +119,7 @@ class Parts:
         return record
 
     async def submit(self, job: Job) -> None:
-        (result,) = await self.submissions.submit([job], "atomic")
+        (result,) = await patiently(lambda: self.submissions.submit([job], "atomic"))
         assert result.result == "created", result
 
     async def drive(self, job_id: str, until: Callable[[JobRecord], bool]) -> JobRecord:
@@ -117,7 +127,9 @@ class Parts:
         deadline = time.monotonic() + 60
         while not until(record := await self.record(job_id)):
             assert time.monotonic() < deadline, record
-            await self.reconciler.reconcile(job_id)
+            # As the reconciler does, which tries again: a store that many share can be busy.
+            with suppress(StoreUnavailable):
+                await self.reconciler.reconcile(job_id)
             await asyncio.sleep(0.05)
         return record
 

@@ -46,6 +46,7 @@ from tests.controller.jobs.parts import (
     TrippedStore,
     Tripwire,
     make_parts,
+    patiently,
 )
 from tests.controller.running import eventually
 from tests.controller.samples import make_context, make_defaults, make_job
@@ -53,7 +54,7 @@ from tests.controller.samples import make_context, make_defaults, make_job
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 INSTANCE = "crash"
-AT_ONCE = 8
+AT_ONCE = 4
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
 
 
@@ -164,8 +165,10 @@ async def live(parts: Parts, job: Job, life: str) -> None:
     if life == "suspended":
         await _pause(parts, job.id)
     if life in ("asked", "suspended"):
-        await parts.wishes.end(job.id)
-    while life == "expires" and await parts.wishes.end_if_over(job.id) is not None:
+        await patiently(lambda: parts.wishes.end(job.id))
+    while (
+        life == "expires" and await patiently(lambda: parts.wishes.end_if_over(job.id)) is not None
+    ):
         await asyncio.sleep(0.2)
     record = await parts.drive_to_the_end(job.id)
     assert record.state == LIVES[life][2], record
@@ -176,10 +179,10 @@ async def _pause(parts: Parts, job_id: str) -> None:
     if record.is_final or record.desired == "ended":
         return
     if (record.desired, record.attempt, record.stopping) == ("run", 1, False):
-        await parts.wishes.suspend(job_id)
+        await patiently(lambda: parts.wishes.suspend(job_id))
     if (await parts.record(job_id)).desired == "suspended":
         await parts.drive(job_id, lambda r: r.is_final or r.state == "SUSPENDED")
-        await parts.wishes.resume(job_id)
+        await patiently(lambda: parts.wishes.resume(job_id))
     await parts.drive(job_id, lambda r: r.is_final or (r.attempt, r.state) == (2, "RUNNING"))
 
 

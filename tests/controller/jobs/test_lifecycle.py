@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,16 +16,20 @@ from controller.jobs.lifecycle import (
     Mark,
     Note,
     Remove,
+    Renew,
+    Replace,
     Rest,
     RunHooks,
     State,
+    Stop,
     Submit,
+    WriteDown,
     decide,
     marks_of,
     next_state,
 )
 from controller.store.jobs import FINAL_STATES
-from controller.volcano.observed import Ended
+from controller.volcano.observed import Ended, ObservedPod
 from controller.volcano.phases import PROGRESS
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
 
@@ -195,9 +201,116 @@ def test_a_job_that_was_never_submitted_can_end() -> None:
     assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
 
 
+# Suspended, taken away, out of time
+
+
+WANTED_STILL = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0,
+                           desired="suspended")  # fmt: skip
+STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="being suspended")
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
+def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
+    assert decide(make_seen(WANTED_STILL, make_observed(phase))) == Stop(UID)
+
+
+def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt() -> None:
+    aborted = make_observed("Aborted")
+    assert decide(make_seen(STOPPING, make_observed("Aborting"))) == Rest()
+    assert decide(make_seen(STOPPING, aborted, make_pod())) == Rest()
+    told = decide(make_seen(STOPPING, aborted))
+    assert told == Note(Happening.SUSPENDED, "asked", "suspended as asked")
+    suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked")
+    assert decide(make_seen(suspended, aborted)) == Rest()
+    resumed = replace(suspended, desired="run")
+    assert isinstance(step := decide(make_seen(resumed, aborted)), Renew)
+    assert step.why == "resumed"
+    # Also one that is resumed before it was stopped: the command is on its way.
+    assert isinstance(decide(make_seen(replace(STOPPING, desired="run"), aborted)), Renew)
+
+
+def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
+    renewing = replace(RUNS, renewal="resumed", stopping=True)
+    assert decide(make_seen(renewing, make_observed("Aborted"))) == Remove(UID)
+    assert decide(make_seen(renewing, make_observed(deleting=True))) == Rest()
+    assert decide(make_seen(renewing, None, make_pod())) == Rest()
+    assert decide(make_seen(renewing)) == Replace()
+    # Whoever ends it meanwhile ends it.
+    ended = replace(renewing, desired="ended", end_state="SUCCESS")
+    assert isinstance(decide(make_seen(ended)), Conclude)
+
+
+def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
+    waiting = replace(ACCEPTED, desired="suspended")
+    assert decide(make_seen(waiting)) == Note(Happening.SUSPENDED, "asked", "suspended as asked")
+    # One whose making was not answered is found first.
+    assert decide(make_seen(waiting, make_observed("Pending"))) == Submit()
+
+
+def test_nothing_is_submitted_while_submission_is_held() -> None:
+    step = decide(make_seen(ACCEPTED, held="the disks are full"))
+    assert step == Note(Happening.WAITS, "paused", "the disks are full")
+    told = replace(ACCEPTED, reason="paused", message="the disks are full")
+    assert decide(make_seen(told, held="the disks are full")) == Rest()
+    assert decide(make_seen(told)) == Submit()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        make_pod(phase="Failed", reason="Evicted", message="no disk"),
+        make_pod(phase="Failed", reason="NodeLost"),
+        make_pod(phase="Failed", disrupted="PreemptionByScheduler",
+                 ended=Ended(exit_code=137, signal=9, reason="Error", finished_at=3.0)),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
+    pod: ObservedPod,
+) -> None:
+    # Others fail for want of it, and are not why.
+    how = Ended(exit_code=1, signal=0, reason="Error", finished_at=3.0)
+    other = make_pod(1, phase="Failed", ended=how)
+    seen = make_seen(RUNS, make_observed("Failed"), other, pod, evictions_allowed=1)
+    step = decide(seen)
+    assert isinstance(step, Renew)
+    assert step.why == "evicted"
+    spent = make_seen(replace(RUNS, evictions=1), make_observed("Failed"), pod, evictions_allowed=1)
+    step = decide(spent)
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (State.FAILURE, "evicted")
+
+
+def test_pods_are_written_down_before_anything_else_is_done() -> None:
+    pod = make_pod()
+    assert decide(make_seen(RUNS, make_observed("Failed"), pod, runs={})) == WriteDown()
+    gone = make_seen(RUNS, make_observed(), departed=(pod,), runs={})
+    assert decide(gone) == WriteDown()
+    # Those of another VolcanoJob of the same name are not its own.
+    foreign = make_pod(owner_uid="of another")
+    assert decide(make_seen(RUNS, make_observed(), foreign, runs={})) != WriteDown()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [("EXPIRED", "expired"), ("FAILURE", "out_of_funds"), ("SUCCESS", "asked")]
+)
+def test_a_job_that_is_ended_on_purpose_is_told_as_who_ended_it_said(
+    state: str, reason: str
+) -> None:
+    ended = replace(RUNS, desired="ended", end_state=state, end_reason=reason, end_message="so")
+    assert decide(make_seen(ended, make_observed())) == Conclude(State(state), reason, "so")  # type: ignore[arg-type]  # one of the three
+
+
+def test_a_job_is_over_only_when_its_programs_are() -> None:
+    ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
+    job = make_observed("Completed")
+    assert decide(make_seen(ended, job, make_pod(), completed=True)) == Rest()
+
+
 records = st.builds(
     make_record,
-    desired=st.sampled_from(["run", "ended"]),
+    desired=st.sampled_from(["run", "suspended", "ended"]),
+    renewal=st.sampled_from([None, None, "evicted", "resumed"]),
+    stopping=st.booleans(),
     state=st.sampled_from(State).map(str),
     outcome=st.none() | st.sampled_from(["SUCCESS", "FAILURE"]),
     uid=st.none() | st.just(UID),
@@ -224,9 +337,11 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
         assert seen.job is not None
         assert step.uid == seen.job.uid
         assert seen.record.uid in (None, step.uid)
-        assert seen.record.outcome is not None or seen.record.is_final
+        assert seen.record.outcome or seen.record.is_final or seen.record.renewal
     if seen.record.is_final:
         assert isinstance(step, Rest | Remove)
+    if isinstance(step, Replace):
+        assert not any(pod.owner_uid == seen.record.uid for pod in seen.pods)
     if isinstance(step, Submit):
         assert seen.record.uid is None
-        assert seen.record.desired == "run"
+        assert seen.record.desired == "run" or seen.job is not None
