@@ -65,7 +65,19 @@ class Ground:
                 await self._objects.ensure(one)
             self._forget_old(now)
             self._made_until[made] = now + MADE_FOR_SECONDS
-        problem = await self._namespace(namespace) or await self._queue(queue)
+        try:
+            problem = await self._namespace(namespace)
+        except NotFound:
+            # Whoever removed it removed all that was in it: that is made again, not only this.
+            self._made_until.pop(made, None)
+            if not shared:
+                await ensure_namespace(self._kube, namespace, instance=self._instance)
+            return f"the namespace {namespace} is being prepared"
+        try:
+            problem = problem or await self._queue(queue)
+        except NotFound:
+            self._made_until.pop(made, None)
+            return f"there is no queue {queue}"
         if problem is None:
             self._good_until[namespace, queue] = self._clock() + GOOD_FOR_SECONDS
         return problem
@@ -81,20 +93,17 @@ class Ground:
         self._good_until = {place: at for place, at in self._good_until.items() if at > now}
 
     async def _namespace(self, name: str) -> str | None:
+        found = await self._kube.get(NAMESPACES, name)
+        if (found.get("status") or {}).get("phase") == "Terminating":
+            return f"the namespace {name} is being removed"
         try:
             await self._kube.get(SERVICE_ACCOUNTS, "default", name)
         except NotFound:
-            await ensure_namespace(self._kube, name, instance=self._instance)
             return f"the namespace {name} is being prepared"
-        found = await self._kube.get(NAMESPACES, name)
-        phase = (found.get("status") or {}).get("phase")
-        return f"the namespace {name} is being removed" if phase == "Terminating" else None
+        return None
 
     async def _queue(self, name: str) -> str | None:
-        try:
-            found = await self._kube.get(QUEUES, name)
-        except NotFound:
-            return f"there is no queue {name}"
+        found = await self._kube.get(QUEUES, name)
         state = (found.get("status") or {}).get("state")
         return None if state == "Open" else f"the queue {name} is not open"
 

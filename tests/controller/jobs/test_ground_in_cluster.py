@@ -143,3 +143,43 @@ async def test_what_is_there_costs_nothing_for_a_while(
     monkeypatch.setattr(Kube, "_call", fail)
     place = plan.volcano_job.namespace, plan.volcano_job.queue
     assert await ground.why_not_ready(*place, plan.shared) is None
+
+
+async def test_a_queue_that_somebody_removed_is_made_again(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    plan = await plan_of(owner={"user": "no queue"})
+    name = plan.volcano_job.namespace
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan)
+    await admin.delete(QUEUES, name)
+    clock.now += GOOD_FOR_SECONDS + 1
+    assert await ground.why_not_ready(name, name, plan.shared) == f"there is no queue {name}"
+    await stand(ground, plan)
+    assert await admin.get(QUEUES, name)
+
+
+async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_in_it(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    plan = await plan_of(owner={"user": "removed"})
+    name = plan.volcano_job.namespace
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan)
+    await admin.delete(NAMESPACES, name)
+
+    async def gone() -> bool:
+        try:
+            await admin.get(NAMESPACES, name)
+        except NotFound:
+            return True
+        return False
+
+    await eventually(gone)
+    await admin.delete(QUEUES, name)
+    clock.now += GOOD_FOR_SECONDS + 1
+    assert await ground.why_not_ready(name, name, plan.shared) is not None
+    await stand(ground, plan)
+    found = await admin.get(NAMESPACES, name)
+    assert found["metadata"]["annotations"]["fumarole.dev/owner"] == '{"user":"removed"}'
+    assert await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
