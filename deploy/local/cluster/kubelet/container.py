@@ -1,6 +1,7 @@
 """One container of a Pod: it runs, ends, and runs again as the restart policy says."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -222,8 +223,11 @@ class ContainerRun:
 
     def _last_words(self, ground: Ground, code: int) -> str:
         """Return what the container left as its termination message."""
-        said = own_folder(ground, self.spec) / TERMINATION_LOG
-        with said.open("rb") as file:
+        message = ""
+        with (
+            contextlib.suppress(OSError),
+            (own_folder(ground, self.spec) / TERMINATION_LOG).open("rb") as file,
+        ):
             message = file.read(_MESSAGE_BYTES).decode(errors="replace")
         policy = self.spec.get("terminationMessagePolicy")
         if not message and code != 0 and policy == "FallbackToLogsOnError" and self.log:

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 _PROGRAM: Final = str(Path(__file__).with_name("sandbox.py"))
 _UNSHARE: Final = ("unshare", "-Urmnpfui", "--kill-child", "--propagation", "private")
-_START_SECONDS: Final = 10.0
+_START_SECONDS: Final = 30.0
 _PACKET_BYTES: Final = 65536
 Spec = dict[str, Any]
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -111,15 +112,18 @@ def backends(
     services: Mapping[tuple[str, str], Object], pods: list[Object]
 ) -> dict[Place, list[Place]]:
     """Return, for each address and port of a Service, the Pods' addresses and ports. No I/O."""
-    by_namespace: dict[str, list[Object]] = {}
+    labelled: dict[tuple[str, str, str], list[Object]] = defaultdict(list)
     for pod in pods:
-        by_namespace.setdefault(pod["metadata"]["namespace"], []).append(pod)
+        for label, value in (pod["metadata"].get("labels") or {}).items():
+            labelled[pod["metadata"]["namespace"], label, value].append(pod)
     found: dict[Place, list[Place]] = {}
     for (namespace, _), service in services.items():
-        address = service["spec"].get("clusterIP")
-        if not address or address == "None" or namespace not in by_namespace:
+        address, selector = service["spec"].get("clusterIP"), service["spec"].get("selector")
+        if not address or address == "None" or not selector:
             continue
-        behind = endpoints(service, by_namespace[namespace])
+        # With many Services and Pods, only those that share the rarest label are compared.
+        candidates = [labelled.get((namespace, *pair), []) for pair in selector.items()]
+        behind = endpoints(service, sorted(candidates, key=len)[0])
         for port in service["spec"].get("ports") or []:
             if (port.get("protocol") or "TCP") != "TCP":
                 continue

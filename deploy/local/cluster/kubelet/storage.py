@@ -26,6 +26,7 @@ from deploy.local.cluster.quantities import quantity
 _LOG: Final = logging.getLogger(__name__)
 STANDARD: Final = "standard"
 _PROVISIONER: Final = "embedded-cluster/folder"
+_PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 _AGAIN_SECONDS: Final = 1.0
 
@@ -54,11 +55,13 @@ class Storage:
                 tasks.create_task(cache.follow())
             for cache in caches:
                 await cache.synced.wait()
-            await self._client.ensure(STORAGE_CLASSES, "", _standard_class())
+            self._wake.set()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 try:
+                    if self._classes.get("", STANDARD) is None:
+                        await self._client.ensure(STORAGE_CLASSES, "", _standard_class())
                     await self._settle()
                 except (Refused, OSError, TimeoutError) as error:
                     _LOG.info("storage: %s", error)
@@ -125,7 +128,7 @@ class Storage:
         volume: Object = {
             "metadata": {
                 "name": f"pvc-{metadata['uid']}",
-                "annotations": {"pv.kubernetes.io/provisioned-by": _PROVISIONER},
+                "annotations": {_PROVISIONED_BY: _PROVISIONER},
             },
             "spec": {
                 "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
@@ -146,8 +149,9 @@ class Storage:
         claim = self._claims.get(owner["namespace"], owner["name"])
         if claim is not None and claim["metadata"]["uid"] == owner.get("uid", ""):
             return
-        name = volume["metadata"]["name"]
-        if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
+        name, notes = volume["metadata"]["name"], volume["metadata"].get("annotations") or {}
+        # Only what was made here is ever deleted: another folder is somebody's, whatever it says.
+        if notes.get(_PROVISIONED_BY) == _PROVISIONER:
             if claim is None:
                 await asyncio.to_thread(shutil.rmtree, _place(volume), ignore_errors=True)
             await self._client.delete(PERSISTENT_VOLUMES, "", name)

@@ -132,7 +132,7 @@ class Scheduler:
             await self._bind(placement, waiting)
             bound += [pod for pod in waiting if key_of(pod) in placement.bindings]
             reason = placement.reason
-        await self._tell(group, _phase_by_pods(phase, needed, bound, waiting), reason)
+        await self._tell(group, _phase_by_pods(phase, needed, bound, reason), reason)
 
     async def _tell_queues(self, shares: Shares) -> None:
         """Write what each Queue holds, where that is new."""
@@ -201,13 +201,11 @@ def _missing_of_tasks(group: Object, bound: Sequence[Object]) -> dict[str, int]:
     return {name: number - there[name] for name, number in least.items() if number > there[name]}
 
 
-def _phase_by_pods(
-    phase: str, needed: int, bound: Sequence[Object], waiting: Sequence[Object]
-) -> str:
+def _phase_by_pods(phase: str, needed: int, bound: Sequence[Object], reason: str) -> str:
     states = [(pod.get("status") or {}).get("phase") for pod in bound]
     if len(bound) < needed:
         # Some run and the others find no place: the gang is broken.
-        return "Unknown" if waiting and "Running" in states else phase
+        return "Unknown" if reason and "Running" in states else phase
     return "Completed" if states and all(state == "Succeeded" for state in states) else "Running"
 
 

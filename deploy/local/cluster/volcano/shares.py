@@ -34,6 +34,7 @@ class Shares:
         self._groups: dict[str, list[Object]] = defaultdict(list)
         self._bound: dict[str, Amounts] = defaultdict(lambda: defaultdict(float))
         self._used: dict[str, Amounts] = defaultdict(lambda: defaultdict(float))
+        self._own: dict[tuple[str, str], Amounts] = defaultdict(lambda: defaultdict(float))
         self._reserved: Amounts = defaultdict(float)
         for group in groups:
             self._groups[queue_of(group)].append(group)
@@ -56,7 +57,9 @@ class Shares:
         name = queue_of(group)
         if state_of(self._queues.get(name)) != "Open":
             return f"queue {name} is not open"
-        minimum = _minimum(group)
+        # A group that was made anew while some of its pods run needs only what they have not.
+        own = self._own[key_of(group)]
+        minimum = {k: max(amount - own[k], 0.0) for k, amount in _minimum(group).items()}
         free = _sum([room.free for room in rooms])
         short = [k for k, amount in minimum.items() if amount > free[k] - self._reserved[k]]
         if short:
@@ -89,7 +92,7 @@ class Shares:
     def _count(self, group: Object, pods: Sequence[Object]) -> None:
         name = queue_of(group)
         phase = (group.get("status") or {}).get("phase") or "Pending"
-        there: Amounts = defaultdict(float)
+        there = self._own[key_of(group)]
         for pod in pods:
             if not has_ended(pod):
                 for key, amount in requests(pod["spec"]).items():

@@ -75,6 +75,15 @@ def test_what_was_let_in_counts_before_its_pods_are_there() -> None:
     assert "overused" in reason
 
 
+def test_a_group_that_is_made_anew_is_not_kept_out_by_its_own_pods() -> None:
+    group = make_group("g", "a", cpu="2")
+    rooms = make_rooms(1.0)
+    queue = make_queue("a", capability={"cpu": "2"})
+    shares = Shares([queue], [group], {("n", "g"): [make_pod("1")]}, rooms)
+    assert shares.reason_to_wait(group, rooms) == ""
+    assert shares.reason_to_wait(group, make_rooms(0.5)) != ""
+
+
 @pytest.mark.parametrize("state", ["Closed", "Closing", ""])
 def test_only_an_open_queue_lets_in(state: str) -> None:
     group = make_group("g", "a")
