@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import ipaddress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
+from shared.settings import networks
+
+PORTS = st.integers(1, 65535)
+
+
+@given(st.lists(PORTS, min_size=1, max_size=8), PORTS)
+def test_all_ports_but_the_blocked_ones_are_named_once(blocked: list[int], port: int) -> None:
+    (rule,) = network_rules(networks("0.0.0.0/0"), (), blocked_ports=blocked)
+    for tried in (port, *blocked):
+        hits = [
+            one
+            for one in rule["ports"]
+            if one["protocol"] == "TCP" and one["port"] <= tried <= one["endPort"]
+        ]
+        assert len(hits) == (0 if tried in blocked else 1)
+
+
+@given(st.lists(st.ip_addresses(v=4), max_size=4), st.integers(0, 32), st.integers(0, 32))
+def test_exceptions_lie_within_the_network_and_are_not_all_of_it(
+    addresses: list[ipaddress.IPv4Address], wide: int, narrow: int
+) -> None:
+    (whole,) = networks(f"{ipaddress.ip_network(f'10.9.8.7/{wide}', strict=False)}")
+    given_ = [ipaddress.ip_network(f"{one}/{narrow}", strict=False) for one in addresses]
+    (rule,) = network_rules([whole], [*given_, *networks("fc00::/7")])
+    (entry,) = rule["to"]
+    for one in map(ipaddress.ip_network, entry["ipBlock"].get("except", ())):
+        assert isinstance(one, ipaddress.IPv4Network)
+        assert isinstance(whole, ipaddress.IPv4Network)
+        assert one.subnet_of(whole)
+        assert one != whole
+
+
+def test_nothing_outside_is_no_rule_and_not_an_empty_one() -> None:
+    # A rule without a destination would mean everywhere.
+    assert network_rules((), networks("10.0.0.0/8"), blocked_ports=(25,)) == []
+    assert server_rules([("licences.example.com", 27000)]) == []
+
+
+def test_every_rule_names_where_to() -> None:
+    rules = [dns_rule(), *network_rules(networks("::/0"), ()), *server_rules([("fd00::1", 1)])]
+    assert all(rule["to"] for rule in rules)
+    assert rules[-1]["to"] == [{"ipBlock": {"cidr": "fd00::1/128"}}]
+
+
+def test_pods_are_selected_by_namespace_and_labels_in_one_entry() -> None:
+    entry = pods_in("there", {"a": "b"})
+    assert set(entry) == {"namespaceSelector", "podSelector"}
