@@ -35,6 +35,7 @@ from shared.routes import Entry, RouteTable
 _ROUTES_AT_ONCE: Final = 100
 """In one message: read and held by the worker in about a millisecond."""
 _REVOCATIONS_AT_ONCE: Final = 1000
+_BUFFER_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 16
 
@@ -177,7 +178,7 @@ class Feeding:
         self._wake = asyncio.Event()
         self._frames = m.Frames()
         self.moved = 0
-        """Rises whenever the worker has read or written something."""
+        """Rises when the worker has said something, or has read so that we could go on."""
 
     def wake(self) -> None:
         """Send what the worker lacks."""
@@ -201,6 +202,7 @@ class Feeding:
     async def run(self, sock: socket.socket) -> None:
         """Feed the worker until its end of *sock* is closed."""
         reader, writer = await asyncio.open_unix_connection(sock=sock)
+        writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
         self._broadcast.feedings.add(self)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -226,8 +228,11 @@ class Feeding:
 
     async def _put(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(data)
+        # What the kernel takes at once says nothing: it does so for a worker that stands still.
+        held_up = writer.transport.get_write_buffer_size() > _BUFFER_BYTES
         await writer.drain()
-        self.moved += 1
+        if held_up:
+            self.moved += 1
 
     async def _send_changes(self, writer: asyncio.StreamWriter) -> bool:
         """Send what the journal has; return False when it reaches not far enough back."""

@@ -164,7 +164,10 @@ class _Nurse:
                 return
 
     def _obey(self) -> bool:
-        data, descriptors, _flags, _ = socket.recv_fds(self._control, _MOST_BYTES, _MOST_SOCKETS)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, _MOST_BYTES, _MOST_SOCKETS)
+        except OSError:
+            data = b""  # a reset: the supervisor went without having heard all news
         if not data:
             return False
         match _read_order(data):

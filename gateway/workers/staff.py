@@ -217,7 +217,9 @@ class Staff:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            await self._start(desk, theirs)
+            if not await self._start(desk, theirs):
+                ours.close()
+                return "exited", 0
         feeding = asyncio.create_task(desk.feeding.run(ours))
         try:
             either: set[asyncio.Future[Any]] = {feeding, desk.ended}
@@ -232,12 +234,16 @@ class Staff:
             self.sums.leave(desk.number)
             desk.reset()
 
-    async def _start(self, desk: Desk, feed: socket.socket) -> None:
+    async def _start(self, desk: Desk, feed: socket.socket) -> bool:
+        """Start a worker; return False when it is too late for that."""
         # One at a time: the nursery's socket has no room for hundreds of orders.
         async with self._starting:
+            if self._draining.is_set():
+                return False
             desk.started.clear()
             self._nursery.start(desk.number, feed, self._listening)
             await desk.started.wait()
+            return True
 
     async def _exit_of(self, desk: Desk, ended: asyncio.Future[Ended]) -> Ended:
         try:

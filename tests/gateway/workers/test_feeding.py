@@ -329,6 +329,24 @@ def is_stale(reader: Reader) -> bool:
     return reader.fed.stale
 
 
+async def test_what_the_kernel_takes_is_no_sign_of_a_worker() -> None:
+    source = Source()
+    source.take(table_of(range(10)))
+    async with fed_by(source) as (feeding, reader):
+        await until(lambda: reader.is_equal(source))
+        assert reader.transport is not None
+        reader.transport.pause_reading()
+        moved = feeding.moved
+        for number in range(20):
+            source.clock.heard(time.monotonic())
+            source.put(number)
+            feeding.look(number)
+            await asyncio.sleep(0.005)
+        assert feeding.moved == moved
+        reader.transport.resume_reading()
+        await until(lambda: feeding.moved > moved)
+
+
 async def test_large_routes_go_in_small_pieces() -> None:
     source = Source()
     table = table_of(range(20))

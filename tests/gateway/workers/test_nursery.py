@@ -140,3 +140,13 @@ def test_when_the_nursery_goes_everybody_does_and_it_is_told() -> None:
             feed.settimeout(5)
             assert feed.recv(1) == b""
     """)
+
+
+def test_a_supervisor_that_goes_without_hearing_all_news_is_no_failure() -> None:
+    run("""
+        nursery = start_nursery(lambda number, feed, listening: None)
+        start(nursery, 0)
+        time.sleep(0.5)  # Started and Ended wait to be read
+        nursery._control.close()
+        assert os.waitstatus_to_exitcode(os.waitpid(nursery.pid, 0)[1]) == 0
+    """)
