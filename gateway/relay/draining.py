@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_SECONDS: Final = 0.05
+LAST_SECONDS: Final = 0.5
+"""Of the time there is, or a tenth of it: for what is left to be closed, and to end by then."""
 
 
 async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) -> None:
@@ -38,7 +40,8 @@ async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) 
     path.drain()
     log.info("draining", extra={"open": path.open})
     turns = _Turns(until=began + seconds / 2, random=random)
-    while path.open and loop.time() < began + seconds:
+    enough = began + seconds - min(LAST_SECONDS, seconds / 10)
+    while path.open and loop.time() < enough:
         path.parts.live.end(turns.due(path.tunnels(), loop.time()), DRAINING)
         await asyncio.sleep(min(STEP_SECONDS, seconds))
     if path.open:

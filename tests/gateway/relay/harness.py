@@ -48,6 +48,8 @@ SWITCH = (
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     f"Sec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
 ).encode()
+READ_SECONDS = 30.0
+"""For what comes at once, on a machine that may be busy."""
 NETWORKS = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
@@ -95,15 +97,15 @@ class Peer:
 
     async def head(self) -> bytes:
         """Return the bytes up to an empty line."""
-        return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), READ_SECONDS)
 
     async def exactly(self, size: int) -> bytes:
-        return await asyncio.wait_for(self.reader.readexactly(size), 5)
+        return await asyncio.wait_for(self.reader.readexactly(size), READ_SECONDS)
 
     async def until(self, end: bytes) -> bytes:
-        return await asyncio.wait_for(self.reader.readuntil(end), 5)
+        return await asyncio.wait_for(self.reader.readuntil(end), READ_SECONDS)
 
-    async def rest(self, seconds: float = 5) -> bytes:
+    async def rest(self, seconds: float = READ_SECONDS) -> bytes:
         """Return all until the other end closes."""
         return await asyncio.wait_for(self.reader.read(), seconds)
 
@@ -111,7 +113,7 @@ class Peer:
         """Return what came before the other end closed, in whatever way."""
         data = b""
         try:
-            while piece := await asyncio.wait_for(self.reader.read(65536), 5):
+            while piece := await asyncio.wait_for(self.reader.read(65536), READ_SECONDS):
                 data += piece
         except ConnectionResetError:
             pass
@@ -183,7 +185,7 @@ class App:
 
     async def connection(self) -> Peer:
         """Return the next connection that the gateway makes."""
-        return await asyncio.wait_for(self.connections.get(), 5)
+        return await asyncio.wait_for(self.connections.get(), READ_SECONDS)
 
 
 @dataclass

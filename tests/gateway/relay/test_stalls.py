@@ -130,13 +130,17 @@ def stop_reading(peer: Peer) -> None:
     peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
 
 
-async def fill(peer: Peer, *, looks: int = 150) -> None:
-    """Send until nobody takes any more."""
-    for _ in range(looks):
-        if peer.writer.transport.get_write_buffer_size() < 1 << 20:
-            peer.send(b"x" * 65536)
-        await asyncio.sleep(0.001)
-    assert peer.writer.transport.get_write_buffer_size() >= 1 << 20
+async def fill(peer: Peer) -> None:
+    """Send until nobody has taken any more for a while, in which others had many turns."""
+    transport, stuck, left = peer.writer.transport, 0, -1
+    async with asyncio.timeout(60):
+        while stuck < 100:
+            if transport.get_write_buffer_size() < 1 << 20:
+                peer.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+            size = transport.get_write_buffer_size()
+            stuck = stuck + 1 if size >= 1 << 20 and size == left else 0
+            left = size
 
 
 async def worst_of(sizes: Callable[[], list[int]], sender: Peer) -> int:
