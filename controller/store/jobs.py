@@ -281,7 +281,7 @@ async def ask_to_end(
         return record
     asked: dict[str, Any] = {"desired": "ended"}
     if not record.is_final:
-        asked |= {"state": "CANCELING", "reason": how.reason, "message": None}
+        asked |= {"state": "CANCELING", "reason": how.reason, "message": how.message}
         asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
     return await tell_job(transaction, record, now=now, **asked)
 

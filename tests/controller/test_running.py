@@ -301,3 +301,56 @@ async def test_sigterm_ends_it_in_order(controller: Controller) -> None:
     assert await controller.stop() == 0
     await asyncio.sleep(0)
     assert "Traceback" not in controller.log.read_text(), controller.tail()
+
+
+async def test_a_job_ends_when_its_time_is_over_and_is_paid_for(controller: Controller) -> None:
+    await controller.submit("time1", time_allocation_seconds=2)
+    job = await controller.until("time1", "EXPIRED")
+    assert job["reason"] == "expired"
+    history = await controller.call("GET", "/v1/jobs/time1/history")
+    (asked,) = [one for one in history["updates"] if one["state"] == "CANCELING"]
+    # Promised are 2 s; a machine that runs tests beside each other gets twice that.
+    assert 0 <= asked["at"] - job["expires_at"] < 4
+    (run,) = history["attempts"][0]["runs"]
+    usage = await controller.call("GET", "/v1/usage")
+    (final,) = [one for one in usage["items"] if one["job"] == "time1"]
+    assert final["final"]
+    assert final["seconds"] == run["ended_at"] - run["started_at"]
+
+
+async def test_time_that_ran_out_while_nobody_looked_is_over_at_once(
+    controller: Controller,
+) -> None:
+    await controller.submit("time2", time_allocation_seconds=3)
+    await controller.submit("time3", time_allocation_seconds=3)
+    for job_id in ("time2", "time3"):
+        await controller.until(job_id, "RUNNING")
+    await controller.call("POST", "/v1/jobs/time3/extend", {"seconds": 3600})
+    await controller.kill()
+    await asyncio.sleep(4)
+    await controller.start()
+    job = await controller.until("time2", "EXPIRED")
+    assert job["attempt"] == 1
+    assert (await controller.job("time3"))["state"] == "RUNNING"
+    # Whose wish came first decides: it ended by its time, not as asked.
+    await controller.call("DELETE", "/v1/jobs/time2")
+    assert (await controller.job("time2"))["reason"] == "expired"
+
+
+async def test_updates_of_a_whole_life_are_told_once_and_logs_while_there_are_some(
+    controller: Controller,
+) -> None:
+    command = ["sh", "-c", "echo hello; exit 3"]
+    await controller.submit("told1", invocation={"command": command})
+    await controller.until("told1", "FAILURE")
+    history = await controller.call("GET", "/v1/jobs/told1/history")
+    states = [one["state"] for one in history["updates"]]
+    assert states[0] == "IN_QUEUE"
+    assert states.count("FAILURE") == 1
+    last = history["updates"][-1]
+    assert (last["reason"], last["exits"][0]["exit_code"]) == ("exit_code", 3)
+    (task,) = (await controller.call("GET", "/v1/jobs/told1/tasks"))["items"]
+    assert (task["state"], task["exit_code"]) == ("FAILED", 3)
+    assert await controller.read("/v1/jobs/told1/logs") == "hello\n"
+    used = await controller.call("GET", "/v1/utilization")
+    assert used["capacity"]["cpu"] > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.kube import watch as module
-from controller.kube.errors import Throttled, Unavailable
+from controller.kube.errors import KubeError, Throttled, Unavailable
 from controller.kube.kinds import PODS
 from controller.kube.watch import Backoff, Changed, Deleted, Listed, WatchEvent, watch
 from tests.controller.kube.api_server import Script, gone, listing, says, serving, streams, thing
@@ -49,6 +49,31 @@ async def test_all_objects_then_changes(tmp_path: Path) -> None:
     assert names(await events(script, tmp_path, 4)) == ["=a", "+b", "+a", "-b"]
     assert script.requests[1][2]["resourceVersion"] == "5"
     assert script.requests[1][2]["labelSelector"] == "mine=yes"
+
+
+async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path) -> None:
+    told: list[str | None] = []
+
+    def tell(trouble: KubeError | None) -> None:
+        told.append(None if trouble is None else type(trouble).__name__)
+
+    script = Script(
+        says({}, 503),
+        says({}, 429, **{"Retry-After": "0"}),
+        listing(version="5"),
+        # It is open, and nothing happens: that is no trouble.
+        streams(("ADDED", thing("a", "6")), then="cut"),
+        says({}, 500),
+        streams(("ADDED", thing("b", "7")), then="hang"),
+    )
+    async with serving(script, tmp_path) as kube:
+        stream = watch(kube, PODS, told=tell)
+        async with aclosing(stream):
+            seen = [await anext(stream) for _ in range(3)]
+    assert [type(one) for one in seen] == [Listed, Changed, Changed]
+    trouble = [one for one, before in zip(told, [None, *told], strict=False) if one != before]
+    assert trouble[:3] == ["Unavailable", "Throttled", None]
+    assert trouble[-2:] == ["Unavailable", None]
 
 
 @pytest.mark.parametrize("then", ["end", "cut"])
