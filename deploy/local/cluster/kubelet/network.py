@@ -59,8 +59,7 @@ class PodNetwork:
         self._namespaces = Cache(client, NAMESPACES, changed=_ignore)
         self._services = Cache(client, SERVICES, changed=lambda *_: self.proxies.look_again())
         self.proxies = ServiceProxies(node, self._allows)
-        self.filters = False
-        """Whether NetworkPolicies are enforced between Pods."""
+        self._queue: socket.socket | None = None
 
     @classmethod
     async def start(cls, client: Client) -> Self:
@@ -82,6 +81,11 @@ class PodNetwork:
             await node.close()
             raise
         return network
+
+    @property
+    def filters(self) -> bool:
+        """Whether NetworkPolicies are enforced between Pods."""
+        return self._queue is not None
 
     async def run(self) -> None:
         """Follow what Services and policies say, and answer for names, until cancelled."""
@@ -105,6 +109,9 @@ class PodNetwork:
 
     async def close(self) -> None:
         """Take the network down."""
+        if self._queue is not None:
+            asyncio.get_running_loop().remove_reader(self._queue)
+            self._queue.close()
         self._routes.close()
         await self._node.close()
 
@@ -175,17 +182,20 @@ class PodNetwork:
     # --- acting ---
 
     async def _filter(self) -> None:
+        """Ask about new connections from now on; where that fails, nothing is held back."""
+        kind = (socket.AF_NETLINK, socket.SOCK_RAW, firewall.NETFILTER)
+        queue = await self._node.socket(*kind)
         try:
-            with await self._node.socket(
-                socket.AF_NETLINK, socket.SOCK_RAW, firewall.NETFILTER
-            ) as filters:
-                firewall.install(filters)
-            queue = await self._node.socket(socket.AF_NETLINK, socket.SOCK_RAW, firewall.NETFILTER)
+            # Somebody listens before anything is held back.
             firewall.answer_attempts(queue, self._allows)
+            with await self._node.socket(*kind) as filters:
+                firewall.install(filters)
         except OSError as error:
             _LOG.warning("NetworkPolicies are not enforced here: %s", error)
+            asyncio.get_running_loop().remove_reader(queue)
+            queue.close()
         else:
-            self.filters = True
+            self._queue = queue
 
     def _answer_names(self, server: socket.socket) -> None:
         with contextlib.suppress(OSError):  # nothing more, or the asker is gone

@@ -41,7 +41,7 @@ def allows(
     every = list(policies)
     for direction, own, other in sides:
         chosen = [p for p in every if own is not None and _selects(p, direction, own)]
-        rules = [rule for p in chosen for rule in p["spec"].get(direction) or []]
+        rules = [rule for p in chosen for rule in _spec(p).get(direction) or []]
         if chosen and not any(
             _names_port(rule, target, protocol, port)
             and _names_peer(rule.get(_PEERS[direction]), own, other, namespaces)
@@ -78,13 +78,18 @@ def _meets(expression: Object, labels: Labels) -> bool:
 
 
 def _selects(policy: Object, direction: Direction, pod: Object) -> bool:
-    spec, metadata = policy["spec"], pod["metadata"]
+    spec, metadata = _spec(policy), pod["metadata"]
     default = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     return (
         direction.capitalize() in (spec.get("policyTypes") or default)
         and policy["metadata"]["namespace"] == metadata["namespace"]
         and matches(spec.get("podSelector"), metadata.get("labels") or {})
     )
+
+
+def _spec(policy: Object) -> Object:
+    """Return the spec; one that is missing selects everything and lets nothing in."""
+    return policy.get("spec") or {}
 
 
 def _names_peer(

@@ -66,6 +66,7 @@ TEAM_B: Object = {"namespaceSelector": {"matchLabels": {"team": "b"}}}
         ([policy("a", egress=[{"to": [to_app("b")]}], **OUT), policy("b", **IN)], pod("a"), False),
         # Without types, egress rules are what makes it an egress policy too.
         ([policy("a", egress=[{"to": [to_app("c")]}])], pod("a"), False),
+        ([{"metadata": {"namespace": "n"}}], pod("a"), False),
         ([policy("b", **IN)], None, True),
         ([policy("b", **IN)], pod("b"), False),
     ],
