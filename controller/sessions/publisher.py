@@ -255,6 +255,8 @@ class RoutePublisher:
             await call
         except BusUnavailable:
             self._unsure = then
+            # Once Redis answers again: does it still hold what it did?
+            self._beat_at = 0.0
             raise
         then()
 

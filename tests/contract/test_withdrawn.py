@@ -53,6 +53,24 @@ async def test_a_session_that_starts_again_ends_its_tunnels(rig: Rig, serve: Ser
     assert await ended_by(rig, serve, state="starting") == (1012, 503, 0)
 
 
+async def test_another_jobs_program_at_a_withdrawn_address_gets_no_byte(
+    rig: Rig, serve: Serve
+) -> None:
+    app = await serve(websocket())
+    old, cookie, stream = await rig.opened_with_tunnel(app)
+    own = rig.own(old, cookie)
+    assert (await rig.get(old, fields=own)).status == 200
+    await rig.bus.remove(old.sid)
+    assert (await last_frame(stream)).code == 4410
+    await asyncio.gather(*(one.until_ended() for one in app.connections))
+    # The address belongs to another tenant's pod now, who has a session of their own.
+    seen, connections = len(app.received), len(app.connections)
+    new = await rig.session(app, job="j2", owner="bob")
+    assert (await rig.get(old, fields=own)).status == 410
+    assert (await rig.get(new, fields=rig.own(new, cookie))).status in (401, 403)
+    assert (len(app.received), len(app.connections)) == (seen, connections)
+
+
 async def test_a_session_that_has_expired_ends_its_tunnels(rig: Rig, serve: Serve) -> None:
     assert await ended_by(rig, serve, expires_at=time.time() - 1) == (4410, 410, 0)
 
