@@ -277,18 +277,19 @@ async def until_seen(picture: Picture, job_id: str) -> None:
     await eventually(look)
 
 
+@pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.long)])
 async def test_an_empty_store_beside_running_jobs_adopts_them_all(
-    both: Both, settled: tuple[Parts, Picture], instance: str
+    both: Both, settled: tuple[Parts, Picture], instance: str, count: int
 ) -> None:
     parts, picture = settled
     made = [
         await make_vcjob(
-            both.admin, f"ad{number}", instance,
-            **{"fumarole.dev/spec": spec_of(f"ad{number}", labels={"n": str(number)}),
+            both.admin, f"ad{count}-{number}", instance,
+            **{"fumarole.dev/spec": spec_of(f"ad{count}-{number}", labels={"n": str(number)}),
                "fumarole.dev/attempt": "2", "fumarole.dev/created": "12.5",
                "fumarole.dev/first-start": "13.5"},
         )
-        for number in range(5)
+        for number in range(count)
     ]  # fmt: skip
     for job in made:
         await until_seen(picture, job.job_id)
