@@ -23,7 +23,7 @@ REVOKED_SECONDS: Final = 3.0
 
 def socket_bound() -> int:
     """Return how many sockets one process may proxy here: two descriptors each, and some more."""
-    return min(MOST_SOCKETS, (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 200) // 2)
+    return min(MOST_SOCKETS, (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 400) // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

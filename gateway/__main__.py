@@ -12,7 +12,12 @@ from gateway.serving import serve
 from gateway.settings import Settings, read_settings
 from gateway.workers.supervise import supervise
 from shared.errors import SettingsError
-from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
+from shared.process import (
+    EXIT_FAILED,
+    calm_collector,
+    raise_descriptor_limit,
+    stop_on_signals,
+)
 from shared.settings import EXIT_BAD_SETTINGS
 
 
@@ -25,6 +30,7 @@ def main() -> None:
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None
+    calm_collector()
     try:
         if settings.workers > 1:
             supervise(settings, assets)

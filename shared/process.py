@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Final
 
 EXIT_FAILED: Final = 1
 MOST_DESCRIPTORS: Final = 1 << 20
+COLLECTOR_THRESHOLDS: Final = (10_000, 10, 20)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
@@ -45,6 +47,18 @@ def raise_descriptor_limit() -> int:
         return wanted
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+def calm_collector() -> None:
+    """Have Python's cycle collector look less often, and not at what is there by now.
+
+    It looks whenever 700 objects more are alive than at its last look. A thousand requests that
+    begin and end together are more than that each time, and looking at them again and again
+    doubled what each of them cost. Nearly all of our objects go without it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def join_address(host: str, port: int) -> str:

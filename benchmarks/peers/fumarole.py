@@ -33,7 +33,7 @@ BASE: Final = "localhost:4180"
 INSTANCE: Final = "bench"
 ISSUER: Final = "https://orchestrator.example.com"
 BEAT_SECONDS: Final = 2.0
-WEB_SESSIONS: Final = 200
+WEB_SESSIONS: Final = 500
 DESK_SESSIONS: Final = 8
 
 _encode = msgspec.json.Encoder().encode
@@ -221,5 +221,5 @@ GATEWAY = Peer(
     start=_start,
     authorises=True,
     grows=True,
-    notes="every request with a grant from a cookie, 200 users with a session each",
+    notes="every request with a grant from a cookie, 500 users with a session each",
 )

@@ -85,3 +85,18 @@ def test_addresses_are_written_whole(tmp_path: Path) -> None:
 def test_no_address_file_is_written_unasked(tmp_path: Path) -> None:
     write_address_file(None, {})
     assert list(tmp_path.iterdir()) == []
+
+
+CALM = """
+import gc
+from shared.process import COLLECTOR_THRESHOLDS, calm_collector
+calm_collector()
+print(gc.get_threshold() == COLLECTOR_THRESHOLDS, gc.get_freeze_count() > 0, gc.isenabled())
+import time
+time.sleep(60)
+"""
+
+
+def test_the_collector_is_calmed_and_not_switched_off() -> None:
+    with started(CALM) as process:
+        assert line(process) == "True True True"

