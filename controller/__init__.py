@@ -7,6 +7,7 @@
 - ``kube``: the Kubernetes client, its error border, watches.
 - ``sessions``: interactive sessions, and the publisher that keeps Redis as it should be.
 - ``hub``: the terminal hub, a role of its own.
+- ``election``, ``leading``: whose turn it is to lead, and what the leader does.
 - ``store``: what must outlive a process, in SQL.
 
 Flow: api → store → reconciler (store and cluster compared, per job) → cluster; watches and

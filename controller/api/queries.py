@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, get_origin
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from controller.api.answers import ApiError, invalid
+from controller.api.answers import invalid
 from controller.jobs.problems import Problem, problems_of
 
 DEFAULT_LIMIT = 100
@@ -70,6 +70,3 @@ def last_event_id(request: web.Request, after: int | None) -> int | None:
     if not (raw.isascii() and raw.isdigit() and len(raw) < 19):
         raise invalid([Problem("Last-Event-ID", "should be the number of an event")])
     return int(raw)
-
-
-__all__ = ["ApiError", "Limit", "Number", "Query", "last_event_id", "read_query"]

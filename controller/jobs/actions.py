@@ -39,8 +39,6 @@ from controller.store.progress import hooks_done, start_attempt
 from controller.store.runs import record_runs
 from controller.volcano.observed import ObservedPod
 
-__all__ = ["Actions", "Later"]
-
 log = logging.getLogger(__name__)
 
 

@@ -13,12 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from controller.jobs.actions import Actions, Later
+from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
 from controller.jobs.lifecycle import Rest, Seen, Step, decide
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import PluginFailed
 from controller.jobs.sight import Sight
+from controller.jobs.steps import Later
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store

@@ -2,10 +2,12 @@
 
 - ``tables``: the tables. ``migrations``: how a database becomes that.
 - ``database``: connections and transactions: reading, writing, writing as the leader.
-- ``jobs``, ``progress``, ``sessions``, ``revocations``, ``hubs``, ``position``: queries, each
-  taking a transaction, so that a caller decides what belongs together.
+- ``jobs``, ``progress``, ``runs``, ``updates``, ``usage``, ``sessions``, … : queries, each taking
+  a transaction, so that a caller decides what belongs together.
+- ``leadership``: who leads, by which term. ``counters``: numbers in the order of commits.
 - ``vault``: seals the secrets of jobs that are still to run.
 
 Several processes share one SQLite file (controller and hub): every writing transaction takes the
-write lock when it begins, so that none fails half-way because another one wrote meanwhile.
+write lock when it begins, so that none fails half-way because another one wrote meanwhile. In
+PostgreSQL rows are locked in one order: jobs, then the position, then counters.
 """
