@@ -24,6 +24,7 @@ from aiohttp import web
 
 from gateway.bearer import Bearers
 from gateway.checking import Checks
+from gateway.core.addresses import Bounds
 from gateway.core.bus_state import BusClock
 from gateway.core.grants import GrantKeys
 from gateway.core.passage import BUS_LOST
@@ -87,6 +88,11 @@ def make_follower(
         on_closed=on_closed,
         on_event=on_event,
     )
+
+
+def make_bounds(settings: Settings) -> Bounds:
+    """Return where targets may be."""
+    return Bounds(settings.upstream_networks, settings.refused_networks)
 
 
 MakeFeed = Callable[[BusReader, Changed, Callable[[], None]], Feed]

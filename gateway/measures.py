@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
 from aiohttp import web
@@ -16,7 +16,7 @@ from shared.routes import State
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from gateway.core.site import Network
+    from gateway.core.addresses import Bounds
     from gateway.feed import Feed
 
 
@@ -91,10 +91,10 @@ def make_debug_route(
 
 
 def make_conditions(
-    feed: Feed, networks: Sequence[Network], wall: Callable[[], float]
+    feed: Feed, bounds: Bounds, wall: Callable[[], float]
 ) -> Callable[[], Conditions]:
     """Return what tells the conditions under which hosts are served at the moment."""
-    return lambda: Conditions(bus=feed.bus, dialling=feed.dialling, networks=networks, now=wall())
+    return lambda: Conditions(bus=feed.bus, dialling=feed.dialling, bounds=bounds, now=wall())
 
 
 def describe(feed: Feed) -> dict[str, Any]:

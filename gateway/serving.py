@@ -14,7 +14,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client.registry import Collector
 
-from gateway.app import Gateway, make_bus_clock, make_follower
+from gateway.app import Gateway, make_bounds, make_bus_clock, make_follower
 from gateway.feed import Changed, Feed
 from gateway.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.pages.assets import Assets
@@ -56,7 +56,7 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         for collector in collectors(gateway, path):
             registry.register(collector)
         registry.register(FeedMeters(gateway.feed))
-        conditions = make_conditions(gateway.feed, settings.upstream_networks, time.time)
+        conditions = make_conditions(gateway.feed, make_bounds(settings), time.time)
         debug = make_debug_route(gateway.feed, conditions)
         ops = make_ops_app(registry, gateway.reasons, [debug])
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.addresses import is_within
 from shared.routes import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from gateway.core.addresses import Bounds
     from gateway.core.bus_state import Bus
-    from gateway.core.site import Network
     from shared.routes import Found, Route, RouteTable
 
 SERVED: Final = "served"
@@ -44,7 +41,7 @@ class Conditions:
 
     bus: Bus
     dialling: bool
-    networks: Sequence[Network]
+    bounds: Bounds
     now: float
 
 
@@ -88,20 +85,20 @@ def _why_route(route: Route, conditions: Conditions) -> str:
         return "expired"
     if route.state != "ready":
         return route.state
-    if route.target is not None and _is_outside(route.target.host, conditions.networks):
+    if route.target is not None and _is_outside(route.target.host, conditions.bounds):
         return "forbidden_target"
     if not conditions.dialling:
         return "controller_silent"
     return SERVED if conditions.bus.opens else "bus_lost"
 
 
-def _is_outside(host: str, networks: Sequence[Network]) -> bool:
+def _is_outside(host: str, bounds: Bounds) -> bool:
     """Say whether *host* is an address outside; a name is judged only when it is dialled."""
     try:
         ip_address(host)
     except ValueError:
         return False
-    return not is_within(host, networks)
+    return not bounds.allow(host)
 
 
 def _told_of(route: Route) -> dict[str, Any]:

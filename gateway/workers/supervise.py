@@ -14,7 +14,7 @@ import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
-from gateway.app import make_follower
+from gateway.app import make_bounds, make_follower
 from gateway.feed import Feed
 from gateway.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.pages.assets import Assets
@@ -132,6 +132,6 @@ def _make_ops(
     def reasons() -> list[str]:
         return [*(["draining"] if stop.is_set() else []), *staff.reasons()]
 
-    conditions = make_conditions(feed, settings.upstream_networks, time.time)
+    conditions = make_conditions(feed, make_bounds(settings), time.time)
     debug = make_debug_route(feed, conditions, more=lambda: describe_staff(staff))
     return make_ops_app(registry, reasons, [debug], measure=staff.measure)

@@ -8,6 +8,7 @@ from ipaddress import ip_network
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
+from gateway.core.addresses import Bounds
 from gateway.core.explain import explain
 from gateway.measures import FeedMeters, describe, make_conditions
 from tests.gateway.following import BASE, encode, following, make_route, published, sid_of
@@ -18,7 +19,7 @@ ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
 async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis: Redis) -> None:
     async with following(redis) as seen:
         told = describe(seen.follower)
-        conditions = make_conditions(seen.follower, (), time.time)
+        conditions = make_conditions(seen.follower, Bounds(()), time.time)
         assert explain("x.example", None, conditions())["why"] == "no_table"
         assert told["bus"] == "starting"
         assert "epoch" not in told
@@ -42,7 +43,7 @@ async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
         table = seen.follower.table
         assert table is not None
         told = describe(seen.follower)
-        conditions = make_conditions(seen.follower, [ip_network("127.0.0.0/8")], time.time)
+        conditions = make_conditions(seen.follower, Bounds([ip_network("127.0.0.0/8")]), time.time)
         assert told["hash"] == f"{table.hash:016x}"
         assert (told["routes"], told["unreadable"], told["ambiguous"]) == (3, 1, 1)
         assert told["states"] == {"starting": 0, "ready": 2, "closing": 0}

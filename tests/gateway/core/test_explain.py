@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.addresses import Bounds
 from gateway.core.bus_state import Bus
 from gateway.core.explain import WHY, Conditions, explain
 from shared.errors import TokenRefused
@@ -15,7 +16,9 @@ from shared.events import Head
 from shared.routes import RouteReader, RouteTable
 from tests.gateway.following import BASE, encode, make_route, sid_of
 
-GOOD = Conditions(bus=Bus.FOLLOWING, dialling=True, networks=[ip_network("127.0.0.0/8")], now=100.0)
+GOOD = Conditions(
+    bus=Bus.FOLLOWING, dialling=True, bounds=Bounds([ip_network("127.0.0.0/8")]), now=100.0
+)
 ONE = f"{sid_of(1)}.{BASE}"
 TARGET = {"scheme": "http", "port": 1, "base_path": "/", "id": "pod-1"}
 
@@ -54,6 +57,11 @@ def why(table: RouteTable | None, host: str = ONE, **conditions: Any) -> str:
 )
 def test_a_route_says_why(changes: dict[str, Any], expected: str) -> None:
     assert why(table_of(make_route(sid_of(1), **changes))) == expected
+
+
+def test_a_special_address_is_outside_unless_a_network_means_it() -> None:
+    table = table_of(make_route(sid_of(1)))
+    assert why(table, bounds=Bounds([ip_network("0.0.0.0/0")])) == "forbidden_target"
 
 
 def test_what_is_no_route_says_why() -> None:
