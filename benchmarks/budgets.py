@@ -82,7 +82,8 @@ _AMOUNTS: Final = (
     ("100,000 routes: snapshot applied", "s", "snapshot_s", 2.0),
     ("100,000 routes: the loop blocked, at most", "ms", "stall_ms", 20.0),
     ("100,000 routes: memory a route", "KiB", "route_kib", 1.5),
-    ("one event with 100,000 routes, to one with 1,000", "×", "event_growth", 1.5),
+    # A hundred times the table: its cost is that of memory further away, and no more.
+    ("one event with 100,000 routes, to one with 1,000", "×", "event_growth", 3.0),
 )
 _SUBMISSION: Final = "controller: jobs accepted → VolcanoJobs, to a bare client loop"
 
