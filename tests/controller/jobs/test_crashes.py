@@ -269,10 +269,10 @@ async def points_of(world: World, job: Job, life: str) -> list[str]:
     ("life", "stride"),
     [
         # Not every point each time: which ones differs from run to run with their number.
-        ("ends", 3),
+        ("ends", 6),
         ("asked", 12),
         ("expires", 15),
-        ("suspended", 20),
+        ("suspended", 40),
         *(pytest.param(life, 1, id=f"{life}-all", marks=pytest.mark.long) for life in LIVES),
     ],
 )
