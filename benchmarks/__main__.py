@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +37,8 @@ def main() -> int:
     except NoCompiler as error:
         print(error, file=sys.stderr)
         return 2
+    # Whoever is ended takes the proxies along, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
         run = Run(QUICK if quick else FULL, programs, native, Path(folder))
         asyncio.run(run.all())
