@@ -147,6 +147,10 @@ class SessionTokens:
             await self._feed.repair()
         check_head(mark.head, self.table())
         check_since(claims, mark.head.since if mark.head is not None else None)
+        if not mark.sure:
+            # Another process than the one on which the epoch began: it may have lost marks, and
+            # the publisher has not noticed yet.
+            raise OpeningRefused("token_unsure")
         if mark.before is not None and (use, mark.before) != ("bearer", "bearer"):
             raise OpeningRefused("token_spent")
 

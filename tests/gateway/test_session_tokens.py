@@ -207,3 +207,12 @@ async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: De
         await desk.tokens.verify(Signer().token(SID), address=HERE)
     assert refused.value.code == "bad_credential"
     desk.tokens._checks.close()
+
+
+async def test_nothing_is_opened_by_a_redis_that_took_over_unnoticed(
+    desk: Desk, redis: Redis
+) -> None:
+    claims = await desk.claims()
+    # As after a failover that lost nothing of the table: only the process is another one.
+    await redis.hset(KEYS.head, "server", "another")
+    assert await refusal(desk, claims, "open") == "token_unsure"
