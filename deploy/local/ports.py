@@ -1,8 +1,17 @@
-"""Free ports of the loopback interface, each given once."""
+"""Free ports of the loopback interface, each given once.
+
+A port is found here and taken a moment later, by another process. In between it must not become
+some connection's own end, so none is of those that the kernel gives to connections (on Linux
+from 32768 on).
+"""
 
 from __future__ import annotations
 
+import secrets
 import socket
+from typing import Final
+
+ANY: Final = range(16384, 32768)
 
 
 class Ports:
@@ -16,20 +25,18 @@ class Ports:
 
     def take(self, name: str, wanted: int = 0) -> int:
         """Give *name* the port *wanted*, or the next free one after it; for 0 any free one."""
-        while True:
-            port = _free_port(wanted)
-            if port is not None and port not in self._of.values():
-                self._of[name] = port
-                return port
-            wanted += 1 if wanted else 0
+        port = wanted or secrets.choice(ANY)
+        while port in self._of.values() or not _is_free(port):
+            port = port + 1 if wanted else secrets.choice(ANY)
+        self._of[name] = port
+        return port
 
 
-def _free_port(wanted: int) -> int | None:
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind(("127.0.0.1", port))
         except OSError:
-            return None
-        port: int = probe.getsockname()[1]
-        return port
+            return False
+        return True

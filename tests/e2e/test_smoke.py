@@ -68,9 +68,12 @@ async def test_the_smoke_run_uses_all_three_apps_within_a_minute(own_folder: Pat
 async def test_nothing_is_left_when_the_demo_ends(number: signal.Signals, own_folder: Path) -> None:
     demo = await start_demo(own_folder)
     assert demo.stdout is not None
+    said = b""
     async with asyncio.timeout(60):
-        while b"Open" not in (line := await demo.stdout.readline()):
-            assert line, "the demo ended before it was ready"
+        while b"Open" not in said:
+            line = await demo.stdout.readline()
+            assert line, f"the demo ended before it was ready: {said.decode()}"
+            said += line
     processes = family(demo.pid)
     assert len(processes) > 7
     demo.send_signal(number)

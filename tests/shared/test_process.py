@@ -92,8 +92,6 @@ import gc
 from shared.process import COLLECTOR_THRESHOLDS, calm_collector
 calm_collector()
 print(gc.get_threshold() == COLLECTOR_THRESHOLDS, gc.get_freeze_count() > 0, gc.isenabled())
-import time
-time.sleep(60)
 """
 
 

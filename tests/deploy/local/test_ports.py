@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import socket
+
+from deploy.local.ports import ANY, Ports
+
+
+def test_a_name_has_one_port_and_no_two_names_the_same() -> None:
+    ports = Ports()
+    given = {name: ports[name] for name in map(str, range(100))}
+    assert len(set(given.values())) == 100
+    assert all(ports[name] == port for name, port in given.items())
+
+
+def test_any_port_is_none_that_the_kernel_gives_to_connections() -> None:
+    assert Ports()["api"] in ANY
+
+
+def test_the_next_one_is_given_where_the_wanted_one_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wanted = taken.getsockname()[1]
+        assert wanted < Ports().take("page", wanted) < wanted + 100
