@@ -132,7 +132,7 @@ async def running_redis(folder: Path) -> AsyncIterator[Redis]:
             await redis.aclose()
 
 
-def settings(folder: Path) -> dict[str, str]:
+def settings(folder: Path, *, workers: int = 1) -> dict[str, str]:
     """Return the environment of a gateway on this ground."""
     return {
         "PYTHONPATH": str(ROOT),
@@ -146,6 +146,7 @@ def settings(folder: Path) -> dict[str, str]:
         "FUMAROLE_GATEWAY_TOKEN_JWKS": str(folder / "jwks.json"),
         "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(folder / "grant.key"),
         "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": "127.0.0.0/8",
+        "FUMAROLE_GATEWAY_WORKERS": str(workers),
         "FUMAROLE_GATEWAY_DRAIN_SECONDS": "1",
         "FUMAROLE_GATEWAY_ADDRESS_FILE": str(folder / "addresses.json"),
     }
@@ -153,16 +154,16 @@ def settings(folder: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, routes: Iterable[Route]
+    folder: Path, routes: Iterable[Route], *, workers: int = 1
 ) -> AsyncIterator[tuple[Proxy, Orchestrator]]:
-    """Run a gateway that serves *routes*, with all that it needs."""
+    """Run a gateway of *workers* that serves *routes*, with all that it needs."""
     log = folder / "log"
     async with running_redis(folder) as redis:
         orchestrator = Orchestrator(redis, folder)
         await orchestrator.rebuild(routes)
         command = [sys.executable, "-m", "gateway"]
         async with running(
-            command, core=cores()[0], log=log, env=settings(folder), cwd=folder
+            command, core=cores()[0], log=log, env=settings(folder, workers=workers), cwd=folder
         ) as process:
             beats = asyncio.create_task(orchestrator.beat_for_good())
             try:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.growth import socket_bound
+from benchmarks.growth import MOST_SOCKETS, socket_bound
 from benchmarks.measure import descriptors, private_bytes
 from benchmarks.native_programs import build, loading, running_backend
 from benchmarks.peers import Proxy
@@ -71,12 +71,12 @@ class Soak:
 
 
 @asynccontextmanager
-async def soaking(folder: Path) -> AsyncIterator[Soak]:
+async def soaking(folder: Path, *, workers: int = 1) -> AsyncIterator[Soak]:
     """A gateway with a few sessions, warm: each path has been used."""
     native = build(folder)
     async with running_backend(native["backend"]) as backend:
         routes = [make_route(new_sid(), backend.port) for _ in range(SESSIONS)]
-        async with running_gateway(folder, routes) as (proxy, orchestrator):
+        async with running_gateway(folder, routes, workers=workers) as (proxy, orchestrator):
             visitors = [orchestrator.visitor(route.sid, "ada") for route in routes]
             heads = [socket_head(visitor, "/echo") for visitor in visitors]
             soak = Soak(proxy, native["load"], write_heads(folder / "heads", heads))
@@ -149,8 +149,10 @@ async def test_sockets_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.needs("cc")
 async def test_ten_thousand_idle_sockets_for_ten_minutes(tmp_path: Path) -> None:
-    async with soaking(tmp_path) as soak:
-        await hold_idle(soak, count=socket_bound(), seconds=600.0)
+    # Where the system gives a process too few descriptors for them, two workers share them.
+    workers = 1 if socket_bound() == MOST_SOCKETS else 2
+    async with soaking(tmp_path, workers=workers) as soak:
+        await hold_idle(soak, count=MOST_SOCKETS, seconds=600.0)
 
 
 @pytest.mark.long
