@@ -17,6 +17,10 @@ _ACCEPTED = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
+PROBED_AFTER_SECONDS = range(45, 76)
+"""Connections are given these in turns. Thousands that came together would be probed together, and
+the kernel drops what does not fit into a queue of a thousand: the living were taken for dead."""
+
 
 def hold(transport: asyncio.Transport | None) -> None:
     """Stop reading from *transport*, so that its peer is held back."""
@@ -66,3 +70,8 @@ def notice_dead_peers(listening: Iterable[socket.socket]) -> None:
     for one in listening:
         for option in _ACCEPTED:
             one.setsockopt(*option)
+
+
+def probe_after(sock: socket.socket, seconds: int) -> None:
+    """Have the kernel probe this connection once it has been idle for so long."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)

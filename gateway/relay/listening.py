@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import logging
 import os
 import resource
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.addresses import is_within, plain
 from gateway.core.proxy_header import BadProxyHeader
-from gateway.relay.flow import notice_dead_peers
+from gateway.relay.flow import PROBED_AFTER_SECONDS, notice_dead_peers, probe_after
 from gateway.relay.preamble import read_preamble
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Listener:
         most = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._ceiling = most - min(RESERVED, most // 4)
         self._arriving: set[asyncio.Task[None]] = set()
+        self._probed_after = itertools.cycle(PROBED_AFTER_SECONDS)
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
         self._closed = False
@@ -179,6 +181,7 @@ class Listener:
         front: Front | None = None
         arrived = False
         try:
+            probe_after(sock, next(self._probed_after))
             # It has its place from here on: a handshake holds one as well.
             front = self._path.welcome(await self._client(sock, peer))
             if front is not None:

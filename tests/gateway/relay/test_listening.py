@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.site import Site
+from gateway.relay.flow import probe_after
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
 from shared.listening import listen
@@ -43,6 +44,23 @@ async def asked(r: Rig, browser: Peer, *fields: str) -> bytes:
     app.send(answer(b"ok", "Connection: close"))
     assert status_of((await browser.answer())[0]) == 200
     return head
+
+
+async def test_connections_that_come_together_are_not_probed_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds: list[int] = []
+
+    def noted(sock: socket.socket, after: int) -> None:
+        probe_after(sock, after)
+        seconds.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+
+    monkeypatch.setattr("gateway.relay.listening.probe_after", noted)
+    async with rig() as r:
+        for _ in range(5):
+            await asked(r, await r.browser())
+    assert len(set(seconds)) == 5
+    assert all(40 <= one <= 80 for one in seconds)
 
 
 # Places
