@@ -135,7 +135,7 @@ class Rig:
         unknown (404) asks for a credential (401). Of several workers each says how far it is.
         """
         if self.workers > 1:
-            await self._workers_settled()
+            await self.applied()
             return
         marker = self.make_session()
         await self.bus.upsert(marker.sid, marker.route)
@@ -144,12 +144,13 @@ class Rig:
             assert time.monotonic() < deadline, f"not applied\n{self.process.tail()}"
             await asyncio.sleep(0.01)
 
-    async def _workers_settled(self) -> None:
+    async def applied(self) -> None:
+        """The same by what the operators' listener tells: of workers, and where TLS is spoken."""
         wanted = (self.bus.epoch, self.bus.seq)
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             told = await self.debug()
-            found = [(one.get("epoch"), one.get("seq")) for one in told["workers"]]
+            found = [(one.get("epoch"), one.get("seq")) for one in told.get("workers", [told])]
             if found == [wanted] * self.workers:
                 return
             assert time.monotonic() < deadline, f"not applied: {told}\n{self.process.tail()}"

@@ -131,6 +131,7 @@ async def test_a_new_certificate_is_used_without_a_restart(
     async with running_rig(tmp_path, settings) as rig:
         session = rig.make_session(await serve())
         await rig.bus.upsert(session.sid, session.route)
+        await rig.applied()
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         reader, writer = await asyncio.open_connection(*rig.process.public, ssl=context)

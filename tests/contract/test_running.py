@@ -78,6 +78,7 @@ async def test_a_gateway_speaks_tls_itself(tmp_path: Path, serve: Serve) -> None
     async with running_rig(tmp_path, url | {n: str(f) for n, f in files.items()}) as rig:
         session = rig.make_session(await serve(websocket()))
         await rig.bus.upsert(session.sid, session.route)
+        await rig.applied()
         reader, writer = await asyncio.open_connection(*rig.process.public, ssl=context)
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
         fields = [("Fumarole-Token", rig.token(session)), *HANDSHAKE]
