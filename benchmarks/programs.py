@@ -6,13 +6,15 @@ import asyncio
 import functools
 import os
 import signal
-import socket
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from deploy.local.ports import Ports
+
+PORTS: Final = Ports()
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 5.0
 PROXY_CORE: Final = 1
@@ -47,10 +49,8 @@ def pinned(command: Sequence[str], core: int) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port that was free a moment ago, for programs that cannot choose one themselves."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that is nobody's, for programs that cannot choose one themselves."""
+    return PORTS.take()
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,21 +12,16 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from deploy.local.ports import Ports
 from deploy.local.redis import redis_program
 
+PORTS = Ports()
 START_SECONDS = 20.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody had a moment ago."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+    """Return ports that nobody else is given while these tests run."""
+    return [PORTS.take() for _ in range(count)]
 
 
 class Node:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 from deploy.local.ports import ANY, Ports
 
@@ -20,3 +22,15 @@ def test_the_next_one_is_given_where_the_wanted_one_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wanted = taken.getsockname()[1]
         assert wanted < Ports().take("page", wanted) < wanted + 100
+
+
+def test_two_systems_that_start_at_once_are_not_given_the_same_port() -> None:
+    one, two = Ports(), Ports()
+    wanted = one.take("public")
+    assert wanted < two.take("public", wanted) < wanted + 100
+
+
+def test_a_port_is_free_again_when_its_owner_is_gone() -> None:
+    code = "from deploy.local.ports import Ports; print(Ports().take('public'))"
+    port = int(subprocess.check_output([sys.executable, "-c", code], text=True))
+    assert Ports().take("public", port) == port

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 import sys
 from collections.abc import AsyncIterator
@@ -15,8 +14,10 @@ from PIL import Image
 
 from deploy.local.apps.painting import WHOLE, Painting
 from deploy.local.apps.rfb import PixelFormat, ProtocolError
+from deploy.local.ports import Ports
 
 ROOT = Path(__file__).parents[4]
+PORTS = Ports()
 INK = (255, 196, 84)
 START_SECONDS = 15.0
 
@@ -70,16 +71,9 @@ class RfbClient:
                 self._writer.write(struct.pack(">BBxxI", 4, down, ord(character)))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def desktop(*options: str) -> AsyncIterator[int]:
-    port = free_port()
+    port = PORTS.take()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "deploy.local.apps.desktop", f"--port={port}", *options,
         cwd=ROOT, stderr=asyncio.subprocess.PIPE,
