@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controller.jobs.lifecycle import Happening, Note, Seen, Step, Submit
+from controller.jobs.lifecycle import Note, Seen, Step, Submit
+from controller.jobs.states import Happening
 
 if TYPE_CHECKING:
     from controller.sessions.publisher import RoutePublisher

@@ -14,12 +14,12 @@ from controller.api.operations import Operation
 from controller.api.queries import DEFAULT_LIMIT, Limit, Query, read_query
 from controller.api.shown import Exit, JobState, Policy, Retry, Shown
 from controller.jobs.accepted import read_spec
-from controller.jobs.lifecycle import State
 from controller.jobs.model import Job, JobId
 from controller.jobs.parameters import Strict
 from controller.jobs.problems import JobRejected, Problem, problems_of
 from controller.jobs.retry import explain_retry
 from controller.jobs.runs import exits_of
+from controller.jobs.states import State
 from controller.jobs.submission import Submissions, Submitted
 from controller.jobs.wishes import Wishes
 from controller.settings import JobDefaults

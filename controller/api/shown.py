@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from controller.jobs.lifecycle import State
+from controller.jobs.states import State
 
 
 class Shown(BaseModel):

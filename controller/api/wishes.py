@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from aiohttp import web
@@ -105,16 +106,14 @@ class JobWishes:
         return web.json_response(view(record), status=status)
 
 
-class _refusals:  # noqa: N801  # reads as a statement
-    """Answers 409 where the job is not one for which this can be."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, WishRefused):
-            message = str(error)
-            raise ApiError(409, error.code, f"{message[:1].upper()}{message[1:]}.") from None
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer 409 where the job is not one for which this can be."""
+    try:
+        yield
+    except WishRefused as error:
+        message = str(error)
+        raise ApiError(409, error.code, f"{message[:1].upper()}{message[1:]}.") from None
 
 
 def _key(request: web.Request) -> str | None:

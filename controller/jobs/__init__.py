@@ -5,7 +5,8 @@
 - ``submission``: takes jobs into the store; what is there was accepted. ``wishes``: that one
   ends, waits, goes on, has more time.
 - ``picture``: what the cluster shows, by two watches. ``sight``: a job in store and picture.
-- ``lifecycle``: states as a table, and the next step as a function of what is seen (no I/O).
+- ``states``, ``lifecycle``, ``explanations``: states as a table, the next step as a function of
+  what is seen, and what people are told (no I/O).
 - ``actions``, ``submitting``, ``ending``: do a step, by ``records`` in the store and by
   ``cluster``, ``ground`` in the cluster, so that twice does no harm.
 - ``runs``, ``usage``, ``demand``, ``retry``: what is written down, entered and said of it (no

@@ -13,7 +13,6 @@ from controller.jobs.lifecycle import (
     Confirm,
     Expose,
     Finish,
-    Happening,
     Mark,
     Note,
     Remove,
@@ -27,12 +26,12 @@ from controller.jobs.lifecycle import (
     Submit,
     WriteDown,
     marks_of,
-    next_state,
 )
 from controller.jobs.pipeline import HookRecorder, Pipeline
 from controller.jobs.plugin import JobFromServer
 from controller.jobs.records import Records
 from controller.jobs.runs import make_runs
+from controller.jobs.states import Happening, next_state
 from controller.jobs.steps import Later
 from controller.jobs.submitting import Submitting
 from controller.store.progress import hooks_done, start_attempt

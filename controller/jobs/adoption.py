@@ -18,11 +18,11 @@ from controller.jobs.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.demand import charged_by
 from controller.jobs.ground import ensure_namespace
-from controller.jobs.lifecycle import State
 from controller.jobs.model import Job
 from controller.jobs.peers import asked_ports
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
+from controller.jobs.states import State
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS

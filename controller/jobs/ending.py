@@ -7,17 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller.jobs.cluster import JobsInCluster
-from controller.jobs.lifecycle import (
-    HOW_IT_ENDED,
-    Conclude,
-    Happening,
-    Renew,
-    Seen,
-    State,
-    next_state,
-)
+from controller.jobs.lifecycle import Conclude, Renew, Seen
 from controller.jobs.records import Records
 from controller.jobs.runs import exits_of
+from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.steps import Later
 from controller.store.database import Transaction
 from controller.store.jobs import JobRecord

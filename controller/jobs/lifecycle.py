@@ -1,4 +1,4 @@
-"""A job's states as a table, and what is to be done next as a function of what is.
+"""What is to be done next for a job, as a function of what is.
 
 ``decide`` looks at the store and the cluster and names one step; the reconciler does it, and asks
 again. Nothing here acts, and nothing remembers: asked twice about the same, it says the same.
@@ -8,98 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
+from controller.jobs.explanations import explain_failure, explain_waiting
 from controller.jobs.runs import are_written_down
+from controller.jobs.states import Happening, Outcome, State, next_state
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.runs import Run
-from controller.volcano.names import ALLOCATION_ANNOTATION, FILES_CONTAINER, FIRST_START_ANNOTATION
+from controller.volcano.names import ALLOCATION_ANNOTATION, FIRST_START_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
-
-
-class State(StrEnum):
-    """What the orchestrator is told."""
-
-    IN_QUEUE = "IN_QUEUE"
-    RUNNING = "RUNNING"
-    SUSPENDED = "SUSPENDED"
-    CANCELING = "CANCELING"
-    SUCCESS = "SUCCESS"
-    FAILURE = "FAILURE"
-    EXPIRED = "EXPIRED"
-
-
-class Happening(StrEnum):
-    """What may happen to a job."""
-
-    WAITS = "waits"
-    STARTED = "started"
-    SUSPENDED = "suspended"
-    ASKED_TO_END = "asked to end"
-    ENDED_WELL = "ended well"
-    ENDED_BADLY = "ended badly"
-    RAN_OUT = "time over"
-
-
-TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
-    {
-        (State.IN_QUEUE, Happening.WAITS): State.IN_QUEUE,
-        (State.IN_QUEUE, Happening.STARTED): State.RUNNING,
-        (State.IN_QUEUE, Happening.SUSPENDED): State.SUSPENDED,
-        (State.IN_QUEUE, Happening.ASKED_TO_END): State.CANCELING,
-        # A job can end between two looks at it.
-        (State.IN_QUEUE, Happening.ENDED_WELL): State.SUCCESS,
-        (State.IN_QUEUE, Happening.ENDED_BADLY): State.FAILURE,
-        # Its time goes on from its first start, also while another attempt waits.
-        (State.IN_QUEUE, Happening.RAN_OUT): State.EXPIRED,
-        # Volcano starts a job over, or has lost too many of its pods to call it running.
-        (State.RUNNING, Happening.WAITS): State.IN_QUEUE,
-        (State.RUNNING, Happening.STARTED): State.RUNNING,
-        (State.RUNNING, Happening.SUSPENDED): State.SUSPENDED,
-        (State.RUNNING, Happening.ASKED_TO_END): State.CANCELING,
-        (State.RUNNING, Happening.ENDED_WELL): State.SUCCESS,
-        (State.RUNNING, Happening.ENDED_BADLY): State.FAILURE,
-        (State.RUNNING, Happening.RAN_OUT): State.EXPIRED,
-        # It was resumed, and waits for its turn like any other.
-        (State.SUSPENDED, Happening.WAITS): State.IN_QUEUE,
-        (State.SUSPENDED, Happening.STARTED): State.RUNNING,
-        (State.SUSPENDED, Happening.SUSPENDED): State.SUSPENDED,
-        (State.SUSPENDED, Happening.ASKED_TO_END): State.CANCELING,
-        (State.SUSPENDED, Happening.ENDED_WELL): State.SUCCESS,
-        (State.SUSPENDED, Happening.ENDED_BADLY): State.FAILURE,
-        (State.SUSPENDED, Happening.RAN_OUT): State.EXPIRED,
-        # What it does until it is gone no longer matters.
-        (State.CANCELING, Happening.WAITS): State.CANCELING,
-        (State.CANCELING, Happening.STARTED): State.CANCELING,
-        (State.CANCELING, Happening.SUSPENDED): State.CANCELING,
-        (State.CANCELING, Happening.ASKED_TO_END): State.CANCELING,
-        (State.CANCELING, Happening.ENDED_WELL): State.SUCCESS,
-        (State.CANCELING, Happening.ENDED_BADLY): State.FAILURE,
-        (State.CANCELING, Happening.RAN_OUT): State.EXPIRED,
-    }
-)
-"""Everything else is no transition: a final state has none."""
-
-Outcome = Literal[State.SUCCESS, State.FAILURE, State.EXPIRED]
-HOW_IT_ENDED: Final[Mapping[str, Happening]] = MappingProxyType(
-    {
-        State.SUCCESS.value: Happening.ENDED_WELL,
-        State.FAILURE.value: Happening.ENDED_BADLY,
-        State.EXPIRED.value: Happening.RAN_OUT,
-    }
-)
-
-
-def next_state(state: str, happening: Happening) -> str:
-    """Return the state after *happening*; one that is final, or not known here, stays."""
-    try:
-        return TRANSITIONS[State(state), happening]
-    except (KeyError, ValueError):
-        return state
-
 
 # What can be seen of a job
 
@@ -401,66 +320,3 @@ def _after_the_end(seen: Seen) -> Step:
     if job is not None and not job.deleting and job.uid == seen.record.uid:
         return Remove(job.uid) if must_be_removed(seen.record) else Rest()
     return Rest()
-
-
-# What people are told
-
-
-_WAITING_WORDS: Final = MappingProxyType(
-    {
-        "ContainerCreating": ("preparing", "preparing the container"),
-        "PodInitializing": ("preparing", "preparing the container"),
-        "ErrImagePull": ("image", "the image cannot be pulled"),
-        "ImagePullBackOff": ("image", "the image cannot be pulled"),
-        "InvalidImageName": ("image", "the image's name is not valid"),
-        "ErrImageNeverPull": ("image", "the image is not on the node"),
-        "CreateContainerConfigError": ("configuration", "the container cannot be configured"),
-        "CreateContainerError": ("configuration", "the container cannot be made"),
-        "RunContainerError": ("configuration", "the container cannot be started"),
-    }
-)
-
-
-def explain_waiting(job: ObservedJob, pods: tuple[ObservedPod, ...]) -> tuple[str, str]:
-    """Return why the job does not run yet: a word for programs, and a text for people."""
-    mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
-    for pod in mine:
-        if pod.waiting in _WAITING_WORDS and pod.waiting not in ("ContainerCreating",):
-            return _WAITING_WORDS[pod.waiting]
-    if any(pod.node for pod in mine):
-        return "preparing", "preparing the container"
-    if job.phase == "Restarting":
-        return "restarting", "starting again"
-    return "queued", "waiting in the queue"
-
-
-def explain_failure(job: ObservedJob, pods: tuple[ObservedPod, ...]) -> tuple[str, str | None]:
-    """Return why the job failed: the first rank that did decides, but an eviction before all.
-
-    Where a pod was taken away, the others may have failed for want of it.
-    """
-    failed = [pod for pod in pods if pod.owner_uid == job.uid and _has_failed(pod)]
-    for pod in sorted(failed, key=lambda pod: (not pod.was_evicted, pod.task, pod.index)):
-        where = f"{pod.task} {pod.index}"
-        if pod.was_evicted:
-            why = pod.message or pod.disrupted or pod.reason
-            return "evicted", f"{where} was evicted: {why}"
-        if pod.unprepared is not None:
-            return explain_unprepared(*pod.unprepared)
-        if pod.ended is None:
-            continue
-        if pod.ended.reason == "OOMKilled":
-            return "out_of_memory", f"{where} used more memory than it had asked for"
-        return "exit_code", f"{where} ended with exit code {pod.ended.exit_code}"
-    return "failed", job.message or None
-
-
-def explain_unprepared(container: str, message: str) -> tuple[str, str]:
-    """Return why a program never ran: what a container that was to prepare its pod said."""
-    if container == FILES_CONTAINER:
-        return "files", "; ".join(line for line in message.splitlines() if line)
-    return "preparation", f"{container}: {message}"
-
-
-def _has_failed(pod: ObservedPod) -> bool:
-    return pod.phase == "Failed" or pod.was_evicted

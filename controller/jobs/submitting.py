@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from controller.jobs.builder import Companion
 from controller.jobs.cluster import JobsInCluster, NameTaken
+from controller.jobs.explanations import explain_waiting
 from controller.jobs.ground import Ground
-from controller.jobs.lifecycle import Seen, State, explain_waiting
+from controller.jobs.lifecycle import Seen
 from controller.jobs.origins import problems_with
 from controller.jobs.pipeline import Pipeline, Plan, PluginFailed
 from controller.jobs.problems import JobRejected
 from controller.jobs.records import Records
+from controller.jobs.states import State
 from controller.jobs.steps import Later
 from controller.kube.errors import Forbidden, Invalid
 from controller.store.database import Transaction

@@ -100,7 +100,6 @@ class WorkQueue:
         self._changed.clear()
         pause = self._later[0][0] - self._clock() if self._later else None
         try:
-            # Not wait_for: until Python 3.12 it forgets a cancellation that comes with the event.
             async with asyncio.timeout(pause):
                 await self._changed.wait()
         except TimeoutError:

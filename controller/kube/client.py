@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -341,13 +341,11 @@ async def _refusal(answer: aiohttp.ClientResponse) -> KubeError:
     return error_from(answer.status, body if isinstance(body, dict) else {}, retry_after)
 
 
-class _translated:  # noqa: N801  # reads as a statement
-    """Turns what the HTTP client raises into Unavailable."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, aiohttp.ClientError | OSError | TimeoutError | ValueError):
-            # ValueError: a body that is no JSON, or breaks off.
-            raise Unavailable(f"the API server did not answer: {type(error).__name__}") from error
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what the HTTP client raises into Unavailable."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # ValueError: a body that is no JSON, or breaks off. A TimeoutError is an OSError.
+        raise Unavailable(f"the API server did not answer: {type(error).__name__}") from error

@@ -178,7 +178,6 @@ class RoutePublisher:
         """Wait for something to do, and do it."""
         pause = max(0.0, min(LOOK_SECONDS, self._beat_at - _uptime()))
         with suppress(TimeoutError):
-            # Not wait_for: until Python 3.12 it forgets a cancellation that comes with the event.
             async with asyncio.timeout(pause):
                 await self._woken.wait()
         self._woken.clear()

@@ -107,7 +107,8 @@ async def _watch(system: LocalSystem, progress: Progress, stopping: asyncio.Even
             progress.say(f"{program.name} has ended:\n{program.last_words()}")
             return 1
         try:
-            await asyncio.wait_for(stopping.wait(), WATCH_SECONDS)
+            async with asyncio.timeout(WATCH_SECONDS):
+                await stopping.wait()
         except TimeoutError:
             continue
     return 0

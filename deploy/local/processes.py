@@ -72,7 +72,8 @@ class Program:
             return
         self.process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self.process.wait(), END_SECONDS)
+            async with asyncio.timeout(END_SECONDS):
+                await self.process.wait()
         except TimeoutError:
             await self.kill()
 

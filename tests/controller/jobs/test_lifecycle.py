@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.lifecycle import (
-    TRANSITIONS,
     Conclude,
     Confirm,
     Expose,
     Finish,
-    Happening,
     Mark,
     Note,
     Remove,
@@ -20,15 +18,13 @@ from controller.jobs.lifecycle import (
     Replace,
     Rest,
     RunHooks,
-    State,
     Stop,
     Submit,
     WriteDown,
     decide,
     marks_of,
-    next_state,
 )
-from controller.store.jobs import FINAL_STATES
+from controller.jobs.states import Happening, State
 from controller.volcano.observed import Ended, ObservedPod
 from controller.volcano.phases import PROGRESS
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
@@ -36,22 +32,6 @@ from tests.controller.samples import UID, make_observed, make_pod, make_record, 
 ACCEPTED = make_record()
 SUBMITTED = make_record(uid=UID)
 RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
-
-
-@given(st.sampled_from(State), st.sampled_from(Happening))
-def test_a_final_state_is_never_left(state: State, happening: Happening) -> None:
-    if state.value in FINAL_STATES:
-        assert next_state(state, happening) == state
-
-
-@given(st.sampled_from(Happening))
-def test_a_state_of_a_later_version_is_left_alone(happening: Happening) -> None:
-    assert next_state("HIBERNATING", happening) == "HIBERNATING"
-
-
-def test_every_state_that_is_not_final_knows_every_happening() -> None:
-    living = [state for state in State if state.value not in FINAL_STATES]
-    assert set(TRANSITIONS) == {(state, one) for state in living for one in Happening}
 
 
 def test_what_was_accepted_is_submitted() -> None:
