@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.lifecycle import Conclude, Renew, Seen
-from controller.jobs.records import Records
+from controller.jobs.records import Records, decided_as
 from controller.jobs.runs import exits_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.steps import Later
@@ -90,11 +90,7 @@ class Ending:
 
     async def conclude(self, step: Conclude, seen: Seen) -> None:
         """Decide how the job ends."""
-        decided: dict[str, Any] = {
-            "outcome": step.outcome.value,
-            "reason": step.reason,
-            "message": step.message,
-        }
+        decided: dict[str, Any] = decided_as(step.outcome, step.reason, step.message)
         starts = [run.started_at for run in seen.runs.values() if run.started_at is not None]
         if seen.record.started_at is None and starts:
             decided["started_at"] = min(starts)  # it ran between two looks
@@ -137,7 +133,12 @@ class Ending:
         if record.stopping:
             await self._cluster.withdraw_command(record.id, record.namespace)
         happening = HOW_IT_ENDED[record.outcome or State.FAILURE.value]
-        over = {"state": next_state(record.state, happening), "finished_at": self._records.clock()}
+        over = {
+            "state": next_state(record.state, happening),
+            "reason": record.end_reason,
+            "message": record.end_message,
+            "finished_at": self._records.clock(),
+        }
         async with self._records.lead() as transaction:
             await drop_due(transaction, record.id)
             for companion in known:
@@ -146,7 +147,7 @@ class Ending:
             await self._records.move(transaction, record, **over, sealed=None, exits=exits)
         log.info(
             "finished",
-            extra={"job": record.id, "outcome": record.outcome, "reason": record.reason},
+            extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
         )
 
     async def _known(self, record: JobRecord) -> list[CompanionRecord]:

@@ -302,7 +302,8 @@ def must_be_removed(record: JobRecord) -> bool:
 
     Volcano never removes one that was aborted.
     """
-    return record.desired == "ended" or record.stopping or record.reason in REMOVED_REASONS
+    why = record.reason if record.is_final else record.end_reason
+    return record.desired == "ended" or record.stopping or why in REMOVED_REASONS
 
 
 def _removal(seen: Seen) -> Step | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from controller.jobs.accepted import lacks_secrets, read_spec
 from controller.jobs.model import Job
+from controller.jobs.states import Outcome
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, hold_job, move_job
 from controller.store.vault import Vault, VaultClosed
@@ -87,6 +88,16 @@ class Records:
 
     def _secrets(self, record: JobRecord) -> Mapping[str, str]:
         return {} if record.sealed is None else self._vault.open(record.id, record.sealed)
+
+
+def decided_as(outcome: Outcome, reason: str, message: str | None) -> dict[str, Any]:
+    """Return the values of a record whose end is decided, and will be told when it is over."""
+    return {
+        "outcome": outcome.value,
+        "end_state": outcome.value,
+        "end_reason": reason,
+        "end_message": message,
+    }
 
 
 def _what_was_decided_for(record: JobRecord) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from controller.jobs.lifecycle import Seen
 from controller.jobs.origins import problems_with
 from controller.jobs.pipeline import Pipeline, Plan, PluginFailed
 from controller.jobs.problems import JobRejected
-from controller.jobs.records import Records
+from controller.jobs.records import Records, decided_as
 from controller.jobs.states import State
 from controller.jobs.steps import Later
 from controller.kube.errors import Forbidden, Invalid
@@ -201,8 +201,6 @@ class Submitting:
             await move_job(transaction, now, now=self._records.clock(), uid=uid)
 
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
-        outcome = State.FAILURE.value
+        decided = decided_as(State.FAILURE, reason, message)
         async with self._records.lead() as transaction:
-            await self._records.move(
-                transaction, record, outcome=outcome, reason=reason, message=message
-            )
+            await self._records.move(transaction, record, **decided)

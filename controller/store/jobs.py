@@ -27,10 +27,11 @@ class JobRecord:
     """A job as the store has it.
 
     ``desired`` is what was asked for, ``state`` what is told to the orchestrator; ``outcome`` is
-    set once it is decided how the job ends, and becomes its state when everything is done. ``uid``
-    is that of the VolcanoJob of the current ``attempt``. ``end_state`` and its like say how it is
-    to be told when it is ended on purpose, ``renewal`` why another attempt follows this one,
-    ``stopping`` that a command of ours to stop the VolcanoJob is or was on its way.
+    set once it is decided how the job ends, and becomes its state when everything is done. Until
+    then ``end_state`` and its like keep how that is to be told, so that nobody hears why a job has
+    ended while it is still said to run. ``uid`` is that of the VolcanoJob of the current
+    ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
+    of ours to stop the VolcanoJob is or was on its way.
     """
 
     id: str
@@ -276,12 +277,16 @@ ASKED: Final = Ending("SUCCESS", "asked", "ended as asked")
 async def ask_to_end(
     transaction: Transaction, record: JobRecord, *, now: float, how: Ending = ASKED
 ) -> JobRecord:
-    """Note that the job is to end; return how it is now. The first who asks decides how."""
+    """Note that the job is to end; return how it is now.
+
+    The first who asks decides how; one whose end is decided already ends as was decided.
+    """
     if record.desired == "ended":
         return record
     asked: dict[str, Any] = {"desired": "ended"}
     if not record.is_final:
         asked |= {"state": "CANCELING", "reason": how.reason, "message": how.message}
+    if not record.is_final and record.outcome is None:
         asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
     return await tell_job(transaction, record, now=now, **asked)
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,7 +35,7 @@ from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
 from controller.store.progress import attempts_of, companions_of
 from controller.store.runs import runs_of
-from controller.store.updates import updates_of
+from controller.store.updates import Update, updates_of
 from controller.store.usage import usage_after
 from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
@@ -55,6 +55,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 
 INSTANCE = "crash"
 AT_ONCE = 4
+LIVING = ("IN_QUEUE", "RUNNING")
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
 
 
@@ -214,11 +215,11 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
     assert record.sealed is None, where
     async with parts.store.read() as transaction:
         attempts = await attempts_of(transaction, job_id)
-        told = [one.state for one in await updates_of(transaction, job_id)]
+        updates = await updates_of(transaction, job_id)
         assert await companions_of(transaction, job_id) == [], where
     assert len(attempts) == (2 if life == "suspended" else 1), where
     assert attempts[-1].uid == record.uid, where
-    assert [state for state in told if state in FINAL_STATES] == [LIVES[life][2]], (where, told)
+    check_updates(updates, life, where)
     for hook in ("complete", "cleanup"):
         # Twice at most: once more if it was not recorded.
         assert 1 <= Ledger.entries[job_id, hook] <= 2, (where, hook)
@@ -229,6 +230,16 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
     await check_usage(world, parts, job_id, where)
     if record.desired == "ended":
         await eventually(lambda: _nothing(world, labels), what=f"{where}: something is left")
+
+
+def check_updates(updates: Sequence[Update], life: str, where: str) -> None:
+    """See that the end was told once, as the last, and nothing of it before."""
+    told = [(one.state, one.reason) for one in updates]
+    *before, (state, reason) = told
+    assert state == LIVES[life][2], (where, told)
+    assert not {one for one, _ in before} & {*FINAL_STATES}, (where, told)
+    assert reason not in {why for one, why in before if one in LIVING}, (where, told)
+    assert all(one.exits is None for one in updates[:-1]), where
 
 
 async def check_usage(world: World, parts: Parts, job_id: str, where: str) -> None:

@@ -170,8 +170,10 @@ def test_after_its_end_a_job_that_is_deleted_goes_from_the_cluster_at_once() -> 
 
 
 def test_an_aborted_volcano_job_is_removed_since_volcano_never_does() -> None:
-    ended = make_record(uid=UID, state="RUNNING", outcome="FAILURE", reason="stopped")
+    ended = make_record(uid=UID, state="RUNNING", outcome="FAILURE", end_reason="stopped")
     assert decide(make_seen(ended, make_observed("Aborted"), completed=True)) == Remove(UID)
+    final = make_record(uid=UID, state="FAILURE", outcome="FAILURE", reason="stopped")
+    assert decide(make_seen(final, make_observed("Aborted"), completed=True)) == Remove(UID)
 
 
 def test_a_job_that_was_never_submitted_can_end() -> None:

@@ -99,9 +99,9 @@ async def test_what_the_clusters_volcano_lacks_is_refused_when_it_is_known(
     pipeline.learn(Capabilities(schema_of("1.11")))
     topology = {"network": {"mode": "hard", "tier": 1}}
     record = await submit(store, clock, cluster, pipeline, topology=topology)
-    assert (record.outcome, record.reason) == ("FAILURE", "rejected")
-    assert record.message is not None
-    assert record.message.startswith("topology.network: the cluster's Volcano does not know")
+    assert (record.outcome, record.end_reason) == ("FAILURE", "rejected")
+    assert record.end_message is not None
+    assert record.end_message.startswith("topology.network: the cluster's Volcano does not know")
     assert cluster.made == []
 
 
@@ -125,4 +125,5 @@ async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
     monkeypatch.setattr(Submitting, "_prepare", nothing)
     monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
     record = await submit(store, clock, Cluster(refusal), pipeline_of())
-    assert (record.outcome, record.reason, record.message) == ("FAILURE", "refused", message)
+    decided = (record.outcome, record.end_reason, record.end_message)
+    assert decided == ("FAILURE", "refused", message)

@@ -114,6 +114,20 @@ async def test_a_job_that_is_over_stays_as_it_is_when_asked_to_end(store: Store)
     assert (after.desired, after.state, after.reason) == ("ended", "FAILURE", "exit_code")
 
 
+async def test_a_job_whose_end_is_decided_ends_as_was_decided_whoever_asks(store: Store) -> None:
+    decided: dict[str, Any] = {
+        "outcome": "FAILURE",
+        "end_state": "FAILURE",
+        "end_reason": "exit_code",
+    }
+    await insert(store, "j1", **decided)
+    async with store.write() as transaction:
+        record = await find_job(transaction, "j1")
+        assert record is not None
+        after = await ask_to_end(transaction, record, now=2.0)
+    assert (after.desired, after.state, after.end_reason) == ("ended", "CANCELING", "exit_code")
+
+
 async def test_what_was_asked_for_since_is_found_by_revision(store: Store) -> None:
     await insert(store, "a")
     async with store.read() as transaction:
