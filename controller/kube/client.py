@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -27,9 +27,13 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 CALL_SECONDS: Final = 30.0
 PAGE: Final = 500
+MOST_LISTS: Final = 3
+"""How often a list is begun that becomes too old between its pages."""
+
 CREDENTIALS_SECONDS: Final = 60.0
 """How long credentials are used before they are read again: bound ServiceAccount tokens and exec
 credentials end, and nothing says when."""
+CREDENTIALS_WAIT_SECONDS: Final = 10.0
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
@@ -38,6 +42,8 @@ log = logging.getLogger(__name__)
 
 class Credentials:
     """The client's configuration: in-cluster where there is one, else a kubeconfig.
+
+    ``generation`` counts how often they were read again.
 
     Args:
         kubeconfig: A kubeconfig's path; without it the in-cluster configuration if this is a pod,
@@ -52,6 +58,7 @@ class Credentials:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._read_at = 0.0
+        self.generation = 0
         self.configuration = Configuration()
 
     async def load(self) -> None:
@@ -64,23 +71,40 @@ class Credentials:
         self._read_at = self._clock()
         self.configuration.refresh_api_key_hook = self._refresh
 
-    async def renew(self) -> None:
-        """Read the credentials again now: the server refused them."""
+    async def renew(self, generation: int) -> None:
+        """Read the credentials again: the server refused those of *generation*.
+
+        Of many calls that were refused together the first reads them: it may start a program.
+
+        Raises:
+            Unavailable: If they cannot be read.
+        """
         async with self._lock:
-            fresh = Configuration()
-            await self._load_into(fresh)
-            self.configuration.api_key = fresh.api_key
-            self._read_at = self._clock()
+            if self.generation == generation:
+                await self._renew()
+
+    async def _renew(self) -> None:
+        fresh = Configuration()
+        await self._load_into(fresh)
+        self.configuration.api_key = fresh.api_key
+        self.generation += 1
+        self._read_at = self._clock()
 
     async def _refresh(self, _configuration: Configuration) -> None:
-        if self._clock() - self._read_at < CREDENTIALS_SECONDS:
+        if self._is_fresh():
             return
-        try:
-            await self.renew()
-        except Unavailable as error:
-            # The old ones may still be good; if they are not, the server says so.
-            log.warning("credentials could not be read again: %s", error)
-            self._read_at = self._clock()
+        async with self._lock:
+            if self._is_fresh():
+                return  # another call waited for the lock before this one
+            try:
+                await self._renew()
+            except Unavailable as error:
+                # The old ones may still be good; if they are not, the server says so.
+                log.warning("credentials could not be read again: %s", error)
+                self._read_at = self._clock()
+
+    def _is_fresh(self) -> bool:
+        return self._clock() - self._read_at < CREDENTIALS_SECONDS
 
     async def _load_into(self, configuration: Configuration) -> None:
         try:
@@ -88,7 +112,9 @@ class Credentials:
                 config.load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
             else:
                 file = str(self._kubeconfig) if self._kubeconfig else None
-                await config.load_kube_config(file, client_configuration=configuration)
+                # It may name a program to be asked, which may hang. A TimeoutError is an OSError.
+                async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
+                    await config.load_kube_config(file, client_configuration=configuration)
         except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
             raise Unavailable(f"no usable Kubernetes configuration: {error}") from error
 
@@ -124,7 +150,7 @@ class Kube:
         Raises:
             Unavailable: If they cannot be read.
         """
-        await self._credentials.renew()
+        await self._credentials.renew(self._credentials.generation)
 
     # Verbs
 
@@ -156,11 +182,11 @@ class Kube:
     ) -> tuple[Objects, str]:
         """Return all objects, and the resourceVersion at which they were like this."""
         query = _selectors(labels, fields) | {"limit": str(PAGE)}
-        while True:
-            try:
+        for _ in range(MOST_LISTS - 1):
+            # Where the list became too old between two pages, from the start.
+            with suppress(Expired):
                 return await self._pages(kind.path(namespace), query)
-            except Expired:
-                continue  # the list became too old between two pages: from the start
+        return await self._pages(kind.path(namespace), query)
 
     async def _pages(self, path: str, query: Mapping[str, str]) -> tuple[Objects, str]:
         items: Objects = []
@@ -256,7 +282,12 @@ class Kube:
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Give the body of an answer that goes on, failing after *quiet_seconds* of silence."""
         timeout = aiohttp.ClientTimeout(sock_connect=CALL_SECONDS, sock_read=quiet_seconds)
+        generation = self._credentials.generation
         answer = await self._send("GET", path, query, None, "application/json", timeout)
+        if answer.status == 401:
+            answer.close()
+            await self._credentials.renew(generation)
+            answer = await self._send("GET", path, query, None, "application/json", timeout)
         try:
             if answer.status != 200:
                 raise await _refusal(answer)
@@ -276,12 +307,13 @@ class Kube:
         body: object = None,
         content_type: str = "application/json",
     ) -> Object:
+        generation = self._credentials.generation
         try:
             return await self._once(method, path, query, body, content_type)
         except Forbidden as error:
             if error.status != 401:
                 raise
-            await self._credentials.renew()
+            await self._credentials.renew(generation)
         return await self._once(method, path, query, body, content_type)
 
     async def _once(

@@ -14,7 +14,10 @@ KubeError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+LONGEST_ASKED_SECONDS: Final = 120.0
+"""A server that asks for more is asked sooner: nobody would look at its jobs for hours."""
 
 
 class KubeError(Exception):
@@ -104,7 +107,9 @@ def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = N
 
 
 def _seconds(header: str | None, details: object) -> float | None:
-    if header is not None and header.isdigit():
-        return float(header)
+    if header is not None and header.isascii() and header.isdigit():
+        return min(float(header), LONGEST_ASKED_SECONDS)
     asked = details.get("retryAfterSeconds") if isinstance(details, Mapping) else None
-    return float(asked) if isinstance(asked, int) and asked > 0 else None
+    return (
+        min(float(asked), LONGEST_ASKED_SECONDS) if isinstance(asked, int) and asked > 0 else None
+    )

@@ -26,6 +26,8 @@ from controller.kube.kinds import Kind
 STREAM_SECONDS: Final = 240.0
 QUIET_SECONDS: Final = 90.0
 """Bookmarks come about every minute; a connection that is silent for longer is dead."""
+SHORT_SECONDS: Final = 5.0
+"""A stream that ends sooner was not ended by its own timeout: the next one waits a little."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 30.0
 MAX_LINE: Final = 16 << 20
@@ -68,11 +70,15 @@ class Backoff:
         """Begin again with the shortest pause."""
         self._next = FIRST_PAUSE_SECONDS
 
-    def after(self, error: KubeError) -> float:
-        """Return how many seconds to wait after *error*."""
+    def pause(self) -> float:
+        """Return how many seconds to wait."""
         pause = self._uniform(self._next / 2, self._next)
         self._next = min(2 * self._next, LONGEST_PAUSE_SECONDS)
-        return max(pause, error.retry_after_seconds or 0.0)
+        return pause
+
+    def after(self, error: KubeError) -> float:
+        """Return how many seconds to wait after *error*."""
+        return max(self.pause(), error.retry_after_seconds or 0.0)
 
 
 def _nobody(_trouble: KubeError | None) -> None:
@@ -91,15 +97,16 @@ async def watch(
 
     *told* is called with what keeps it from going on, and with None once it does go on.
     """
-    backoff = Backoff()
+    backoff, clock = Backoff(), asyncio.get_running_loop().time
     version: str | None = None
     while True:
+        began = clock()
         try:
             if version is None:
                 objects, version = await kube.list_at(kind, namespace, labels=labels)
                 told(None)
                 yield Listed(tuple(objects))
-                backoff.reset()
+            began = clock()
             stream = _stream(kube, kind, namespace, labels, version)
             async with aclosing(stream):
                 async for change, seen in stream:
@@ -109,14 +116,21 @@ async def watch(
                         version = seen
                     if change is not None:
                         yield change
-        except Expired:
+        except Expired as error:
             log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
             version = None
+            # A server that forgets at once must not be made to list for ever.
+            await asyncio.sleep(backoff.after(error))
         except KubeError as error:
             told(error)
             pause = backoff.after(error)
             log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
             await asyncio.sleep(pause)
+        else:
+            if clock() - began >= SHORT_SECONDS:
+                backoff.reset()
+            else:
+                await asyncio.sleep(backoff.pause())
 
 
 async def _stream(

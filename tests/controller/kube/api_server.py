@@ -22,6 +22,8 @@ class Script:
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
+        self._turn: tuple[Answer, ...] = ()
+        self._well: tuple[Answer, Answer] | None = None
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.tokens: list[str] = []
 
@@ -29,11 +31,27 @@ class Script:
         """Answer like this from now on."""
         self._answers = list(answers)
 
+    def repeat(self, *answers: Answer) -> None:
+        """Answer lists with the first of these and watches, and second pages, with the last."""
+        self._turn = answers
+
+    def well(self, a_list: Answer, a_watch: Answer) -> None:
+        """Answer lists and watches like this from now on."""
+        self._well = a_list, a_watch
+
+    def _next(self, request: web.Request) -> Answer:
+        if self._well is not None:
+            return self._well["watch" in request.query]
+        if self._turn:
+            if "watch" in request.query:
+                return self._turn[-1]
+            return self._turn[min("continue" in request.query, len(self._turn) - 1)]
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path, dict(request.query)))
         self.tokens.append(request.headers.get("Authorization", ""))
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return await answer(request)
+        return await self._next(request)(request)
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Answer:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.kube.errors import (
+    LONGEST_ASKED_SECONDS,
     AlreadyExists,
     Conflict,
     Expired,
@@ -52,6 +53,8 @@ def test_every_answer_has_its_error(status: int, body: dict[str, Any], kind: typ
         ("3", {"retryAfterSeconds": 9}, 3.0),
         (None, {"retryAfterSeconds": 9}, 9.0),
         ("soon", None, None),
+        ("1000000", None, LONGEST_ASKED_SECONDS),
+        (None, {"retryAfterSeconds": 10**6}, LONGEST_ASKED_SECONDS),
         (None, {"retryAfterSeconds": 0}, None),
         (None, "odd", None),
         (None, None, None),

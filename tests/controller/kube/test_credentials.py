@@ -1,0 +1,144 @@
+"""Credentials that end: a program that the kubeconfig names is asked anew, once for all calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from controller.kube import client
+from controller.kube.client import Kube
+from controller.kube.errors import Forbidden, Unavailable
+from controller.kube.kinds import PODS
+from controller.kube.watch import Changed, watch
+from tests.controller.kube.api_server import Script, listing, says, serving, streams, thing
+
+PLUGIN = """
+import json, pathlib, sys, time
+runs = pathlib.Path(sys.argv[1])
+count = len(runs.read_text()) + 1
+runs.write_text("x" * count)
+time.sleep(30 if (runs.parent / "hangs").exists() else 0)
+status = {"token": f"token-{count}", "expirationTimestamp": "2999-01-01T00:00:00Z"}
+version = "client.authentication.k8s.io/v1"
+print(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+"""
+
+
+class Server(Script):
+    """A scripted server that takes one token at a time."""
+
+    good = "token-1"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {self.good}":
+            self.requests.append((request.method, request.path, dict(request.query)))
+            return await says({"reason": "Unauthorized"}, 401)(request)
+        return await super().handle(request)
+
+
+class Plugin:
+    """The program that a kubeconfig names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._runs = folder / "runs"
+        self._runs.write_text("")
+        self._script = folder / "plugin.py"
+        self._script.write_text(PLUGIN)
+        self._hangs = folder / "hangs"
+
+    @property
+    def runs(self) -> int:
+        """How often it was asked."""
+        return len(self._runs.read_text())
+
+    def hang(self) -> None:
+        """Do not answer any more."""
+        self._hangs.touch()
+
+    def user(self) -> dict[str, object]:
+        """Return the kubeconfig's user."""
+        return {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": sys.executable,
+                "args": [str(self._script), str(self._runs)],
+                "interactiveMode": "Never",
+            }
+        }
+
+
+@asynccontextmanager
+async def asked_for(plugin: Plugin, server: Server, folder: Path) -> AsyncIterator[Kube]:
+    """Give a client that has its credentials from *plugin*."""
+    async with serving(server, folder):
+        kubeconfig = folder / "kubeconfig"
+        content = json.loads(kubeconfig.read_text())
+        content["users"][0]["user"] = plugin.user()
+        kubeconfig.write_text(json.dumps(content))
+        async with Kube.connect(kubeconfig) as kube:
+            yield kube
+
+
+async def test_calls_whose_token_has_ended_ask_for_another_once(tmp_path: Path) -> None:
+    plugin, server = Plugin(tmp_path), Server(says(thing("a", "1")))
+    async with asked_for(plugin, server, tmp_path) as kube:
+        await kube.get(PODS, "a", "ns")
+        assert plugin.runs == 1
+        server.good = "token-2"
+        found = await asyncio.gather(*(kube.get(PODS, "a", "ns") for _ in range(20)))
+        assert len(found) == 20
+        assert plugin.runs == 2
+
+
+async def test_a_watch_whose_token_has_ended_goes_on_at_once(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path)
+    server = Server(
+        listing(version="5"),
+        streams(("ADDED", thing("a", "6"))),
+        streams(("ADDED", thing("b", "7")), then="hang"),
+    )
+    trouble: list[object] = []
+    async with asked_for(plugin, server, tmp_path) as kube:
+        stream = watch(kube, PODS, told=trouble.append)
+        async with aclosing(stream):
+            await anext(stream)
+            assert await anext(stream) == Changed(thing("a", "6"))
+            server.good = "token-2"
+            assert await anext(stream) == Changed(thing("b", "7"))
+    assert plugin.runs == 2
+    assert set(trouble) == {None}
+    assert server.requests[-1][2]["resourceVersion"] == "6"
+
+
+async def test_a_token_that_is_never_good_is_asked_for_once_a_call(tmp_path: Path) -> None:
+    plugin, server = Plugin(tmp_path), Server(says({}))
+    server.good = "none"
+    async with asked_for(plugin, server, tmp_path) as kube:
+        for _ in range(2):
+            with pytest.raises(Forbidden):
+                await kube.get(PODS, "a", "ns")
+    assert plugin.runs == 3
+    assert len(server.requests) == 4
+
+
+async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, server = Plugin(tmp_path), Server(says(thing("a", "1")))
+    async with asked_for(plugin, server, tmp_path) as kube:
+        plugin.hang()
+        monkeypatch.setattr(client, "CREDENTIALS_WAIT_SECONDS", 0.3)
+        # While the token that is there is good, it is used.
+        monkeypatch.setattr(client, "CREDENTIALS_SECONDS", 0.0)
+        await kube.get(PODS, "a", "ns")
+        monkeypatch.setattr(client, "CREDENTIALS_SECONDS", 60.0)
+        server.good = "token-9"
+        with pytest.raises(Unavailable, match="no usable Kubernetes configuration"):
+            await kube.get(PODS, "a", "ns")
