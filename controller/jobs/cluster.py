@@ -6,18 +6,26 @@ and then it is brought to what it should be; one of somebody else is never touch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from controller.jobs.builder import Companion
 from controller.jobs.pipeline import Plan
 from controller.kube.client import Kube, Object
-from controller.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
+from controller.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
 from controller.kube.kinds import (
     COMMANDS,
     CONFIG_MAPS,
+    NAMESPACES,
     NETWORK_POLICIES,
     SECRETS,
     SERVICES,
@@ -78,19 +86,18 @@ class JobsInCluster:
         Raises:
             KubeError: If the cluster cannot be asked.
         """
-        try:
+        found: Object | None = None
+        async with self._while_there(namespace):
             found = await self._kube.get(VCJOBS, name, namespace)
-        except NotFound:
-            return None
-        return read_job(found) if self._is_ours(found, job_id) else None
+        return read_job(found) if found and self._is_ours(found, job_id) else None
 
     async def annotate(self, job: ObservedJob, annotations: Mapping[str, str]) -> None:
         """Write *annotations* on the VolcanoJob, if it is still this one."""
         patch = {"metadata": {"uid": job.uid, "annotations": dict(annotations)}}
-        try:
-            await self._kube.merge(VCJOBS, job.name, patch, job.namespace)
-        except (NotFound, Conflict, Invalid):
-            return  # it is gone, or is another one: the next look will tell
+        # It may be gone, or another one: the next look will tell.
+        async with self._while_there(job.namespace):
+            with suppress(Conflict, Invalid):
+                await self._kube.merge(VCJOBS, job.name, patch, job.namespace)
 
     async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
         """Have Volcano do *action* to the VolcanoJob; one that waits to be done is enough.
@@ -115,7 +122,8 @@ class JobsInCluster:
         Raises:
             KubeError: If it cannot be removed.
         """
-        await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
+        async with self._while_there(namespace):
+            await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
 
     async def remove_volcano_job(self, job: ObservedJob, uid: str) -> None:
         """Remove the VolcanoJob with *uid* and everything that it owns; gone already is fine.
@@ -123,10 +131,9 @@ class JobsInCluster:
         Raises:
             KubeError: If it cannot be removed.
         """
-        try:
-            await self._kube.delete(VCJOBS, job.name, job.namespace, uid=uid)
-        except Conflict:
-            return  # the name is another object's by now
+        async with self._while_there(job.namespace):
+            with suppress(Conflict):  # the name is another object's by now
+                await self._kube.delete(VCJOBS, job.name, job.namespace, uid=uid)
 
     async def ensure_companion(
         self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None
@@ -183,13 +190,30 @@ class JobsInCluster:
             KubeError: If it cannot be removed.
         """
         kind = COMPANION_KINDS[companion.kind]
-        uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
-        if uid is None:
-            return
+        async with self._while_there(companion.namespace):
+            uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
+            if uid is None:
+                return
+            with suppress(Conflict):  # the name is another object's by now
+                await self._kube.delete(kind, companion.name, companion.namespace, uid=uid)
+
+    @asynccontextmanager
+    async def _while_there(self, namespace: str) -> AsyncIterator[None]:
+        """Take what is done within for done where its object is gone, alone or with *namespace*.
+
+        Our rights in an owner's namespace are given by what is in it and go with it: the cluster
+        then refuses to say what is there, and that there is no such namespace is the evidence.
+        """
         try:
-            await self._kube.delete(kind, companion.name, companion.namespace, uid=uid)
-        except Conflict:
-            return  # the name is another object's by now
+            yield
+        except NotFound:
+            return
+        except Forbidden:
+            try:
+                await self._kube.get(NAMESPACES, namespace)
+            except NotFound:
+                return
+            raise
 
     async def _uid_of_ours(self, kind: Kind, companion: CompanionRecord, job_id: str) -> str | None:
         # Intended, and perhaps made. A Secret cannot be read; a patch of nothing tells its uid.

@@ -9,9 +9,24 @@ from typing import Any
 
 import yaml
 
+from controller.kube.client import Kube
+from controller.kube.kinds import ROLE_BINDINGS, Kind
+
 Object = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 RBAC = "rbac.authorization.k8s.io"
+RIGHTS = ("base/namespace.yaml", "base/accounts.yaml", "base/rbac-cluster.yaml",
+         "base/rbac-owners.yaml", "base/rbac-own.yaml")  # fmt: skip
+PLURALS = {
+    "Namespace": Kind("v1", "namespaces", "Namespace", namespaced=False),
+    "ServiceAccount": Kind("v1", "serviceaccounts", "ServiceAccount"),
+    "ClusterRole": Kind(f"{RBAC}/v1", "clusterroles", "ClusterRole", namespaced=False),
+    "ClusterRoleBinding": Kind(
+        f"{RBAC}/v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ),
+    "Role": Kind(f"{RBAC}/v1", "roles", "Role"),
+    "RoleBinding": ROLE_BINDINGS,
+}
 
 
 def read(*names: str) -> list[Object]:
@@ -51,3 +66,16 @@ def grants(role: Object) -> set[tuple[str, str, str]]:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
+
+
+async def apply_rights(admin: Kube) -> None:
+    """Make the namespace, the accounts, and what they may do."""
+    for wanted in read(*RIGHTS):
+        kind = PLURALS[wanted["kind"]]
+        await admin.create(kind, wanted, "fumarole-system" if kind.namespaced else None)
+
+
+def settings_of_controller() -> dict[str, str]:
+    """Return what the controller's ConfigMap says."""
+    lines = (FOLDER / "base" / "controller.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)

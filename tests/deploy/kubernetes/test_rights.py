@@ -24,24 +24,20 @@ from controller.kube.kinds import PODS, ROLE_BINDINGS, SECRETS, Kind
 from controller.kube.lease import Lease
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, running
-from tests.deploy.kubernetes.manifests import RBAC, grants, read
+from tests.deploy.kubernetes.manifests import (
+    PLURALS,
+    RBAC,
+    RIGHTS,
+    apply_rights,
+    grants,
+    read,
+    settings_of_controller,
+)
 from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-FILES = ("base/namespace.yaml", "base/accounts.yaml", "base/rbac-cluster.yaml",
-         "base/rbac-owners.yaml", "base/rbac-own.yaml")  # fmt: skip
 ACCOUNT = "system:serviceaccount:fumarole-system:fumarole-"
-PLURALS = {
-    "Namespace": Kind("v1", "namespaces", "Namespace", namespaced=False),
-    "ServiceAccount": Kind("v1", "serviceaccounts", "ServiceAccount"),
-    "ClusterRole": Kind(f"{RBAC}/v1", "clusterroles", "ClusterRole", namespaced=False),
-    "ClusterRoleBinding": Kind(
-        f"{RBAC}/v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
-    ),
-    "Role": Kind(f"{RBAC}/v1", "roles", "Role"),
-    "RoleBinding": ROLE_BINDINGS,
-}
 # Granted, and for reasons that a run without mishaps does not show.
 SELDOM = {
     ("get", "batch.volcano.sh", "jobs"): "whether a VolcanoJob that a watch lost is really gone",
@@ -60,10 +56,7 @@ SELDOM = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster() as one, Kube.connect(one.kubeconfig("admin")) as admin:
-        for wanted in read(*FILES):
-            kind = PLURALS[wanted["kind"]]
-            place = "fumarole-system" if kind.namespaced else None
-            await admin.create(kind, wanted, place)
+        await apply_rights(admin)
         yield one
 
 
@@ -82,9 +75,7 @@ async def processes(
             }
         )
     )
-    lines = (Path(__file__).parents[3] / "deploy/kubernetes/base/controller.env").read_text()
-    settings = dict(line.split("=", 1) for line in lines.splitlines())
-    settings |= {
+    settings = settings_of_controller() | {
         "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:0",
         "FUMAROLE_CONTROLLER_OWNERS_FILE": str(folder / "owners.yaml"),
     }
@@ -134,7 +125,7 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
         await processes.call("DELETE", f"/v1/jobs/{job}", expect=202)
         await processes.until(job, "SUCCESS")
 
-    roles = {one["metadata"]["name"]: grants(one) for one in read(*FILES) if "rules" in one}
+    roles = {one["metadata"]["name"]: grants(one) for one in read(*RIGHTS) if "rules" in one}
     own = grants(read("base/rbac-own.yaml")[0])
     inside = roles["fumarole-jobs"] | own
     for account, whole, within in (
@@ -190,7 +181,7 @@ async def test_every_kind_that_the_controller_calls_is_in_a_role() -> None:
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "controller.kube.kinds":
                 called |= {one.name for one in node.names if one.name != "Kind"}
-    roles = [one for one in read(*FILES) if "rules" in one]
+    roles = [one for one in read(*RIGHTS) if "rules" in one]
     granted = {(group, resource) for one in roles for _, group, resource in grants(one)}
     for name in called:
         kind: Kind = getattr(kinds, name)
