@@ -58,7 +58,7 @@ class Front:
         verb = verb_of(request.method, target, watch=watch)
         if target.group == AUTHORIZATION and user is not ANONYMOUS:
             return _json(answer_access_review(await read_body(request), user, self._store), 201)
-        self._check(user, verb, target)
+        self._check(user, verb, target, tried=bool(request.query.get("dryRun")))
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
             return _plain_not_found()
@@ -68,14 +68,14 @@ class Front:
             request.transport.abort()
         return response
 
-    def _check(self, user: User, verb: str, target: Target) -> None:
+    def _check(self, user: User, verb: str, target: Target, *, tried: bool) -> None:
         what = (target.group, target.resource, target.namespace, target.name)
         try:
             check_resource(self._store, user, verb, *what)
         except ApiError:
-            self._audit.note(user, verb, target, allowed=False)
+            self._audit.note(user, verb, target, dry_run=tried, allowed=False)
             raise
-        self._audit.note(user, verb, target, allowed=True)
+        self._audit.note(user, verb, target, dry_run=tried, allowed=True)
 
     def _say(self, request: web.Request) -> web.Response:
         """Answer what is asked about the server itself."""

@@ -15,14 +15,15 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: set[tuple[str, str, str, str, str, bool]] = set()
+        self._seen: set[tuple[str, str, str, str, str, bool, bool]] = set()
 
-    def note(self, user: User, verb: str, target: Target, *, allowed: bool) -> None:
+    def note(self, user: User, verb: str, target: Target, *, dry_run: bool, allowed: bool) -> None:
         """Write down that *user* asked, unless that was written down before."""
-        asked = (user.name, verb, target.group, target.resource, target.namespace, allowed)
+        what = target.group, target.resource, target.namespace
+        asked = (user.name, verb, *what, dry_run, allowed)
         if asked in self._seen:
             return
         self._seen.add(asked)
-        names = ("user", "verb", "group", "resource", "namespace", "allowed")
+        names = ("user", "verb", "group", "resource", "namespace", "dry_run", "allowed")
         with self._path.open("a") as file:
             file.write(json.dumps(dict(zip(names, asked, strict=True))) + "\n")

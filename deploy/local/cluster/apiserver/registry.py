@@ -92,7 +92,7 @@ class Registry:
         if kind.status:
             value.pop("status", None)
         value = self._completed(kind, value, None, options)
-        review = Review(kind, "CREATE", None, user.info)
+        review = Review(kind, "CREATE", None, user.info, options.dry_run)
         value = self._completed(kind, await self._webhooks.mutate(review, value), None, options)
         rules.admit(self.store, kind, value)
         check_grant(self.store, kind, value, user)
@@ -140,7 +140,7 @@ class Registry:
         subresource: str,
     ) -> Object:
         value = self._completed(kind, value, old, options)
-        review = Review(kind, "UPDATE", old, user.info)
+        review = Review(kind, "UPDATE", old, user.info, options.dry_run)
         if subresource == "status":
             self._check(kind, value, old)
             return value
@@ -163,7 +163,8 @@ class Registry:
     ) -> tuple[Stored, Deletion]:
         """Delete the object, or begin to; return its last state and how far it went."""
         stored = self.get(kind, namespace, name)
-        await self._webhooks.validate(Review(kind, "DELETE", stored.value, user.info), None)
+        review = Review(kind, "DELETE", stored.value, user.info, options.dry_run)
+        await self._webhooks.validate(review, None)
         stored = self.get(kind, namespace, name)
         decision = decide_deletion(kind, stored.copy(), wish, datetime.now(UTC))
         if options.dry_run:
@@ -241,7 +242,10 @@ class Registry:
             unknown = list(unknown_fields(kind.schema, value))
             if unknown and options.strict:
                 listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-                raise bad_request(f"strict decoding error: {listed}")
+                raise bad_request(
+                    f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                    f"strict decoding error: {listed}"
+                )
             value = pruned(kind.schema, value)
             fill_defaults(kind.schema, value)
             if not kind.custom:

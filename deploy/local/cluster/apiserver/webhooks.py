@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import aiohttp
 import msgspec
 
-from deploy.local.cluster.apiserver.errors import ApiError
+from deploy.local.cluster.apiserver.errors import ApiError, bad_request
 from deploy.local.cluster.apiserver.kinds import ADMISSION, Kind, Object
 from deploy.local.cluster.apiserver.patch import JSON, patched
 from deploy.local.cluster.apiserver.selectors import make_selector
@@ -20,16 +20,18 @@ from deploy.local.cluster.apiserver.store import Store
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 _MUTATING: Final = (ADMISSION, "mutatingwebhookconfigurations")
 _VALIDATING: Final = (ADMISSION, "validatingwebhookconfigurations")
+_WITHOUT_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What is asked about: a write, by whom, and what it would replace."""
+    """What is asked about: a write, by whom, what it would replace, whether it is only tried."""
 
     kind: Kind
     operation: Operation
     old: Object | None
     user: Object
+    dry_run: bool
 
 
 class Webhooks:
@@ -48,7 +50,8 @@ class Webhooks:
         """Return *new* as mutating webhooks change it.
 
         Raises:
-            ApiError: If one denies it (its code, else 400) or cannot be asked (500).
+            ApiError: If one denies it (its code, else 400), cannot be asked (500), or could not
+                take back what it would do for a dry run (400).
         """
         for hook in self._hooks(_MUTATING, review):
             if _matches(hook, new):
@@ -74,6 +77,8 @@ class Webhooks:
                     yield hook
 
     async def _ask(self, hook: Object, review: Review, new: Object | None) -> Object:
+        if review.dry_run and hook.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS:
+            raise bad_request(f'admission webhook "{hook["name"]}" does not support dry run')
         try:
             answer = await self._post(hook, _request(review, new))
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
@@ -122,7 +127,7 @@ def _request(review: Review, new: Object | None) -> Object:
             "userInfo": review.user,
             "object": new,
             "oldObject": review.old,
-            "dryRun": False,
+            "dryRun": review.dry_run,
         },
     }
 
