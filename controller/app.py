@@ -26,7 +26,6 @@ from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import Leading, make_election
-from controller.learning import keep_learning
 from controller.measures import make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
@@ -67,8 +66,6 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
         # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, make_registry(), tasks)
-        if settings.roles & {"reconciler", "api"}:
-            tasks.start(keep_learning(kube, core.pipeline.learn))
         leading = None
         if "reconciler" in settings.roles:
             leading = Leading(process, core, kube, redis, make_election(process, kube))

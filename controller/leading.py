@@ -35,6 +35,7 @@ from controller.jobs.sweeping import Sweeping
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.kube.lease import Lease
+from controller.learning import keep_learning
 from controller.measures import Measures
 from controller.process import Core, Process
 from controller.sessions.desired import DesiredRoutes
@@ -70,6 +71,7 @@ class _Leader:
 class _Term:
     """What works while this process leads."""
 
+    number: int
     queue: WorkQueue
     picture: Picture
     adoption: Adoption
@@ -155,6 +157,7 @@ class Leading:
         async with asyncio.TaskGroup() as tasks:
             # Renewed from the first moment: to read everything may take its time.
             tasks.create_task(self._election.keep())
+            tasks.create_task(self._learn(term.number))
             tasks.create_task(term.reconciler.run())
             tasks.create_task(_publish(term.publisher, term.adoption))
 
@@ -172,7 +175,7 @@ class Leading:
         adoption = _make_adoption(leader)
         reconciler = _make_reconciler(leader, adoption, queue, self._measures)
         publisher = _make_publisher(leader, self._redis)
-        self._term = _Term(queue, picture, adoption, reconciler, publisher)
+        self._term = _Term(number, queue, picture, adoption, reconciler, publisher)
         return self._term
 
     async def _raise_term(self) -> tuple[Leadership, int]:
@@ -187,6 +190,9 @@ class Leading:
                     raise
                 log.warning("the term cannot be raised", extra={"why": str(error)})
             await asyncio.sleep(1.0)
+
+    async def _learn(self, term: int) -> None:
+        await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
 
     def _look_at_job(self, job_id: str) -> None:
         if self._term is not None:

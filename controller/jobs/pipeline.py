@@ -16,7 +16,8 @@ from controller.jobs.model import BASE_FIELDS, Job
 from controller.jobs.origins import problems_with
 from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.problems import JobRejected, Problem
-from controller.store.database import Store
+from controller.store.capabilities import find_capabilities
+from controller.store.database import Store, Transaction
 from controller.store.progress import Hook, record_hook, set_due
 from controller.volcano.capabilities import Capabilities
 from controller.volcano.manifest import VolcanoJob
@@ -65,19 +66,25 @@ class Pipeline:
         instance: What everything is labelled with.
         namespace: Where jobs run that no plugin places elsewhere.
 
-    Where :meth:`learn` was never called, what the cluster's Volcano can do is not asked.
+    What the cluster's Volcano can do is not asked until it was learned.
     """
 
     def __init__(self, plugins: Sequence[JobPlugin], *, instance: str, namespace: str) -> None:
         self._plugins = tuple(plugins)
         self._instance = instance
         self._namespace = namespace
-        self._capabilities = Capabilities()
+        self.capabilities = Capabilities()
         self.names = tuple(plugin.name for plugin in plugins)
 
     def learn(self, capabilities: Capabilities) -> None:
         """Refuse from now on what the cluster's Volcano cannot do."""
-        self._capabilities = capabilities
+        self.capabilities = capabilities
+
+    async def learn_from(self, transaction: Transaction) -> None:
+        """Refuse from now on what it cannot do as the store has it, so that all refuse alike."""
+        other = await find_capabilities(transaction, unless=self.capabilities.digest)
+        if other is not None:
+            self.capabilities = other
 
     @property
     def offered_fields(self) -> frozenset[str]:
@@ -126,7 +133,7 @@ class Pipeline:
         problems += builder.problems
         if not problems:
             made = builder.volcano_job
-            found = findings(made) or self._capabilities.lacks(made.manifest())
+            found = findings(made) or self.capabilities.lacks(made.manifest())
             problems += problems_with(job, found)
         if problems:
             raise JobRejected(problems)

@@ -85,6 +85,8 @@ class Submissions:
         Raises:
             StoreUnavailable: If nothing could be kept; asking again is safe.
         """
+        async with self._store.read() as transaction:
+            await self._pipeline.learn_from(transaction)
         checked = [await self._check(job) for job in jobs]
         _refuse_twins(jobs, checked)
         results: list[Submitted] = []

@@ -58,6 +58,15 @@ maintenance: Final = sa.Table(
     sa.Column("since", sa.Double, nullable=False),
 )
 
+# One row, once it is known: which VolcanoJobs the cluster takes, as a leader read it there.
+volcano: Final = sa.Table(
+    "volcano",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("schema", sa.JSON, nullable=False),
+)
+
 jobs: Final = sa.Table(
     "jobs",
     metadata,

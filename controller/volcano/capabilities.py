@@ -6,9 +6,11 @@ would run without the topology that it asked for. So what is not there is refuse
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 Json = Mapping[str, Any]
@@ -17,21 +19,27 @@ Finding = tuple[str, str]
 PATH: Final = "apis/batch.volcano.sh/v1alpha1"
 """Where, below ``/openapi/v3``, the document is."""
 
+_READ: Final = frozenset(
+    {"enum", "maxLength", "pattern", "minimum", "maximum", "x-kubernetes-preserve-unknown-fields"}
+)
 _KIND: Final = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The schema of a VolcanoJob; with none, nothing is known and nothing is refused."""
+    """The schema of a VolcanoJob; with none, nothing is known and nothing is refused.
+
+    ``digest`` is the same for the same schema, whoever read it.
+    """
 
     schema: Json | None = None
+    digest: str = ""
 
     def lacks(self, manifest: Json) -> list[Finding]:
         """Return what of *manifest* this Volcano does not take, each with its path."""
         if self.schema is None:
             return []
-        spec = (self.schema.get("properties") or {}).get("spec") or {}
-        return list(_of_value(spec, manifest.get("spec"), "spec"))
+        return list(_of_value(_part(self.schema, "spec"), manifest.get("spec"), "spec"))
 
 
 def read_openapi(document: Json) -> Capabilities:
@@ -44,8 +52,30 @@ def read_openapi(document: Json) -> Capabilities:
     for schema in schemas.values():
         kinds = schema.get("x-kubernetes-group-version-kind") or ()
         if any(_KIND.items() <= kind.items() for kind in kinds):
-            return Capabilities(schema)
+            return _with_digest({"properties": {"spec": _read_of(_part(schema, "spec"))}})
     raise ValueError("the cluster's OpenAPI document has no VolcanoJob")
+
+
+def _with_digest(schema: Json) -> Capabilities:
+    text = json.dumps(schema, sort_keys=True)
+    return Capabilities(schema, sha256(text.encode()).hexdigest())
+
+
+def _part(schema: Json, name: str) -> Json:
+    found: Json = (schema.get("properties") or {}).get(name) or {}
+    return found
+
+
+def _read_of(schema: Json) -> Json:
+    """Return what is read of *schema* here: it is kept, and most of it are descriptions."""
+    kept = {name: value for name, value in schema.items() if name in _READ}
+    if (fields := schema.get("properties")) is not None:
+        kept["properties"] = {name: _read_of(one) for name, one in fields.items()}
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            one = schema[name]
+            kept[name] = _read_of(one) if isinstance(one, Mapping) else one
+    return kept
 
 
 def _of_value(schema: Json, value: Any, path: str) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ SINCE: dict[str, tuple[str, ...]] = {
     "1.12": ("spec.networkTopology",),
     "1.14": ("spec.networkTopology.highestTierName", "spec.tasks.partitionPolicy"),
 }
+KIND = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
 VERSIONS = ["1.11", "1.13", "1.15"]
 
 
@@ -89,11 +90,28 @@ def test_where_nothing_is_known_nothing_is_refused() -> None:
     assert Capabilities().lacks({"spec": {"any": 1}}) == []
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_is_kept_of_a_schema_refuses_what_the_whole_one_does(version: str) -> None:
+    schema = schema_of(version) | {"x-kubernetes-group-version-kind": [KIND]}
+    kept = read_openapi({"components": {"schemas": {"job": schema}}})
+    for fields, lacking in JOBS:
+        manifest = (await plan_of(**fields)).volcano_job.manifest()
+        assert [path for path, _ in kept.lacks(manifest)] == lacking.get(version, [])
+    assert kept.lacks({"spec": {"queue": "A B", "schedulerName": "x" * 64}})
+
+
 def test_the_document_names_the_kind_that_is_meant() -> None:
-    kind = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
-    schema = {"x-kubernetes-group-version-kind": [kind], "properties": {}}
+    kind = KIND
+    fields = {"queue": {"type": "string", "description": "long", "maxLength": 63}}
+    schema = {"x-kubernetes-group-version-kind": [kind],
+              "properties": {"spec": {"properties": fields}, "status": {}}}  # fmt: skip
     other = {"x-kubernetes-group-version-kind": [{**kind, "kind": "JobList"}]}
     document = {"components": {"schemas": {"a": other, "b": schema, "c": {}}}}
-    assert read_openapi(document).schema == schema
+    found = read_openapi(document)
+    # What nobody here reads is left out: it is most of the document, and this is kept.
+    assert found.schema == {"properties": {"spec": {"properties": {"queue": {"maxLength": 63}}}}}
+    assert found.digest == read_openapi(document).digest
+    fields["queue"]["maxLength"] = 64
+    assert found.digest != read_openapi(document).digest
     with pytest.raises(ValueError, match="no VolcanoJob"):
         read_openapi({})
