@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from controller.api.app import ApiParts, make_api_app
 from controller.hub.server import serving_hub
+from controller.jobs.dry_run import DryRun
 from controller.jobs.ledger import Ledger
 from controller.jobs.peers import Peers
 from controller.jobs.pipeline import Pipeline, make_plugins
@@ -158,6 +159,7 @@ async def _start_api(
         clock=time.time,
         random=os.urandom,
         wake=core.jobs.wake,
+        dry_run=_make_dry_run(settings, kube),
     )
     sessions = SessionService(
         store=process.store,
@@ -184,6 +186,11 @@ async def _start_api(
     app = make_api_app(parts, keys=keys, issuer=settings.token_issuer)
     serving = listening(app, settings.listen, shutdown_seconds=STOP_SECONDS)
     process.listens("api", await stack.enter_async_context(serving))
+
+
+def _make_dry_run(settings: ControllerSettings, kube: Kube) -> DryRun | None:
+    seconds = settings.dry_run_seconds
+    return DryRun(kube, seconds=seconds, clock=time.monotonic) if seconds else None
 
 
 def _gpus(jobs: JobDefaults) -> frozenset[str]:

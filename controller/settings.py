@@ -38,6 +38,8 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL_PAIR = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.ASCII)
 _STAND_IN_URL = urlsplit("https://missing.invalid")
 
+_MOST_DRY_RUN_SECONDS = 10.0
+
 EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
 NOT_THE_WORLD: Final = networks(
     # Where a cluster's own machines, pods and Services are, and clouds' metadata (RFC 6890).
@@ -81,7 +83,8 @@ class JobDefaults:
 class ControllerSettings:
     """Everything that configures one controller process, whichever roles it plays.
 
-    ``link_keys`` are secret: the first one is used, all are accepted.
+    ``link_keys`` are secret: the first one is used, all are accepted. ``dry_run_seconds`` is how
+    long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
     """
 
     instance: str
@@ -99,6 +102,7 @@ class ControllerSettings:
     public_url: SplitResult
     kubeconfig: Path | None
     plugins: tuple[str, ...] | None
+    dry_run_seconds: float
     jobs: JobDefaults
     log: LogSettings
 
@@ -131,6 +135,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
         kubeconfig=environment.optional("KUBECONFIG", Path),
         plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
+        dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
         jobs=_job_defaults(environment),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
@@ -206,6 +211,13 @@ def _period(raw: str) -> float:
     value = seconds(raw)
     if value < 1:
         raise ValueError("a period is a second or longer")
+    return value
+
+
+def _dry_run_seconds(raw: str) -> float:
+    value = seconds(raw)
+    if value > _MOST_DRY_RUN_SECONDS:
+        raise ValueError(f"whoever submits waits for it: at most {_MOST_DRY_RUN_SECONDS:g}")
     return value
 
 

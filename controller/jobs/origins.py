@@ -12,6 +12,7 @@ from controller.jobs.problems import Problem
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)
 
 _OF_JOB: Final[tuple[tuple[str, str], ...]] = (
+    (r"metadata\.namespace", "owner"),
     (r"metadata\.name", "id"),
     (r"metadata\.labels", "labels"),
     (r"metadata\.annotations", ""),

@@ -1,20 +1,22 @@
 """Takes jobs: all checks at once, then all or each into the store, then the reconciler's turn.
 
+First what pure code finds, then what the API server says to a dry run of what is new and passed.
 What is in the store was accepted; what was accepted is submitted, whatever dies meanwhile. The
 orchestrator names each job, so asking again after a lost answer does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from controller.jobs.accepted import public_spec
 from controller.jobs.claims import refuse_claims, take_claims
 from controller.jobs.demand import charged_by
+from controller.jobs.dry_run import DryRun
 from controller.jobs.model import Job
-from controller.jobs.pipeline import Pipeline
+from controller.jobs.pipeline import Pipeline, Plan
 from controller.jobs.problems import JobRejected, Problem
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
@@ -54,6 +56,7 @@ class Submissions:
         clock: Unix seconds.
         random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
+        dry_run: Asks the API server about new jobs; None where it is not to be asked.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Submissions:
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         wake: Callable[[str], None],
+        dry_run: DryRun | None = None,
     ) -> None:
         self._store = store
         self._pipeline = pipeline
@@ -74,6 +78,7 @@ class Submissions:
         self._clock = clock
         self._random = random
         self._wake = wake
+        self._dry_run = dry_run
 
     async def submit(self, jobs: Sequence[Job | JobRejected], mode: Mode) -> list[Submitted]:
         """Return what became of each of *jobs*, in order; ``atomic`` takes all of them or none.
@@ -85,13 +90,16 @@ class Submissions:
         Raises:
             StoreUnavailable: If nothing could be kept; asking again is safe.
         """
+        ids = [job.id for job in jobs if isinstance(job, Job)]
         async with self._store.read() as transaction:
             await self._pipeline.learn_from(transaction)
+            known = await find_jobs(transaction, ids)
         checked = [await self._check(job) for job in jobs]
         _refuse_twins(jobs, checked)
+        # What was accepted before is not asked about again: it was, and its object may be there.
+        await self._try_out([one for one in checked if one.is_new(known)])
         results: list[Submitted] = []
         async with self._store.write() as transaction:
-            ids = [job.id for job in jobs if isinstance(job, Job)]
             known = await find_jobs(transaction, ids)
             results = [
                 self._compare(job, one.problems, known)
@@ -138,7 +146,16 @@ class Submissions:
             plan = await self._pipeline.plan(job)
         except JobRejected as rejected:
             return _Checked(rejected.problems)
-        return _Checked((), plan.volcano_job.namespace)
+        return _Checked((), plan)
+
+    async def _try_out(self, checked: Sequence[_Checked]) -> None:
+        """Add what the API server has against those that nothing is known against."""
+        plans = [one.plan for one in checked if one.plan is not None]
+        if self._dry_run is None or not plans:
+            return
+        found = await self._dry_run.problems_of(plans)
+        for one, problems in zip(checked, found, strict=True):
+            one.problems += problems
 
     def _compare(
         self, job: Job | JobRejected, problems: tuple[Problem, ...], known: dict[str, JobRecord]
@@ -187,10 +204,19 @@ class Submissions:
 
 @dataclass(slots=True)
 class _Checked:
-    """What is wrong with a job by itself, and where it will run if nothing is."""
+    """What is wrong with a job by itself, and what would be made of it if nothing is."""
 
     problems: tuple[Problem, ...]
-    namespace: str = ""
+    plan: Plan | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Where it will run."""
+        return self.plan.volcano_job.namespace if self.plan is not None else ""
+
+    def is_new(self, known: Mapping[str, JobRecord]) -> bool:
+        """Say whether nothing is wrong with it so far, and it is not among *known*."""
+        return self.plan is not None and not self.problems and self.plan.job.id not in known
 
 
 def _refuse_twins(jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked]) -> None:

@@ -208,6 +208,20 @@ class Kube:
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
         return await self._call("POST", kind.path(namespace), body=typed)
 
+    async def try_create(self, kind: Kind, body: Object, namespace: str | None = None) -> None:
+        """Have the server say whether it would create the object; nothing is stored.
+
+        Fields that it does not know are refused instead of dropped. It is a ``create`` to whoever
+        gives rights, and to admission webhooks (Kubernetes API concepts, "Dry-run" and "Field
+        validation").
+
+        Raises:
+            KubeError: As it would refuse the object.
+        """
+        typed = {"apiVersion": kind.api, "kind": kind.kind} | body
+        query = {"dryRun": "All", "fieldValidation": "Strict"}
+        await self._call("POST", kind.path(namespace), query=query, body=typed)
+
     async def replace(
         self, kind: Kind, name: str, body: Object, namespace: str | None = None
     ) -> Object:

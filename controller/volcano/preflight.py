@@ -1,7 +1,8 @@
 """The rules that a VolcanoJob of ours could break, told before the cluster is asked.
 
 They are those of Volcano's CRD and admission webhooks and of Kubernetes' pod validation. What
-only the cluster knows (whether a queue is open, a quota) comes back from it.
+only the cluster knows (a queue that nobody made, a quota) comes back from it: it is asked for a
+dry run before the job is accepted (``controller.jobs.dry_run``).
 """
 
 from __future__ import annotations

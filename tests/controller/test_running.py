@@ -17,14 +17,19 @@ from controller.kube.kinds import (
     CONFIG_MAPS,
     NETWORK_POLICIES,
     PODS,
+    RESOURCE_QUOTAS,
     SECRETS,
     SERVICES,
     VCJOBS,
     Kind,
 )
+from controller.store.capabilities import keep_capabilities
+from controller.store.database import Store
+from controller.volcano.capabilities import read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect
 from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
+from tests.controller.volcano.test_capabilities import KIND, schema_of
 from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
@@ -174,6 +179,62 @@ async def test_a_job_that_somebody_deletes_in_the_cluster_is_over(
     job = await controller.until("lost1", "FAILURE")
     assert job["reason"] in ("lost", "deleted")
     await routes.until_gone(sid)
+
+
+async def test_what_only_the_cluster_knows_is_answered_to_who_submits(
+    controller: Controller, admin: Kube
+) -> None:
+    await controller.submit("first1")
+    await controller.until("first1", "RUNNING")  # its namespace is there by now
+    least = {"owner": {"user": "ada"}, "image": "busybox"}
+    jobs = [{**least, "id": "good1"}, {**least, "id": "typo1", "queue": "nobodys"}]
+    said = await controller.call("POST", "/v1/jobs", {"items": jobs}, expect=422)
+    assert [one["path"] for one in said["details"]["problems"]] == ["items[1].queue"]
+    await controller.call("GET", "/v1/jobs/good1", expect=404)
+    hard = {"hard": {"count/jobs.batch.volcano.sh": "0"}}
+    quota = {"metadata": {"name": "full"}, "spec": hard}
+    await admin.create(RESOURCE_QUOTAS, quota, "jobs")
+    try:
+        said = await controller.call("POST", "/v1/jobs", {"items": jobs[:1]}, expect=422)
+    finally:
+        await admin.delete(RESOURCE_QUOTAS, "full", "jobs")
+    (problem,) = said["details"]["problems"]
+    assert problem["path"] == "items[0].owner"
+    assert problem["message"].startswith("exceeded quota: full, requested:")
+    await controller.submit("good1")
+
+
+async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(
+    controller: Controller, cluster: EmbeddedCluster, redis_server: RedisServer
+) -> None:
+    await controller.submit("first2")
+    await controller.until("first2", "RUNNING")
+    # A leader before wrote down what an older Volcano takes; this process never saw that cluster.
+    schema = schema_of("1.11") | {"x-kubernetes-group-version-kind": [KIND]}
+    store = Store(f"sqlite:///{controller.folder}/state/store.db")
+    async with store.write() as transaction:
+        document = {"components": {"schemas": {"job": schema}}}
+        await keep_capabilities(transaction, read_openapi(document))
+    await store.close()
+    answers = Controller(
+        controller.folder,
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        instance=controller.instance,
+        roles="api",
+        name="answers",
+    )
+    least = {"owner": {"user": "ada"}, "image": "busybox"}
+    topology = {"network": {"mode": "hard", "tier": 1}}
+    wrong = [{**least, "id": "a", "topology": topology}, {**least, "id": "b", "queue": "nobodys"}]
+    async with running(answers):
+        for one in (answers, controller):
+            said = await one.call("POST", "/v1/jobs", {"items": wrong}, expect=422)
+            paths = [problem["path"] for problem in said["details"]["problems"]]
+            assert paths == ["items[0].topology.network", "items[1].queue"]
+        # What it takes is run by who leads.
+        await answers.submit("other2")
+    await controller.until("other2", "RUNNING", seconds=90)
 
 
 async def test_killed_and_started_again_it_goes_on_where_it_was(

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from controller.api.app import ApiParts, make_api_app
+from controller.jobs.dry_run import DryRun
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.submission import Submissions
 from controller.jobs.wishes import Wishes
@@ -91,6 +92,7 @@ async def api(tmp_path: Path, kube: Kube) -> AsyncIterator[Api]:
         clock=time.time,
         random=os.urandom,
         wake=woken.append,
+        dry_run=DryRun(kube, seconds=2.0, clock=time.monotonic),
     )
     wishes = Wishes(store, clock=time.time, random=os.urandom, wake=woken.append)
     sessions = SessionService(

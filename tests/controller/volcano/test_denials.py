@@ -35,6 +35,37 @@ def test_a_webhooks_words_lead_to_what_of_the_job_is_wrong(message: str, path: s
     assert problem.message
 
 
+def test_each_problem_of_volcanos_webhook_is_told_by_itself() -> None:
+    # As it puts them together: each ends in a semicolon, some begin with a space.
+    said = (
+        "duplicated task name worker; job 'minAvailable' should not be greater than total replicas "
+        'in tasks; unable to find job queue: queues.scheduling.volcano.sh "q" not found;'
+    )
+    found = problems_with(make_job(**TASKS), findings_of(WEBHOOK + said, {}))
+    assert [one.path for one in found] == ["tasks[1].name", "replicas", "queue"]
+    (whole,) = findings_of('admission webhook "a.example.com" denied the request: one; two', {})
+    assert whole[1] == "one; two"
+
+
+@pytest.mark.parametrize(
+    ("message", "path", "text"),
+    [
+        ('jobs.batch.volcano.sh "j-event" is forbidden: exceeded quota: q, requested: '
+         "count/jobs.batch.volcano.sh=1, used: count/jobs.batch.volcano.sh=2, limited: "
+         "count/jobs.batch.volcano.sh=2", "owner", "exceeded quota: q, requested"),
+        ("jobs.batch.volcano.sh \"j-event\" is forbidden: ValidatingAdmissionPolicy 'p' with "
+         "binding 'b' denied request: spec.queue must be ours", "queue", "must be ours"),
+        ('Job in version "v1alpha1" cannot be handled as a Job: strict decoding error: unknown '
+         'field "spec.networkTopology"', "topology.network", "does not know"),
+    ],
+)  # fmt: skip
+def test_who_says_it_is_left_out(message: str, path: str, text: str) -> None:
+    (problem,) = problems_with(make_job(id="event", **TASKS), findings_of(message, {}))
+    assert problem.path == path
+    assert text in problem.message
+    assert "j-event" not in problem.message
+
+
 def test_every_field_that_a_server_names_is_told() -> None:
     details = {
         "causes": [

@@ -1,0 +1,87 @@
+"""Asks the API server what it would say to jobs, before they are accepted.
+
+A quota, an admission webhook, a queue that nobody made: only the server knows. It is asked for a
+dry run of the VolcanoJob, and what it refuses is answered like any other mistake. A submission is
+never lost because it cannot be asked: then the job is accepted, and is refused later if it must be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from controller.jobs.pipeline import Plan
+from controller.jobs.problems import Problem
+from controller.jobs.refusals import lacks_dry_run, problems_in
+from controller.kube.client import Kube
+from controller.kube.errors import KubeError, Throttled, Unavailable
+from controller.kube.kinds import VCJOBS
+
+AT_ONCE: Final = 16
+MOST_SECONDS: Final = 10.0
+"""How long one call waits for the server altogether, however many jobs it has."""
+
+REST_SECONDS: Final = 5.0
+"""How long a server is left alone that did not answer; who submits meanwhile waits for nothing."""
+
+NO_DRY_RUN_SECONDS: Final = 300.0
+"""How long it is left alone when one of its webhooks cannot take part."""
+
+Problems = tuple[Problem, ...]
+
+log = logging.getLogger(__name__)
+
+
+class DryRun:
+    """Has the server try jobs, a few at once.
+
+    Args:
+        kube: The cluster.
+        seconds: How long it has for one answer.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, kube: Kube, *, seconds: float, clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._seconds = seconds
+        self._clock = clock
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._resting_until = 0.0
+
+    async def problems_of(self, plans: Sequence[Plan]) -> list[Problems]:
+        """Return what the server has against each of *plans*; nothing where it does not say."""
+        found: list[Problems] = [() for _ in plans]
+
+        async def ask(index: int) -> None:
+            async with self._places:
+                if self._clock() >= self._resting_until:
+                    found[index] = await self._ask(plans[index])
+
+        try:
+            async with asyncio.timeout(MOST_SECONDS), asyncio.TaskGroup() as tasks:
+                for index in range(len(plans)):
+                    tasks.create_task(ask(index))
+        except TimeoutError:
+            log.warning("not every job of a call was tried", extra={"jobs": len(plans)})
+        return found
+
+    async def _ask(self, plan: Plan) -> Problems:
+        job = plan.volcano_job
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._kube.try_create(VCJOBS, job.manifest(), job.namespace)
+        except (Unavailable, Throttled) as error:
+            self._rest(max(REST_SECONDS, error.retry_after_seconds or 0.0), str(error))
+        except TimeoutError:
+            self._rest(REST_SECONDS, f"no answer within {self._seconds:g} s")
+        except KubeError as refusal:
+            if lacks_dry_run(refusal):
+                self._rest(NO_DRY_RUN_SECONDS, str(refusal))
+            return tuple(problems_in(refusal, plan.job))
+        return ()
+
+    def _rest(self, seconds: float, why: str) -> None:
+        self._resting_until = self._clock() + seconds
+        log.warning("jobs are accepted untried", extra={"why": why, "seconds": seconds})

@@ -1,0 +1,86 @@
+"""What only the API server knows is answered to whoever submits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.controller.api.conftest import Api
+from tests.controller.kube.api_server import Answer, Script, says
+
+DENIED = 'admission webhook "validatejob.volcano.sh" denied the request: '
+
+
+def job(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "owner": {"user": "ada"}, "image": "busybox", **fields}
+
+
+def refuses(*names: str) -> Answer:
+    """Refuse the VolcanoJobs of these jobs, for two reasons."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if body["metadata"]["name"].removeprefix("j-") not in names:
+            return web.json_response(body, status=201)
+        said = f'{DENIED}unable to find job plugin: x; unable to find job queue: "q" not found;'
+        return web.json_response({"message": said, "reason": "BadRequest"}, status=400)
+
+    return answer
+
+
+async def post(api: Api, *jobs: dict[str, Any], mode: str = "atomic") -> tuple[int, Any]:
+    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
+    return answer.status, await answer.json()
+
+
+async def test_what_the_server_refuses_is_422_with_the_jobs_own_paths(
+    api: Api, script: Script
+) -> None:
+    script.answer(refuses("b"))
+    wrong = job("c", tasks=[{"name": "x", "depends_on": ["y"]}])
+    status, said = await post(api, job("a"), job("b", queue="q"), wrong)
+    assert status == 422
+    # With all that is wrong elsewhere: nobody mends one thing to hear of the next.
+    paths = [one["path"] for one in said["details"]["problems"]]
+    assert paths == ["items[1].framework", "items[1].queue", "items[2].tasks[0].depends_on[0]"]
+    assert (await (await api.client.get("/v1/jobs")).json())["items"] == []
+    assert api.woken == []
+
+
+async def test_in_best_effort_only_what_the_server_refuses_stays_out(
+    api: Api, script: Script
+) -> None:
+    script.answer(refuses("b"))
+    status, said = await post(api, job("a"), job("b"), job("c"), mode="best_effort")
+    assert status == 200
+    assert [one["result"] for one in said["items"]] == ["created", "rejected", "created"]
+    # A queue that the job does not name is made by us, if it is not there yet.
+    assert [one["path"] for one in said["items"][1]["problems"]] == ["framework"]
+
+
+async def test_the_same_job_again_is_not_asked_about_again(api: Api, script: Script) -> None:
+    script.answer(refuses())
+    assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
+    asked = len(script.requests)
+    script.answer(refuses("a"))
+    assert (await post(api, job("a")))[1]["items"][0]["result"] == "unchanged"
+    assert (await post(api, job("a", replicas=2)))[0] == 409
+    assert len(script.requests) == asked == 1
+
+
+async def test_the_server_is_not_asked_about_what_is_wrong_anyway(api: Api, script: Script) -> None:
+    assert (await post(api, job("a", tools=["tensorboard"])))[0] == 422
+    assert (await post(api, job("a"), job("a")))[0] == 422
+    assert [path for _, path, _ in script.requests].count("POST") == 0
+    assert len(script.requests) <= 1, "only the first of the twins"
+
+
+@pytest.mark.parametrize("status", [404, 429, 500, 503])
+async def test_a_server_that_cannot_say_costs_nobody_a_job(
+    api: Api, script: Script, status: int
+) -> None:
+    script.answer(says({"message": "no"}, status))
+    assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
+    assert api.woken == ["a"]
