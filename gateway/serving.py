@@ -79,6 +79,7 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=_PAGES_SECONDS,
+        auto_decompress=False,  # 16 KiB are 16 KiB; a compressed body is no form
     )
     await runner.setup()
     try:

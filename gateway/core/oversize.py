@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.core.accept import wants_page
 from gateway.core.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
 from gateway.core.names import TOKEN
 
@@ -46,7 +47,7 @@ def read_oversized(raw: bytes) -> Oversized:
             case b"cookie":
                 values.append(value)
                 size += len(line)
-    if size * 2 < len(raw) or b"text/html" not in accept:
+    if size * 2 < len(raw) or not wants_page(accept):
         return Oversized(accept, ())
     pairs = [pair.partition(b"=")[0].strip(b" \t") for v in values for pair in v.split(b";")]
     names = dict.fromkeys(name for name in pairs if _NAME.fullmatch(name) and name not in _OURS)

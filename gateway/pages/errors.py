@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from gateway.core.accept import wants_page
 from gateway.core.answers import REFUSALS, JsonErrors, Page, Refusal
 from gateway.pages.documents import Card, Documents, link_action, page_headers
 
@@ -184,8 +185,3 @@ def _status(refusal: Refusal) -> str:
     if refusal.code in WORDS and usual is not None and usual.message == refusal.message:
         return ""
     return refusal.message
-
-
-def wants_page(accept: bytes) -> bool:
-    """Say whether whoever sent this ``Accept`` is a browser that shows pages."""
-    return b"text/html" in accept.lower()

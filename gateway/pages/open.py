@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.core.accept import wants_page
 from gateway.core.addresses import limit_key
 from gateway.core.answers import REFUSALS, Refusal
 from gateway.core.grants import Grant, GrantKeys
@@ -26,7 +27,6 @@ from gateway.core.site import Site
 from gateway.feed import Feed
 from gateway.pages.answers import Answers, handed_of
 from gateway.pages.documents import Card, form_action
-from gateway.pages.errors import wants_page
 from gateway.relay.handed import Handed
 from gateway.session_tokens import SessionTokens
 from shared.routes import Route, Standing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import time
@@ -251,6 +252,16 @@ async def test_a_chunked_body_over_16_kib_is_refused(rig: Rig) -> None:
     body = f"5000\r\n{'x' * 0x5000}\r\n0\r\n\r\n"
     answer = await rig.ask((head + kind + body).encode())
     assert answer.status == 413
+
+
+async def test_a_compressed_body_is_not_unpacked(rig: Rig) -> None:
+    session = await rig.session()
+    head = f"POST /.fumarole/open HTTP/1.1\r\nHost: {session.host}\r\nContent-Encoding: gzip\r\n"
+    kind = "Content-Type: application/x-www-form-urlencoded\r\n"
+    body = gzip.compress(urlencode({"token": rig.token(session)}).encode())
+    length = f"Content-Length: {len(body)}\r\n\r\n"
+    answer = await rig.ask((head + kind + length).encode() + body)
+    assert answer.status == 400
 
 
 async def test_a_chunked_form_opens(rig: Rig) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.answers import REFUSALS, Refusal
 from gateway.pages.assets import load_assets
 from gateway.pages.documents import Documents
-from gateway.pages.errors import WORDS, PageErrors, wants_page
+from gateway.pages.errors import WORDS, PageErrors
 
 HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 HOME = "https://orchestrator.example.org"
@@ -79,11 +79,3 @@ def test_messages_without_end_are_not_remembered_without_end(errors: PageErrors)
     for number in range(1000):
         errors.render(REFUSALS["session_starting"].saying(f"step {number}"), HTML)
     assert len(errors._pages) <= 256
-
-
-@pytest.mark.parametrize(
-    ("accept", "page"),
-    [(HTML, True), (b"TEXT/HTML", True), (b"", False), (b"*/*", False), (b"text/plain", False)],
-)
-def test_only_browsers_get_pages(accept: bytes, page: bool) -> None:
-    assert wants_page(accept) is page
