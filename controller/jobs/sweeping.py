@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from controller.jobs.cluster import JobsInCluster
@@ -20,11 +20,12 @@ from controller.kube.errors import Conflict, KubeError, NotFound
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.jobs import find_job
+from controller.store.jobs import find_jobs
 from controller.store.leadership import read_leadership
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, volcano_job_name
 
-EVERY_SECONDS: Final = 60.0
+EVERY_SECONDS: Final = 600.0
+"""Between two looks: it lists what there is of four kinds, and seldom finds anything."""
 GRACE_SECONDS: Final = 120.0
 SWEPT_KINDS: Final = (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, COMMANDS)
 
@@ -75,44 +76,70 @@ class Sweeping:
         self._since: dict[_Suspect, float] = {}
 
     async def run(self) -> None:
-        """Look every minute; returns only by LeadershipLost."""
+        """Look every ten minutes, and again when the grace of what was found is over.
+
+        Returns only by LeadershipLost.
+        """
         while True:
             try:
                 await self.sweep()
-            except (KubeError, StoreUnavailable) as error:
+            except StoreUnavailable as error:
                 log.warning("nothing is swept", extra={"why": str(error)})
-            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.sleep(GRACE_SECONDS if self._since else EVERY_SECONDS)
 
     async def sweep(self) -> int:
         """Suspect what seems to be nobody's, remove what has been for long; return how many.
 
+        What cannot be listed or removed, for want of rights or of an answer, keeps nothing else
+        from being swept.
+
         Raises:
             LeadershipLost: If another one leads.
-            KubeError, StoreUnavailable: If it cannot be said what is whose.
+            StoreUnavailable: If it cannot be said what is whose.
         """
         now, suspects = self._clock(), set[_Suspect]()
         for kind in SWEPT_KINDS:
-            suspects |= await self._suspects(kind)
+            try:
+                suspects |= await self._suspects(kind)
+            except KubeError as error:
+                log.warning(
+                    "orphans are not looked for", extra={"kind": kind.kind, "why": str(error)}
+                )
+                # Those that are suspected stay so.
+                suspects |= {one for one in self._since if one.kind == kind}
         # One that is no longer suspected begins anew, should it be once more.
         self._since = {one: self._since.get(one, now) for one in suspects}
-        removed = 0
-        for one, since in list(self._since.items()):
-            if now - since >= GRACE_SECONDS and await self._remove(one):
-                del self._since[one]
-                removed += 1
-        return removed
+        overdue = [one for one, since in self._since.items() if now - since >= GRACE_SECONDS]
+        removed = [one for one in overdue if await self._tried_to_remove(one)]
+        for one in removed:
+            del self._since[one]
+        return len(removed)
 
     async def _suspects(self, kind: Kind) -> set[_Suspect]:
-        found = await self._kube.list(kind, labels=f"{INSTANCE_LABEL}={self._instance}")
-        suspects = {one for given in found if (one := _suspect(kind, given)) is not None}
-        return {one for one in suspects if await self._is_orphan(one)}
+        """Return what seems to be nobody's; a page of what there is at a time is in memory."""
+        orphans = set[_Suspect]()
+        labels = f"{INSTANCE_LABEL}={self._instance},{JOB_LABEL}"
+        async for page in self._kube.metadata(kind, labels=labels):
+            suspects = {one for given in page if (one := _suspect(kind, given)) is not None}
+            orphans |= await self._orphans(suspects)
+        return orphans
 
-    async def _is_orphan(self, one: _Suspect) -> bool:
-        if self._picture.jobs.of_job(one.job_id):
-            return False
+    async def _orphans(self, suspects: Collection[_Suspect]) -> set[_Suspect]:
+        """Return those whose job has no VolcanoJob, and is unknown or over."""
+        alone = {one for one in suspects if not self._picture.jobs.of_job(one.job_id)}
+        if not alone:
+            return set()
         async with self._store.read() as transaction:
-            record = await find_job(transaction, one.job_id)
-        return record is None or record.is_final
+            known = await find_jobs(transaction, {one.job_id for one in alone})
+        return {one for one in alone if one.job_id not in known or known[one.job_id].is_final}
+
+    async def _tried_to_remove(self, one: _Suspect) -> bool:
+        try:
+            return await self._remove(one)
+        except KubeError as error:
+            what = f"{one.kind.kind} {one.namespace}/{one.name}"
+            log.warning("an orphan stays", extra={"object": what, "why": str(error)})
+            return False
 
     async def _remove(self, one: _Suspect) -> bool:
         """Remove the object if everything still says that it is nobody's."""
@@ -126,7 +153,7 @@ class Sweeping:
             again = await self._kube.get(one.kind, one.name, one.namespace)
         except NotFound:
             return True
-        if _suspect(one.kind, again) != one or not await self._is_orphan(one):
+        if _suspect(one.kind, again) != one or not await self._orphans({one}):
             return False
         try:
             await self._kube.delete(one.kind, one.name, one.namespace, uid=one.uid)

@@ -34,6 +34,8 @@ CREDENTIALS_SECONDS: Final = 60.0
 """How long credentials are used before they are read again: bound ServiceAccount tokens and exec
 credentials end, and nothing says when."""
 CREDENTIALS_WAIT_SECONDS: Final = 10.0
+JSON: Final = "application/json"
+METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
@@ -181,23 +183,44 @@ class Kube:
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[Objects, str]:
         """Return all objects, and the resourceVersion at which they were like this."""
-        query = _selectors(labels, fields) | {"limit": str(PAGE)}
+        query = _selectors(labels, fields)
         for _ in range(MOST_LISTS - 1):
             # Where the list became too old between two pages, from the start.
             with suppress(Expired):
-                return await self._pages(kind.path(namespace), query)
-        return await self._pages(kind.path(namespace), query)
+                return await self._whole(kind.path(namespace), query)
+        return await self._whole(kind.path(namespace), query)
 
-    async def _pages(self, path: str, query: Mapping[str, str]) -> tuple[Objects, str]:
+    async def _whole(self, path: str, query: Mapping[str, str]) -> tuple[Objects, str]:
         items: Objects = []
-        page: Mapping[str, str] = {}
-        while True:
-            answer = await self._call("GET", path, query={**query, **page})
-            items += answer["items"]
+        version = ""
+        async for page, at in self._pages(path, query):
+            items += page
+            version = at
+        return items, version
+
+    async def metadata(self, kind: Kind, *, labels: str) -> AsyncIterator[Objects]:
+        """Yield a page at a time what *labels* matches in all namespaces: each one's metadata only.
+
+        A server that cannot leave the rest out sends it too. (Kubernetes API concepts, "Alternate
+        representations of resources".)
+
+        Raises:
+            Expired: If the list became too old between two pages.
+        """
+        query = _selectors(labels, "")
+        async for page, _ in self._pages(kind.path(), query, accept=METADATA_LIST):
+            yield page
+
+    async def _pages(
+        self, path: str, query: Mapping[str, str], *, accept: str = JSON
+    ) -> AsyncIterator[tuple[Objects, str]]:
+        following: Mapping[str, str] = {"limit": str(PAGE)}
+        while following:
+            answer = await self._call("GET", path, query={**query, **following}, accept=accept)
             metadata = answer["metadata"]
-            if not metadata.get("continue"):
-                return items, metadata["resourceVersion"]
-            page = {"continue": metadata["continue"]}
+            yield answer["items"], metadata["resourceVersion"]
+            token = metadata.get("continue")
+            following = {"limit": str(PAGE), "continue": token} if token else {}
 
     async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
         """Create an object, and return it as it was stored.
@@ -297,11 +320,11 @@ class Kube:
         """Give the body of an answer that goes on, failing after *quiet_seconds* of silence."""
         timeout = aiohttp.ClientTimeout(sock_connect=CALL_SECONDS, sock_read=quiet_seconds)
         generation = self._credentials.generation
-        answer = await self._send("GET", path, query, None, "application/json", timeout)
+        answer = await self._send("GET", path, query, None, JSON, timeout)
         if answer.status == 401:
             answer.close()
             await self._credentials.renew(generation)
-            answer = await self._send("GET", path, query, None, "application/json", timeout)
+            answer = await self._send("GET", path, query, None, JSON, timeout)
         try:
             if answer.status != 200:
                 raise await _refusal(answer)
@@ -319,16 +342,17 @@ class Kube:
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Object:
         generation = self._credentials.generation
         try:
-            return await self._once(method, path, query, body, content_type)
+            return await self._once(method, path, query, body, content_type, accept)
         except Forbidden as error:
             if error.status != 401:
                 raise
             await self._credentials.renew(generation)
-        return await self._once(method, path, query, body, content_type)
+        return await self._once(method, path, query, body, content_type, accept)
 
     async def _once(
         self,
@@ -337,9 +361,10 @@ class Kube:
         query: Mapping[str, str] | None,
         body: object,
         content_type: str,
+        accept: str,
     ) -> Object:
         timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        answer = await self._send(method, path, query, body, content_type, timeout)
+        answer = await self._send(method, path, query, body, content_type, timeout, accept)
         async with answer:
             if not 200 <= answer.status < 300:
                 raise await _refusal(answer)
@@ -355,8 +380,9 @@ class Kube:
         body: object,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
+        accept: str = JSON,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         with _translated():
             answer: aiohttp.ClientResponse = await self._api.call_api(
                 path,

@@ -77,6 +77,7 @@ async def test_a_list_selects_by_labels_and_fields(kube: Kube, namespace: str) -
         return {item.metadata.name for item in found.items} - {"kube-root-ca.crt"}
 
     assert await names(label_selector="tier=front") == {"a"}
+    assert await names(label_selector="tier") == {"a", "b"}
     assert await names(label_selector="tier!=front") == {"b", "c"}
     assert await names(label_selector="tier in (front, back)") == {"a", "b"}
     assert await names(label_selector="tier notin (front)") == {"b", "c"}
@@ -239,3 +240,17 @@ async def test_a_pod_needs_its_service_account(kube: Kube, namespace: str) -> No
     pod = make_pod("a", serviceAccountName="no-such")
     row = "a pod without its ServiceAccount"
     await refused(row, kube.core.create_namespaced_pod(namespace, pod))
+
+
+async def test_a_list_of_metadata_leaves_out_what_objects_hold(kube: Kube, namespace: str) -> None:
+    await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    query = {"fieldSelector": "metadata.name=a"}
+    status, found = await kube.call("GET", path, query=query, headers={"Accept": accept})
+    assert status == 200
+    assert (found["kind"], found["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    assert found["metadata"]["resourceVersion"].isdigit()
+    (item,) = found["items"]
+    assert (item["kind"], item["metadata"]["name"]) == ("PartialObjectMetadata", "a")
+    assert "data" not in item

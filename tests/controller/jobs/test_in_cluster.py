@@ -17,19 +17,17 @@ from controller.jobs.builder import Companion
 from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.ground import Ground
 from controller.jobs.picture import Picture
-from controller.jobs.sweeping import GRACE_SECONDS, Sweeping
 from controller.kube.client import Kube
 from controller.kube.errors import Conflict, NotFound
 from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, NETWORK_POLICIES, SECRETS, VCJOBS
 from controller.store.database import Store
 from controller.store.jobs import find_job, forget_jobs, insert_job
-from controller.store.leadership import raise_term, read_leadership
+from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
 from controller.store.progress import CompanionRecord
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from controller.volcano.observed import ObservedJob, read_job
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.conftest import Clock
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
 from tests.controller.samples import make_job, make_pipeline, make_record
@@ -374,54 +372,3 @@ async def test_another_store_than_this_clusters_adopts_before_anything_else(
     name = f"fumarole-{instance}.store"
     found = await both.admin.get(CONFIG_MAPS, name, "jobs")
     assert found["metadata"]["labels"] == {INSTANCE_LABEL: instance}
-
-
-# What was left behind
-
-
-async def test_a_planted_companion_is_swept_after_a_grace_and_nothing_else_is(
-    both: Both, settled: tuple[Parts, Picture], instance: str
-) -> None:
-    parts, picture = settled
-    await parts.adoption.settle()
-    clock = Clock(1000.0)
-    async with parts.store.read() as transaction:
-        term = (await read_leadership(transaction)).term
-    sweeping = Sweeping(
-        parts.store, term=term, kube=both.kube, cluster=JobsInCluster(both.kube, instance=instance),
-        picture=picture, instance=instance, clock=clock,
-    )  # fmt: skip
-    async with parts.store.write() as transaction:
-        await insert_job(transaction, make_record(id="waits"), labels={})
-        over = make_record(id="over2", state="SUCCESS", finished_at=1.0)
-        await insert_job(transaction, over, labels={})
-    alive = await make_vcjob(
-        both.admin, "alive", instance, **{"fumarole.dev/spec": spec_of("alive")}
-    )
-    await until_seen(picture, "alive")
-    planted = {
-        job: await plant(both.admin, f"j-{job}.planted", which, job)
-        for job, which in (("nobody", instance), ("over2", instance), ("waits", instance),
-                           ("alive", instance), ("theirs", "another"))
-    }  # fmt: skip
-    assert await sweeping.sweep() == 0
-    clock.now += GRACE_SECONDS - 1
-    assert await sweeping.sweep() == 0
-    clock.now += 1
-    assert await sweeping.sweep() == 2
-    for job, name in planted.items():
-        if job in ("nobody", "over2"):
-            with pytest.raises(NotFound):
-                await both.admin.get(CONFIG_MAPS, name, "jobs")
-        else:
-            await both.admin.get(CONFIG_MAPS, name, "jobs")
-    # One that is made anew has its grace anew.
-    await plant(both.admin, planted["nobody"], instance, "nobody")
-    assert await sweeping.sweep() == 0
-    await both.admin.delete(VCJOBS, alive.name, "jobs")
-
-
-async def plant(admin: Kube, name: str, instance: str, job_id: str) -> str:
-    labels = {INSTANCE_LABEL: instance, JOB_LABEL: job_id}
-    await admin.create(CONFIG_MAPS, {"metadata": {"name": name, "labels": labels}}, "jobs")
-    return name

@@ -21,9 +21,10 @@ from deploy.local.cluster.apiserver.reviews import Issue, answer_token_request
 from deploy.local.cluster.apiserver.rules import bind
 from deploy.local.cluster.apiserver.selectors import equal_labels, make_selector
 from deploy.local.cluster.apiserver.store import Stored
-from deploy.local.cluster.apiserver.table import make_table
+from deploy.local.cluster.apiserver.table import make_metadata_list, make_table
 from deploy.local.cluster.apiserver.watch import Asked, error_line, follow, lifetime, line
 
+_METADATA: Final = "as=PartialObjectMetadataList"
 _TABLE: Final = "as=Table"
 _DELETED_IS_SHOWN: Final = frozenset(
     {("", "pods"), ("", "namespaces"), ("", "services"), ("", "serviceaccounts")}
@@ -115,6 +116,8 @@ class Resources:
             table = make_table(kind, [i.value for i in page], str(self.store.revision), whole=whole)
             table["metadata"] = metadata
             return _json(table)
+        if _METADATA in request.headers.get("Accept", ""):
+            return _json(make_metadata_list([i.value for i in page], metadata))
         head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
         body = msgspec.json.encode(head)[:-1] + b',"items":['
         return _raw(body + b",".join(item.raw for item in page) + b"]}")

@@ -1,4 +1,4 @@
-"""Objects as the rows of a table, which is how `kubectl get` asks for them."""
+"""Objects as the rows of a table, which is how `kubectl get` asks for them, or cut to metadata."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -29,6 +29,24 @@ def make_table(kind: Kind, objects: Sequence[Object], revision: str, *, whole: s
     }
 
 
+def make_metadata_list(objects: Sequence[Object], metadata: Object) -> Object:
+    """Return a list of what *objects* are called, without what they hold."""
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "items": [_cut(value) for value in objects],
+    }
+
+
+def _cut(value: Object) -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": value["metadata"],
+    }
+
+
 def age(since: str, now: datetime) -> str:
     """Return how long ago *since* is, as kubectl shows it."""
     seconds = int((now - datetime.fromisoformat(since)).total_seconds())
@@ -44,11 +62,7 @@ def _row(kind: Kind, value: Object, whole: str) -> Object:
     if whole == "Object":
         row["object"] = value
     elif whole != "None":
-        row["object"] = {
-            "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": value["metadata"],
-        }
+        row["object"] = _cut(value)
     return row
 
 
