@@ -123,13 +123,23 @@ async def running_redis(folder: Path) -> AsyncIterator[Redis]:
     command += ["--appendonly", "no", "--maxmemory-policy", "noeviction"]
     async with running(command, core=cores()[1], log=folder / "redis.log"):
         async with asyncio.timeout(START_SECONDS):
-            while not socket.exists():
+            while not await _listens(socket):
                 await asyncio.sleep(0.02)
         redis = connect(f"unix://{socket}")
         try:
             yield redis
         finally:
             await redis.aclose()
+
+
+async def _listens(socket: Path) -> bool:
+    """Say whether somebody accepts at *socket*: it exists before that."""
+    try:
+        _, writer = await asyncio.open_unix_connection(socket)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def settings(folder: Path, *, workers: int = 1) -> dict[str, str]:

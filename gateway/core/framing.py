@@ -9,9 +9,12 @@ result.
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.names import TOKEN
+
+if TYPE_CHECKING:
+    from gateway.core.fields import Fields
 
 MAX_SIZE_DIGITS: Final = 16
 MAX_EXTENSION_BYTES: Final = 256
@@ -68,6 +71,11 @@ class LengthBody:
         self.left = length
         self.done = length == 0
         self.rest = b""
+
+    def moved(self, size: int) -> None:
+        """Count *size* bytes, at most what is left, that went on without having been fed."""
+        self.left -= size
+        self.done = not self.left
 
     def feed(self, data: bytes) -> bytes:
         """Return what of *data* belongs to the body."""
@@ -190,6 +198,15 @@ class ChunkedBody:
 
 
 _SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
+
+
+def request_body(fields: Fields) -> Body:
+    """Return how the body of a request is read; one of length 0 is none."""
+    if fields.chunked:
+        return ChunkedBody()
+    if fields.length > 0:
+        return LengthBody(fields.length)
+    return NoBody()
 
 
 def _line(data: bytes, at: int, longest: int) -> tuple[bytes, int]:

@@ -21,10 +21,10 @@ from gateway.core.access import (
 )
 from gateway.core.addresses import client_address
 from gateway.core.answers import REFUSALS
+from gateway.core.framing import request_body
 from gateway.core.headers import Facts, forwarded_fields, head_to_app, head_to_bridge, head_to_page
 from gateway.core.passage import Passage
 from gateway.relay.bridge import UpgradeRequest
-from gateway.relay.exchange import request_body
 from gateway.relay.flow import release
 from gateway.relay.handed import Handed
 from gateway.relay.handover import Handover

@@ -51,7 +51,7 @@ def _judge_upload(front: Front, exchange: Exchange, now: float) -> None:
     came, exchange.uploaded = exchange.uploaded, 0
     if exchange.answered or came >= limits.slow_body_bytes_per_second * limits.slow_body_seconds:
         front.deadline = now + limits.slow_body_seconds
-    elif exchange.upstream is None or not exchange.upstream.writable:
+    elif not exchange.is_app_reading():
         # It is the app that does not read; the browser is not to blame.
         _time_out(front)
     elif _waits_for_continue(exchange):

@@ -17,16 +17,18 @@ from gateway.core.app_heads import (
     is_proper_switch,
     switch_fields,
 )
-from gateway.core.framing import Body, ChunkedBody, FramingError, LengthBody, NoBody, OpenBody
+from gateway.core.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.heads import HeadRefused
 from gateway.relay.dial import DialFailed
 from gateway.relay.flow import hold, release
+from gateway.relay.large_bodies import Download, Upload, make_download, make_upload
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.upstream import Upstream
 
 if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerHead
     from gateway.core.fields import Fields
+    from gateway.core.framing import Body
     from gateway.core.heads import StartLine
     from gateway.relay.front import Front
     from gateway.relay.permit import Permit
@@ -43,6 +45,7 @@ class Exchange:
         "answered",
         "began",
         "close_after",
+        "download",
         "fields",
         "front",
         "heard",
@@ -55,6 +58,7 @@ class Exchange:
         "task",
         "unsent",
         "upgrade",
+        "upload",
         "uploaded",
         "upstream",
     )
@@ -77,6 +81,9 @@ class Exchange:
         self.upstream: Upstream | None = None
         self.task: asyncio.Task[None] | None = None
         self.answer: Body | None = None
+        self.upload: Upload | None = None
+        self.download: Download | None = None
+        """Each while the kernel moves that body's bytes."""
         self.partial = b""
         self.unsent = b""
         self.interims = 0
@@ -155,6 +162,9 @@ class Exchange:
         self.front.sent()
         if not self.request.done:
             self.regulate()
+            self.upload = make_upload(self)
+            if self.upload is not None:
+                self.upload.begin()
 
     def from_client(self, data: bytes) -> bytes:
         """Send on what of *data* belongs to the request; return what is beyond it.
@@ -179,10 +189,27 @@ class Exchange:
         """Hold back or release the browser, as the app can take its body."""
         if self.request.done:
             return
+        if self.upload is not None:
+            if self.upstream is not None and self.upstream.writable:
+                self.upload.emptied()
+            return
         waits = self.upstream is None or not self.upstream.writable
         (hold if waits else release)(self.front.transport)
 
+    def is_app_reading(self) -> bool:
+        """Say whether it is the browser that a request's body waits for, and not the app."""
+        if self.upload is not None and self.upload.blocked:
+            return False
+        return self.upstream is not None and self.upstream.writable
+
     # Towards the browser
+
+    def go_on(self) -> None:
+        """The browser's transport takes more."""
+        if self.download is not None:
+            self.download.emptied()
+        elif self.upstream is not None:
+            release(self.upstream.transport)
 
     def from_app(self, data: bytes) -> None:
         """Take what the app sent."""
@@ -200,7 +227,7 @@ class Exchange:
         if piece:
             self.front.write(piece)
         if self.answer is not None and self.answer.done:
-            self._complete()
+            self.complete()
 
     def _head(self, data: bytes, seen: int) -> None:
         while self.answer is None:
@@ -258,7 +285,11 @@ class Exchange:
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
         front.write(b"".join((head.status_line, fields.crossing, framing, end, piece)))
         if body.done:
-            self._complete()
+            self.complete()
+        else:
+            self.download = make_download(self)
+            if self.download is not None:
+                self.download.begin()
 
     def _switch(self, head: AnswerHead, beyond: bytes) -> None:
         upstream, front, fields = self.upstream, self.front, head.fields
@@ -293,8 +324,9 @@ class Exchange:
         if not front.writable:
             hold(app)
 
-    def _complete(self) -> None:
+    def complete(self) -> None:
         """The answer is whole: keep or close the app's connection, and tell the front."""
+        self._stop_splicing()
         upstream, self.upstream = self.upstream, None
         whole = self.request.done
         if upstream is not None:
@@ -322,13 +354,14 @@ class Exchange:
     def app_ended(self) -> None:
         """The app shut its side down: that ends a body without a length."""
         if isinstance(self.answer, OpenBody):
-            self._complete()
+            self.complete()
 
     def app_lost(self, exc: Exception | None) -> None:
         """The app's connection is closed."""
+        self._stop_splicing()
         self.upstream = None
         if isinstance(self.answer, OpenBody) and exc is None:
-            self._complete()
+            self.complete()
         elif self.reused and not self.heard and self._is_repeatable():
             self._again()
         else:
@@ -346,6 +379,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """Let go of the app: nobody waits for its answer any more."""
+        self._stop_splicing()
         if self.task is not None:
             self.task.cancel()
             self.task = None
@@ -353,11 +387,10 @@ class Exchange:
         if upstream is not None:
             upstream.close()
 
-
-def request_body(fields: Fields) -> Body:
-    """Return how the body of a request is read; one of length 0 is none."""
-    if fields.chunked:
-        return ChunkedBody()
-    if fields.length > 0:
-        return LengthBody(fields.length)
-    return NoBody()
+    def _stop_splicing(self) -> None:
+        upload, self.upload = self.upload, None
+        if upload is not None:
+            upload.stop()
+        download, self.download = self.download, None
+        if download is not None:
+            download.stop()

@@ -78,8 +78,8 @@ class Front(Downstream):
     def resume_writing(self) -> None:
         """Let the app go on."""
         self.writable = True
-        if self.exchange is not None and self.exchange.upstream is not None:
-            release(self.exchange.upstream.transport)
+        if self.exchange is not None:
+            self.exchange.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""

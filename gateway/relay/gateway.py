@@ -19,7 +19,9 @@ from gateway.relay.front import Front
 from gateway.relay.handover import Handover
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
+from gateway.relay.pipes import Pipes
 from gateway.relay.pool import Pool
+from gateway.relay.watch import Watch
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class DataPath:
         self.meters = parts.meters
         self.draining = False
         self.wheel = Wheel(parts.loop)
+        self.watch = Watch(parts.loop)
+        self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
         self.pool = Pool(loop=parts.loop, wheel=self.wheel, limits=parts.limits)
         self.access = Access(parts.site, parts.grants)
         self.admission = Admission(self)
@@ -156,4 +160,6 @@ class DataPath:
         self.pool.close()
         await self.parts.errands.close()
         self.wheel.close()
+        self.watch.close()
+        self.pipes.close()
         self.parts.live.close()

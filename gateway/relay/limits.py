@@ -93,6 +93,18 @@ class Limits:
     """Above this the other side is no longer read. One more read (256 KiB) may come on top, so a
     stalled reader costs at most 384 KiB."""
 
+    splice_bytes: int = 256 << 10
+    """From here on the rest of a body is moved by the kernel. Below, setting that up costs more
+    than it saves."""
+
+    pipe_bytes: int = 256 << 10
+    """Of one body, while its reader stalls: instead of, not beside, what is written by us. More
+    than fits into a socket's buffer saves nothing."""
+
+    pipes: int = 64
+    """Open at once: what they hold is locked memory, of which a user has 64 MiB (pipe(7)). Further
+    large bodies are passed on as any other."""
+
     early_bytes: int = 64 << 10
     """Pipelined requests kept while one is answered."""
 

@@ -13,7 +13,6 @@ import errno
 import itertools
 import logging
 import os
-import resource
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.addresses import is_within, plain
 from gateway.core.proxy_header import BadProxyHeader
+from gateway.relay.descriptors import ceiling
 from gateway.relay.flow import PROBED_AFTER_SECONDS, notice_dead_peers, probe_after
 from gateway.relay.preamble import read_preamble
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.1
-RESERVED: Final = 256
-"""Descriptors kept for what is open already: to dial apps with, to ask Redis."""
 AT_ONCE: Final = 128
 """Accepted before the loop turns."""
 _HOLD_SECONDS: Final = 0.005
@@ -74,8 +72,7 @@ class Listener:
         self._tls = tls
         self._at_once = at_once
         self._over = over
-        most = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._ceiling = most - min(RESERVED, most // 4)
+        self._ceiling = ceiling(descriptors)
         self._arriving: set[asyncio.Task[None]] = set()
         self._probed_after = itertools.cycle(PROBED_AFTER_SECONDS)
         self._timer: asyncio.TimerHandle | None = None

@@ -1,6 +1,6 @@
-"""The states of a downstream and an upstream connection: one table, which the code steps through.
+"""The states of connections and of large bodies: one table, which the code steps through.
 
-A connection's state changes by :func:`step` only. An event that a state does not list is a bug
+A state changes by :func:`step` only. An event that a state does not list is a bug
 of ours, and raises.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class State(IntEnum):
-    """Downstream first, then upstream."""
+    """Downstream first, then upstream, then large bodies."""
 
     HEAD = 0
     """Waiting for a request's head, or for the rest of it."""
@@ -35,9 +35,18 @@ class State(IntEnum):
     """Carries a tunnel."""
     CLOSED = 13
 
+    EMPTYING = 20
+    """What was read of the body before is still being written."""
+    FLOWING = 21
+    """Its source is waited for; the pipe is empty, or there is none."""
+    BLOCKED = 22
+    """Its sink is waited for; the pipe holds bytes."""
+    OVER = 23
+    """Nothing is moved any more."""
+
 
 class Event(IntEnum):
-    """What happens to a connection, past tense."""
+    """What happens, past tense."""
 
     HEAD_READ = 0
     """A strict head came, which needs to be waited for something."""
@@ -58,6 +67,16 @@ class Event(IntEnum):
     """A request took the connection out of the pool."""
     RETURNED = 8
     """Its answer was complete, and nothing speaks against another one."""
+    EMPTIED = 9
+    """The sink's transport has nothing more to write."""
+    BLOCKED = 10
+    """The sink did not take all."""
+    FREED = 11
+    """It has taken the rest."""
+    PASSED = 12
+    """The sink has taken the body's last byte."""
+    HANDED_BACK = 13
+    """There is no pipe, or the source has ended: the transports go on."""
 
 
 S, E = State, Event
@@ -87,9 +106,22 @@ NEXT: Final[Mapping[tuple[int, int], State]] = MappingProxyType(
         (S.BUSY, E.SWITCHED): S.SPLICED,
         (S.BUSY, E.LOST): S.CLOSED,
         (S.SPLICED, E.LOST): S.CLOSED,
+        # Large bodies
+        (S.EMPTYING, E.EMPTIED): S.FLOWING,
+        (S.EMPTYING, E.LOST): S.OVER,  # here and below: a connection, or the right to it
+        (S.FLOWING, E.BLOCKED): S.BLOCKED,
+        (S.FLOWING, E.PASSED): S.OVER,
+        (S.FLOWING, E.HANDED_BACK): S.OVER,
+        (S.FLOWING, E.LOST): S.OVER,
+        (S.BLOCKED, E.FREED): S.FLOWING,
+        (S.BLOCKED, E.PASSED): S.OVER,
+        (S.BLOCKED, E.LOST): S.OVER,
     }
 )
 
+
+LAST: Final = (State.GONE, State.CLOSED, State.OVER)
+"""Of each machine."""
 
 # The same by position: every request takes five steps.
 _ROWS: Final = tuple(
@@ -99,14 +131,14 @@ _ROWS: Final = tuple(
 
 def draw(first: State) -> str:
     """Return the machine that *first* begins as a Mermaid diagram, for the docs."""
-    downstream = first < State.IDLE
+    machine = first // 10
     lines = ["stateDiagram-v2", f"    [*] --> {first.name}"]
     lines += [
         f"    {State(state).name} --> {after.name}: {Event(event).name}"
         for (state, event), after in NEXT.items()
-        if (after < State.IDLE) is downstream
+        if after // 10 == machine
     ]
-    last = State.GONE if downstream else State.CLOSED
+    last = LAST[machine]
     return "\n".join([*lines, f"    {last.name} --> [*]"])
 
 
@@ -118,5 +150,5 @@ def step(state: State, event: Event) -> State:
     """
     after = _ROWS[state][event]
     if after is None:
-        raise KeyError(f"{event.name} cannot happen to a connection in {state.name}")
+        raise KeyError(f"{event.name} cannot happen in {state.name}")
     return after

@@ -112,6 +112,13 @@ class Upstream(asyncio.Protocol):
         self.state = step(self.state, Event.SWITCHED)
         self.transport = None
 
+    def fail(self, error: OSError) -> None:
+        """Take it for lost: writing past its transport has failed."""
+        transport = self.transport
+        self.connection_lost(error)
+        if transport is not None:
+            transport.abort()
+
     def close(self) -> None:
         """Close at once: whatever was not sent is of no use to anybody."""
         self.exchange = None

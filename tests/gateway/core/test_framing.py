@@ -157,3 +157,14 @@ def test_a_message_without_body_is_done_and_leaves_all() -> None:
     assert body.feed(b"next") == b""
     assert body.rest == b"next"
     assert LengthBody(0).done
+
+
+def test_what_went_on_without_being_fed_is_counted_off() -> None:
+    body = LengthBody(5 << 30)
+    for _ in range(5):
+        assert not body.done
+        body.moved((1 << 30) - 1)
+    assert (body.left, body.done) == (5, False)
+    assert body.feed(b"12") == b"12"
+    body.moved(3)
+    assert (body.left, body.done) == (0, True)

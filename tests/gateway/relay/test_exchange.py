@@ -462,7 +462,7 @@ async def test_an_app_that_does_not_answer_in_time_is_a_504() -> None:
 
 
 async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
-    async with rig() as r:
+    async with rig(limits=Limits(splice_bytes=0)) as r:
         browser, app, _ = await r.joined(request())
         browser.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
@@ -479,7 +479,7 @@ async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
 
 
 async def test_a_stalled_app_costs_no_more_than_its_buffers() -> None:
-    async with rig() as r:
+    async with rig(limits=Limits(splice_bytes=0)) as r:
         raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
         browser, app, _ = await r.joined(raw)
         app.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport

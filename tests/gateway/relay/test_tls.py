@@ -31,6 +31,8 @@ from tests.gateway.relay.harness import (
     upgrade,
 )
 
+LARGE = bytes(range(256)) * 8000
+
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -129,3 +131,18 @@ async def test_a_refused_upload_gets_its_answer(certificate: Path) -> None:
         fields = (f"Origin: {ORIGIN}", "Content-Length: 10000000")
         browser.send(request("/", *fields, method="POST", credential=None) + b"x" * 100000)
         assert status_of((await browser.answer())[0]) == 401
+
+
+async def test_large_bodies_are_read_and_written(certificate: Path) -> None:
+    async with secured(certificate) as (r, address):
+        browser = await connect(r, address)
+        browser.send(request("/1"))
+        app = await r.app.connection()
+        await app.head()
+        app.send(answer(LARGE))
+        assert (await browser.answer())[1] == LARGE
+        sent = (f"Origin: {ORIGIN}", f"Content-Length: {len(LARGE)}")
+        browser.send(request("/2", *sent, method="PUT") + LARGE)
+        await app.head()
+        assert await app.exactly(len(LARGE)) == LARGE
+        assert r.path.pipes.open == 0

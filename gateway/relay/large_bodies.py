@@ -1,0 +1,147 @@
+"""Large bodies of an exchange that the kernel moves: towards the app, and towards the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import struct
+import termios
+from typing import TYPE_CHECKING
+
+from gateway.core.framing import Body, LengthBody
+from gateway.relay.flow import release
+from gateway.relay.pipes import Pipes
+from gateway.relay.splice import Splice, descriptor_of
+from gateway.relay.watch import Watch
+
+if TYPE_CHECKING:
+    from gateway.relay.exchange import Exchange
+
+
+def make_upload(exchange: Exchange) -> Upload | None:
+    """Return what moves the rest of a request's body; None when that is not for the kernel."""
+    body = exchange.request
+    ends = _ends(exchange) if _is_large(body, exchange) else None
+    if ends is None or not isinstance(body, LengthBody):
+        return None
+    browser, app = ends
+    return Upload(exchange, body, browser, app)
+
+
+def make_download(exchange: Exchange) -> Download | None:
+    """Return what moves the rest of an answer's body; None when that is not for the kernel."""
+    body = exchange.answer
+    ends = _ends(exchange) if _is_large(body, exchange) else None
+    if ends is None or not isinstance(body, LengthBody):
+        return None
+    browser, app = ends
+    return Download(exchange, body, app, browser)
+
+
+def _is_large(body: Body | None, exchange: Exchange) -> bool:
+    """Say whether the rest of *body* passes unchanged, and is long enough to be worth it."""
+    least = exchange.front.path.parts.limits.splice_bytes
+    return isinstance(body, LengthBody) and body.left >= least > 0
+
+
+def _ends(exchange: Exchange) -> tuple[asyncio.Transport, asyncio.Transport] | None:
+    """Return the browser's transport and the app's, when both are plain sockets."""
+    upstream = exchange.upstream
+    browser, app = exchange.front.transport, upstream.transport if upstream is not None else None
+    if browser is None or app is None or not (Pipes.possible and Watch.possible):
+        return None
+    return (browser, app) if _is_plain(browser) and _is_plain(app) else None
+
+
+def _is_plain(transport: asyncio.Transport) -> bool:
+    return not transport.is_closing() and descriptor_of(transport) >= 0
+
+
+class Upload(Splice):
+    """A request's body, from the browser to the app."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        body: LengthBody,
+        browser: asyncio.Transport,
+        app: asyncio.Transport,
+    ) -> None:
+        super().__init__(exchange.front.path, body, browser, app)
+        self._exchange = exchange
+
+    def came(self, size: int) -> None:
+        """Count it."""
+        self._exchange.uploaded += size
+        self._path.meters.http.up += size
+
+    def went(self, size: int) -> None:
+        """The app's side is not counted."""
+
+    def passed(self) -> None:
+        """Wait for the answer; what the browser sends now is its next request."""
+        self._exchange.upload = None
+        self._exchange.front.request_ended()
+
+    def handed_back(self) -> None:
+        """Read from the browser again."""
+        self._exchange.upload = None
+        self._exchange.regulate()
+
+    def sink_lost(self, error: OSError) -> None:
+        """The app may have answered before it closed."""
+        upstream = self._exchange.upstream
+        if upstream is not None:
+            upstream.fail(error)
+
+
+class Download(Splice):
+    """An answer's body, from the app to the browser."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        body: LengthBody,
+        app: asyncio.Transport,
+        browser: asyncio.Transport,
+    ) -> None:
+        super().__init__(exchange.front.path, body, app, browser)
+        self._exchange = exchange
+
+    def came(self, size: int) -> None:
+        """The app's side is not counted."""
+
+    def went(self, size: int) -> None:
+        """Count it."""
+        self._path.meters.http.down += size
+
+    def passed(self) -> None:
+        """The answer is whole; an app that has sent more is not asked again."""
+        exchange = self._exchange
+        exchange.download = None
+        if has_unread(self._from):
+            exchange.close_after = True
+        if exchange.upstream is not None:
+            release(exchange.upstream.transport)
+        exchange.complete()
+
+    def handed_back(self) -> None:
+        """Read from the app again."""
+        self._exchange.download = None
+        self._exchange.go_on()
+
+    def sink_lost(self, error: OSError) -> None:
+        """The browser has gone; its transport finds nothing wrong by itself."""
+        browser = self._exchange.front.transport
+        if browser is not None:
+            browser.abort()
+
+
+def has_unread(descriptor: int) -> bool:
+    """Say whether a socket holds bytes that nobody has read."""
+    (size,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))
+    return bool(size)

@@ -1,0 +1,224 @@
+"""The rest of a large body, moved from socket to socket by the kernel (``splice(2)``).
+
+Its bytes are not seen by Python. The transports keep their sockets: the source's is held back,
+and the sink's has nothing of its own to write. States and events are in
+:mod:`gateway.relay.states`; a body that is handed back goes on as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from gateway.relay.flow import hold
+from gateway.relay.states import Event, State, step
+
+if TYPE_CHECKING:
+    from gateway.core.framing import LengthBody
+    from gateway.relay.gateway import DataPath
+    from gateway.relay.pipes import Pipe, Pipes
+    from gateway.relay.watch import Watch
+
+_ROUNDS: Final = 8
+"""Full pipes moved before the loop turns: about half a millisecond."""
+
+
+class Splice:
+    """Moves *body* from *source* to *sink*; a subclass says what that means.
+
+    Args:
+        path: Whose pipes, watch and limits are used.
+        body: What is left of it is moved, and counted off as the sink takes it.
+        source: A plain TCP transport that has given away all that it has read.
+        sink: Another one; what it still has to write goes first.
+    """
+
+    __slots__ = ("_from", "_path", "_pipe", "_sink", "_to", "body", "held", "state")
+
+    def __init__(
+        self,
+        path: DataPath,
+        body: LengthBody,
+        source: asyncio.Transport,
+        sink: asyncio.Transport,
+    ) -> None:
+        self._path = path
+        self.body = body
+        self._sink = sink
+        self._from = descriptor_of(source)
+        self._to = descriptor_of(sink)
+        self._pipe: Pipe | None = None
+        self.held = 0
+        """Bytes in the pipe."""
+        self.state = State.EMPTYING
+        hold(source)
+
+    # What a subclass provides
+
+    @abstractmethod
+    def came(self, size: int) -> None:
+        """So many bytes came from the source."""
+
+    @abstractmethod
+    def went(self, size: int) -> None:
+        """So many bytes were taken by the sink."""
+
+    @abstractmethod
+    def passed(self) -> None:
+        """The body is complete; nothing is watched any more."""
+
+    @abstractmethod
+    def handed_back(self) -> None:
+        """The rest is to be read and written as any other body."""
+
+    @abstractmethod
+    def sink_lost(self, error: OSError) -> None:
+        """The sink takes no more."""
+
+    # What the owner calls
+
+    def begin(self) -> None:
+        """Have what the sink's transport still holds written first."""
+        # With 0 it tells when it is empty; and at once, by pausing, when it is not.
+        self._sink.set_write_buffer_limits(high=0)
+        if not self._sink.get_write_buffer_size():
+            self.emptied()
+
+    def emptied(self) -> None:
+        """The sink's transport has written everything."""
+        if self.state is not State.EMPTYING:
+            return
+        self._restore_sink()
+        self.state = step(self.state, Event.EMPTIED)
+        self._watch.readable(self._from, self._flow)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it is the sink that is waited for."""
+        return self.state is not State.FLOWING
+
+    def stop(self) -> None:
+        """Move nothing any more; what the pipe holds is lost."""
+        if self.state is not State.OVER:
+            self._end(Event.LOST)
+
+    # Moving
+
+    @property
+    def _watch(self) -> Watch:
+        return self._path.watch
+
+    @property
+    def _pipes(self) -> Pipes:
+        return self._path.pipes
+
+    def _flow(self) -> None:
+        """Move what the source has, through a pipe that is empty before and after."""
+        pipe = self._pipes.take()
+        if pipe is None:
+            self._hand_back()
+            return
+        self._pipe = pipe
+        for _ in range(_ROUNDS):
+            if not self._fill(pipe) or not self._empty(pipe):
+                break
+        if self._pipe is not None and not self.held:
+            self._pipe = None
+            self._pipes.give(pipe)
+
+    def _fill(self, pipe: Pipe) -> bool:
+        """Fill *pipe* from the source; False when nothing came."""
+        wanted = min(self.body.left, pipe.size)
+        try:
+            size = os.splice(self._from, pipe.write_end, wanted, flags=_FLAGS)
+        except BlockingIOError:
+            return False
+        except OSError:
+            size = 0
+        if not size:
+            # Its transport learns the same when it reads: the end, a reset, or no splice(2).
+            self._hand_back()
+            return False
+        self.held = size
+        self.came(size)
+        return True
+
+    def _empty(self, pipe: Pipe) -> bool:
+        """Empty *pipe* into the sink; True when the source may have more."""
+        if not self._pour(pipe):
+            return False
+        if self.held:
+            self.state = step(self.state, Event.BLOCKED)
+            self._watch.readable(self._from, None)
+            self._watch.writable(self._to, self._go_on)
+            return False
+        if self.body.done:
+            self._end(Event.PASSED)
+            self.passed()
+            return False
+        return True
+
+    def _go_on(self) -> None:
+        """The sink takes again what the pipe holds."""
+        pipe = self._pipe
+        if pipe is None or not self._pour(pipe) or self.held:
+            return
+        if self.body.done:
+            self._end(Event.PASSED)
+            self.passed()
+            return
+        self.state = step(self.state, Event.FREED)
+        self._watch.writable(self._to, None)
+        self._pipe = None
+        self._pipes.give(pipe)
+        self._watch.readable(self._from, self._flow)
+
+    def _pour(self, pipe: Pipe) -> bool:
+        """Give the sink what it takes; False when it is lost."""
+        try:
+            size = os.splice(pipe.read_end, self._to, self.held, flags=_FLAGS)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            self._end(Event.LOST)
+            self.sink_lost(error)
+            return False
+        self.held -= size
+        self.body.moved(size)
+        self.went(size)
+        return True
+
+    # Ending
+
+    def _hand_back(self) -> None:
+        self._end(Event.HANDED_BACK)
+        self.handed_back()
+
+    def _restore_sink(self) -> None:
+        if not self._sink.is_closing():
+            self._sink.set_write_buffer_limits(high=self._path.parts.limits.write_high_bytes)
+
+    def _end(self, event: Event) -> None:
+        before, self.state = self.state, step(self.state, event)
+        if before is State.EMPTYING:
+            self._restore_sink()
+        elif before is State.FLOWING:
+            self._watch.readable(self._from, None)
+        else:
+            self._watch.writable(self._to, None)
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            (self._pipes.drop if self.held else self._pipes.give)(pipe)
+
+
+def descriptor_of(transport: asyncio.Transport) -> int:
+    """Return the socket of *transport*; -1 when there is none, or it is not plain."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    return int(sock.fileno())
+
+
+_FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0

@@ -1,0 +1,103 @@
+"""Readiness of descriptors that belong to the loop's transports: one epoll of ours inside its own.
+
+A loop does not tell anybody but its transport that a socket can be read or written. What moves
+bytes past the transports asks here; the loop sees one more descriptor, whatever is watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Final
+
+_AT_ONCE: Final = 256
+"""Descriptors served before the loop turns."""
+
+
+class Watch:
+    """Calls back whenever a watched descriptor is ready, again and again (level-triggered).
+
+    Errors and hang-ups count as ready: who then reads or writes learns which it is. Whoever
+    watches a descriptor forgets it before it is closed.
+
+    Args:
+        loop: Calls back from here.
+    """
+
+    __slots__ = ("_closed", "_epoll", "_loop", "_readers", "_writers")
+
+    possible: Final = hasattr(select, "epoll")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll: select.epoll | None = None
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._writers: dict[int, Callable[[], None]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Return how many descriptors are watched."""
+        return len(self._readers.keys() | self._writers.keys())
+
+    def readable(self, descriptor: int, call: Callable[[], None] | None) -> None:
+        """Have *call* called while *descriptor* can be read; None for not any more."""
+        self._set(self._readers, descriptor, call)
+
+    def writable(self, descriptor: int, call: Callable[[], None] | None) -> None:
+        """Have *call* called while *descriptor* can be written; None for not any more."""
+        self._set(self._writers, descriptor, call)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._closed = True
+        self._readers.clear()
+        self._writers.clear()
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def _set(
+        self,
+        calls: dict[int, Callable[[], None]],
+        descriptor: int,
+        call: Callable[[], None] | None,
+    ) -> None:
+        if self._closed:
+            return
+        before = self._mask(descriptor)
+        if call is None:
+            calls.pop(descriptor, None)
+        else:
+            calls[descriptor] = call
+        mask = self._mask(descriptor)
+        epoll = self._epoll or self._open()
+        if mask == before:
+            return
+        if not before:
+            epoll.register(descriptor, mask)
+        elif mask:
+            epoll.modify(descriptor, mask)
+        else:
+            # Not a mask of 0: hang-ups would go on being reported.
+            epoll.unregister(descriptor)
+
+    def _mask(self, descriptor: int) -> int:
+        reads = select.EPOLLIN if descriptor in self._readers else 0
+        return reads | (select.EPOLLOUT if descriptor in self._writers else 0)
+
+    def _open(self) -> select.epoll:
+        epoll = self._epoll = select.epoll()
+        self._loop.add_reader(epoll.fileno(), self._serve)
+        return epoll
+
+    def _serve(self) -> None:
+        if self._epoll is None:
+            return
+        for descriptor, mask in self._epoll.poll(0, _AT_ONCE):
+            # Looked up each time: one call may end what another was to be called for.
+            if mask & ~select.EPOLLOUT and (call := self._readers.get(descriptor)):
+                call()
+            if mask & ~select.EPOLLIN and (call := self._writers.get(descriptor)):
+                call()

@@ -1,0 +1,389 @@
+"""Large bodies: every case must look the same to both ends, whoever moves the bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from gateway.relay.gateway import DataPath
+from gateway.relay.limits import Limits
+from gateway.relay.states import State
+from tests.gateway.relay.harness import (
+    GRANT,
+    ORIGIN,
+    SID,
+    Peer,
+    Rig,
+    answer,
+    code_of,
+    request,
+    rig,
+    status_of,
+)
+
+SIZE = 3_000_000
+BODY = random.Random(5).randbytes(SIZE)
+BIG = 100_000_000
+"""More than the sockets of a connection can hold."""
+HEAD = f"HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n".encode()
+
+by_kernel = Limits()
+by_us = Limits(splice_bytes=0)
+without_pipes = Limits(pipes=0)
+either = pytest.mark.parametrize("limits", [by_kernel, by_us], ids=["kernel", "us"])
+any_of_three = pytest.mark.parametrize(
+    "limits", [by_kernel, by_us, without_pipes], ids=["kernel", "us", "without-pipes"]
+)
+
+
+def put(length: int = BIG, *fields: str) -> bytes:
+    sent = (f"Origin: {ORIGIN}", f"Content-Length: {length}", *fields)
+    return request("/up", *sent, method="PUT")
+
+
+def stall(peer: Peer) -> None:
+    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
+    """Send for as long as anything is taken, until it is true."""
+    async with asyncio.timeout(30):
+        while not until_true():
+            if peer.writer.transport.get_write_buffer_size() < 1 << 20:
+                peer.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+
+
+def states(r: Rig) -> list[State]:
+    """Return what the kernel is at."""
+    exchanges = [front.exchange for front in r.path.fronts if front.exchange is not None]
+    splices = [s for e in exchanges for s in (e.upload, e.download) if s is not None]
+    return [splice.state for splice in splices]
+
+
+def held(r: Rig) -> int:
+    """Return what a connection and its app hold back, in bytes."""
+    (front,) = r.path.fronts
+    exchange = front.exchange
+    assert front.transport is not None
+    assert exchange is not None
+    assert exchange.upstream is not None
+    assert exchange.upstream.transport is not None
+    splices = [s.held for s in (exchange.upload, exchange.download) if s is not None]
+    transports = (front.transport, exchange.upstream.transport)
+    return sum(splices) + sum(t.get_write_buffer_size() for t in transports)
+
+
+def nothing_left(path: DataPath) -> bool:
+    return not len(path.watch) and path.pipes.lent == 0
+
+
+# What both ends see
+
+
+@any_of_three
+async def test_answers_cross_unchanged_and_the_next_requests_follow(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request("/1") + request("/2") + request("/3"))
+        for path in (b"/2", b"/3", b"/4"):
+            app.send(answer(BODY))
+            if path == b"/4":
+                browser.send(request("/4"))
+            head, body = await browser.answer()
+            assert status_of(head) == 200
+            assert body == BODY
+            assert (await app.head()).startswith(b"GET %b " % path)
+        assert r.app.count == 1
+        assert r.path.meters.http.down > 3 * SIZE
+        assert nothing_left(r.path)
+
+
+@any_of_three
+async def test_requests_cross_unchanged_with_the_next_ones_behind_them(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put(SIZE) + BODY[:1000])
+        browser.send(BODY[1000:] + put(SIZE) + BODY + request("/after"))
+        for _ in range(2):
+            assert await app.exactly(SIZE) == BODY
+            app.send(answer(b"taken"))
+            assert (await browser.answer())[1] == b"taken"
+            await app.head()
+        assert r.app.count == 1
+        assert r.path.meters.http.up > 2 * SIZE
+        assert nothing_left(r.path)
+
+
+async def test_it_is_the_kernel_that_moves_them() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(put())
+        browser.send(b"x" * SIZE)
+        app.send(HEAD + b"y" * SIZE)
+        await browser.head()
+        await asyncio.gather(browser.exactly(SIZE), app.exactly(SIZE))
+        assert states(r) == [State.FLOWING, State.FLOWING]
+        assert len(r.path.watch) == 2
+        # Waiting bodies hold no pipe: those that are there are nobody's.
+        assert r.path.pipes.open == 1
+        assert r.path.pipes.lent == 0
+
+
+@either
+async def test_an_app_that_answers_while_it_reads_streams_both_ways(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put(SIZE))
+        app.send(answer(b"", f"Content-Length: {SIZE}").replace(b"Content-Length: 0\r\n", b""))
+        await browser.head()
+        for at in range(0, SIZE, SIZE // 3):
+            part = BODY[at : at + SIZE // 3]
+            browser.send(part)
+            app.send(await app.exactly(len(part)))
+            assert await browser.exactly(len(part)) == part
+        assert await browser.rest() == b""
+        assert nothing_left(r.path)
+
+
+@either
+async def test_small_pieces_arrive_at_once(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        app.send(HEAD)
+        await browser.head()
+        for _ in range(20):
+            app.send(b"a")
+            assert await browser.exactly(1) == b"a"
+            browser.send(b"b")
+            assert await app.exactly(1) == b"b"
+
+
+# Who is slow
+
+
+@either
+async def test_a_browser_that_stalls_holds_back_the_app(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        stall(browser)
+        app.send(HEAD)
+        worst = 0
+
+        def stuck() -> bool:
+            nonlocal worst
+            worst = max(worst, held(r))
+            return worst > 0 and app.writer.transport.get_write_buffer_size() >= 1 << 20
+
+        await flood(app, stuck)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+            worst = max(worst, held(r))
+        assert 0 < worst <= 512 << 10
+        assert app.writer.transport.get_write_buffer_size() >= 1 << 20
+
+
+@either
+async def test_both_go_on_after_a_stall(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        stall(browser)
+        body = BODY * 8
+        app.send(answer(body))
+        await until(lambda: bool(r.path.fronts) and held(r) > 0)
+        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        head, came = await browser.answer()
+        assert status_of(head) == 200
+        assert came == body
+        assert nothing_left(r.path)
+
+
+@either
+async def test_an_upload_to_an_app_that_stalls_is_504(limits: Limits) -> None:
+    limits = Limits(splice_bytes=limits.splice_bytes, slow_body_seconds=0.2)
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        stall(app)
+        await flood(browser, lambda: r.path.meters.upstream_failures["app_timeout"] > 0)
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (504, "app_timeout")
+        assert nothing_left(r.path)
+
+
+# Who leaves, and what ends
+
+
+@either
+async def test_a_small_answer_to_an_upload_comes_early_and_ends_it(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        browser.send(BODY)
+        await app.exactly(SIZE)
+        app.send(answer(b"enough"))
+        head, body = await browser.answer()
+        assert body == b"enough"
+        assert b"\r\nConnection: close\r\n" in head
+        browser.send(b"x" * 100_000)
+        assert await browser.rest() == b""
+        await app.gone()
+        assert nothing_left(r.path)
+
+
+@either
+async def test_an_early_answer_is_delivered_although_the_app_resets(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        stall(app)
+        await flood(browser, lambda: browser.writer.transport.get_write_buffer_size() >= 1 << 20)
+        app.send(answer(b"too large", status="413 Content Too Large"))
+        app.close()  # with a reset, since it has not read what came
+        head, body = await browser.answer()
+        assert (status_of(head), body) == (413, b"too large")
+        assert nothing_left(r.path)
+
+
+@either
+async def test_an_app_that_resets_within_an_upload_is_502(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        browser.send(BODY)
+        await app.exactly(SIZE)
+        app.reset()
+        await flood(browser, lambda: r.path.meters.refusals["app_bad_answer"] > 0)
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (502, "app_bad_answer")
+        assert nothing_left(r.path)
+
+
+@either
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_an_answer_that_breaks_off_resets_the_browser(limits: Limits, how: str) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(HEAD + BODY)
+        await browser.head()
+        assert await browser.exactly(SIZE) == BODY
+        getattr(app, how)()
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
+        assert nothing_left(r.path)
+
+
+@either
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_a_browser_that_leaves_within_its_upload_ends_the_app(
+    limits: Limits, how: str
+) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        browser.send(BODY)
+        assert await app.exactly(SIZE) == BODY
+        getattr(browser, how)()
+        assert await app.gone() == b""
+        await until(lambda: not r.path.fronts)
+        assert nothing_left(r.path)
+
+
+@either
+@pytest.mark.parametrize("stalled", [False, True], ids=["reading", "stalled"])
+async def test_a_browser_that_resets_within_its_answer_ends_the_app(
+    limits: Limits, stalled: bool
+) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(HEAD + BODY)
+        await browser.exactly(SIZE)
+        if stalled:
+            stall(browser)
+            await flood(app, lambda: held(r) > 0)
+        browser.reset()
+        assert await app.gone() == b""
+        await until(lambda: not r.path.fronts)
+        assert nothing_left(r.path)
+
+
+@either
+async def test_a_revoked_grant_resets_an_answer_at_once(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(HEAD)
+        await browser.head()
+        stall(browser)
+        await flood(app, lambda: held(r) > 0)
+        r.world.revoke(sid=SID, jti=GRANT.jti)
+        assert nothing_left(r.path)
+        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
+        await app.gone()
+
+
+@either
+async def test_a_revoked_grant_ends_an_upload_with_401(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        browser.send(BODY)
+        assert await app.exactly(SIZE) == BODY
+        r.world.revoke(sid=SID, jti=GRANT.jti)
+        browser.send(b"secret" * 1000)
+        assert status_of((await browser.answer())[0]) == 401
+        assert await app.gone() == b""
+        assert nothing_left(r.path)
+
+
+@either
+async def test_an_answer_under_way_is_the_last_one_of_a_drain(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer(BODY)[:-1])
+        await browser.exactly(SIZE // 2)
+        r.path.drain()
+        app.send(BODY[-1:])
+        assert (await browser.rest()).endswith(BODY[-1000:])
+        assert nothing_left(r.path)
+
+
+@either
+async def test_an_app_that_sends_more_than_it_promised_is_not_asked_again(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer(BODY)[:-1])
+        await browser.exactly(SIZE // 2)
+        app.send(BODY[-1:] + answer(b"smuggled"))
+        await browser.exactly(SIZE // 2)
+        browser.send(request("/next"))
+        again = await r.app.connection()
+        assert (await again.head()).startswith(b"GET /next ")
+        again.send(answer(b"right"))
+        assert (await browser.until(b"right")).count(b"HTTP/1.1") == 1
+
+
+# When there are no pipes
+
+
+async def test_bodies_beyond_the_last_pipe_are_passed_on_all_the_same() -> None:
+    async with rig(limits=Limits(pipes=1)) as r:
+        stalled, app, _ = await r.joined(request())
+        stall(stalled)
+        app.send(HEAD)
+        await flood(app, lambda: r.path.pipes.lent == 1)
+        browser, other, _ = await r.joined(request())
+        other.send(answer(BODY))
+        assert (await browser.answer())[1] == BODY
+        assert r.path.pipes.open == 1
+        stalled.reset()
+        await until(lambda: len(r.path.fronts) == 1)
+        assert r.path.pipes.open == 0
+
+
+async def test_small_bodies_are_no_work_for_the_kernel() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n")
+        await browser.head()
+        assert states(r) == []
