@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from controller.kube import client
+from controller.kube import credentials
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, Unavailable
 from controller.kube.kinds import PODS
@@ -134,11 +134,11 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
     plugin, server = Plugin(tmp_path), Server(says(thing("a", "1")))
     async with asked_for(plugin, server, tmp_path) as kube:
         plugin.hang()
-        monkeypatch.setattr(client, "CREDENTIALS_WAIT_SECONDS", 0.3)
+        monkeypatch.setattr(credentials, "CREDENTIALS_WAIT_SECONDS", 0.3)
         # While the token that is there is good, it is used.
-        monkeypatch.setattr(client, "CREDENTIALS_SECONDS", 0.0)
+        monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 0.0)
         await kube.get(PODS, "a", "ns")
-        monkeypatch.setattr(client, "CREDENTIALS_SECONDS", 60.0)
+        monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 60.0)
         server.good = "token-9"
         with pytest.raises(Unavailable, match="no usable Kubernetes configuration"):
             await kube.get(PODS, "a", "ns")
