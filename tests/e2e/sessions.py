@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -122,27 +122,24 @@ class Desktop:
 Held = Kernel | Shell | Desktop
 
 
+@dataclass
+class Session:
+    """An open session and its WebSocket."""
+
+    opened: Opened
+    held: Held
+
+
 @asynccontextmanager
-async def one_of_each(user: User) -> AsyncIterator[dict[str, tuple[str, Opened, Held]]]:
-    """Give a running session of each kind with an open WebSocket: its job, session and socket."""
+async def one_of_each(user: User, jobs: Mapping[str, str]) -> AsyncIterator[dict[str, Session]]:
+    """Give a session of each of *jobs* by app, each with a WebSocket that is open."""
     async with AsyncExitStack() as stack:
-        jobs = dict(
-            zip(
-                ("jupyterlab", "shell", "desktop"),
-                await asyncio.gather(
-                    *(start(user, app) for app in ("jupyterlab", "shell", "desktop"))
-                ),
-                strict=True,
-            )
-        )
-        held: dict[str, tuple[str, Opened, Held]] = {}
+        held: dict[str, Session] = {}
         for app, job in jobs.items():
             http = await stack.enter_async_context(client())
             opened = await open_session(http, user, job)
-            held[app] = job, opened, await _connected(stack, app, opened)
+            held[app] = Session(opened, await _connected(stack, app, opened))
         yield held
-        for job, *_ in held.values():
-            await user.stop(job)
 
 
 async def _connected(stack: AsyncExitStack, app: str, opened: Opened) -> Held:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from playwright.async_api import expect
 
 from controller.kube.client import Kube
@@ -41,21 +43,34 @@ async def attached(opened: Opened) -> bool | None:
     return bool(said["resumed"])
 
 
-async def test_sessions_of_all_kinds_outlive_the_controller(system: LocalSystem) -> None:
-    async with signed_in(system.address) as user, one_of_each(user) as held:
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def apps(system: LocalSystem) -> AsyncIterator[dict[str, str]]:
+    """A running job of each kind of app, ada's; no restart ends them."""
+    names = ("jupyterlab", "shell", "desktop")
+    async with signed_in(system.address) as user:
+        jobs = await asyncio.gather(*(start(user, app) for app in names))
+        yield dict(zip(names, jobs, strict=True))
+        for job in jobs:
+            await user.stop(job)
+
+
+async def test_sessions_of_all_kinds_outlive_the_controller(
+    system: LocalSystem, apps: dict[str, str]
+) -> None:
+    async with signed_in(system.address) as user, one_of_each(user, apps) as sessions:
         before = await objects(system)
         await system.kill("controller")
         try:
             for _ in range(2):
                 await asyncio.sleep(2)
-                for app, (_, _, session) in held.items():
-                    assert await session.alive(), app
+                for app, session in sessions.items():
+                    assert await session.held.alive(), app
         finally:
             await system.start("controller")
         # It is back: it goes on where it was, and takes no session for a new one.
         await asyncio.sleep(3)
-        for app, (_, _, session) in held.items():
-            assert await session.alive(), app
+        for app, session in sessions.items():
+            assert await session.held.alive(), app
         assert await objects(system) == before
         job = await start(user, "shell")
         assert f"Job j-{job}" in await objects(system)
@@ -82,46 +97,45 @@ async def test_a_job_submitted_just_before_the_controller_dies_is_run_once(
         assert not [name for name in await objects(system) if any(job in name for job in jobs)]
 
 
-async def test_cookies_outlive_the_gateway(system: LocalSystem) -> None:
-    async with signed_in(system.address) as user, one_of_each(user) as held:
+async def test_cookies_outlive_the_gateway(system: LocalSystem, apps: dict[str, str]) -> None:
+    async with signed_in(system.address) as user, one_of_each(user, apps) as sessions:
         await system.kill("gateway")
         await system.start("gateway")
-        for app, (_, opened, session) in held.items():
-            async with await opened.get("/") as page:
+        for app, session in sessions.items():
+            async with await session.opened.get("/") as page:
                 assert page.status == 200, app
             async with asyncio.timeout(10):
-                while not session.socket.closed:
-                    await session.socket.receive()
-        _, opened, _ = held["shell"]
-        assert await attached(opened) is True
+                while not session.held.socket.closed:
+                    await session.held.socket.receive()
+        assert await attached(sessions["shell"].opened) is True
 
 
-async def test_a_terminal_gets_a_new_shell_when_its_hub_dies(system: LocalSystem) -> None:
-    async with signed_in(system.address) as user, one_of_each(user) as held:
+async def test_a_terminal_gets_a_new_shell_when_its_hub_dies(
+    system: LocalSystem, apps: dict[str, str]
+) -> None:
+    async with signed_in(system.address) as user, one_of_each(user, apps) as sessions:
         await system.kill("hub")
         await system.start("hub")
-        _, opened, old = held["shell"]
+        shell = sessions["shell"]
         async with asyncio.timeout(40):
-            while not old.socket.closed:
-                await old.socket.receive()
+            while not shell.held.socket.closed:
+                await shell.held.socket.receive()
             # As the page does: again and again, until the terminal is published anew.
-            while (resumed := await attached(opened)) is None:
+            while (resumed := await attached(shell.opened)) is None:
                 await asyncio.sleep(0.5)
         assert resumed is False
         for app in ("jupyterlab", "desktop"):
-            assert await held[app][2].alive(), app
+            assert await sessions[app].held.alive(), app
 
 
 @pytest.mark.needs("chromium")
 async def test_a_reload_after_the_gateway_was_killed_needs_no_new_token(
-    system: LocalSystem, visit: Visit
+    system: LocalSystem, visit: Visit, apps: dict[str, str]
 ) -> None:
     ada = await Person.arrive(await visit(), system.address, "ada")
-    job = await ada.start("JupyterLab")
-    lab = await ada.open(job)
+    lab = await ada.open(apps["jupyterlab"])
     await expect(lab.locator(".jp-LauncherCard").first).to_be_visible(timeout=60_000)
     await system.kill("gateway")
     await system.start("gateway")
     await lab.reload()
     await compute_in_notebook(lab, "print(6*7)", "42")
-    await ada.stop(job)
