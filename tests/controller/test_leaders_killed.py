@@ -89,7 +89,7 @@ class Orchestrator:
 @pytest.mark.parametrize(
     ("jobs", "seconds", "between"),
     [
-        pytest.param(16, 20, (5, 8), id="short"),
+        pytest.param(10, 10, (3, 5), id="short"),
         pytest.param(500, 300, (5, 20), id="long", marks=pytest.mark.long),
     ],
 )

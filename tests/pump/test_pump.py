@@ -13,7 +13,7 @@ from tests.contract.rig import Rig, running_rig
 from tests.pump.flow import QUIET_SECONDS, Sum, pour, swallow
 from tests.pump.kinds import KINDS, Ends, Kind
 
-SHORT_BYTES = 10_000_000
+SHORT_BYTES = 4_000_000
 LONG_BYTES = 1_000_000_000
 LINE_LIMIT = 1 << 20
 
