@@ -15,6 +15,7 @@ from aiohttp import web
 from deploy.local.cluster.apiserver.access import Doorkeeper, User
 from deploy.local.cluster.apiserver.app import Front
 from deploy.local.cluster.apiserver.audit import FILE, Audit
+from deploy.local.cluster.apiserver.blocks import ServiceBlock
 from deploy.local.cluster.apiserver.controllers import Controllers, serve_definitions
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable, make_builtin_kinds
@@ -39,7 +40,8 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     store.listen(lambda key, event: serve_definitions(kinds, key, event))
     pki = ensure_pki(state / "pki")
     webhooks = Webhooks(store)
-    registry = Registry(store, kinds, webhooks)
+    services = ServiceBlock()
+    registry = Registry(store, kinds, webhooks, services.network)
     kubelets = Kubelets(store, kinds.by_key(("", "pods")), client_context(pki))
     tokens = {name: secrets.token_urlsafe(32) for name in _identities(state)}
     users = [(tokens[name], user) for name, user in _identities(state).items()]
@@ -69,6 +71,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
         await runner.cleanup()
         await webhooks.close()
         await kubelets.close()
+        services.close()
         if stop.orphaned:  # nobody else is left to remove it
             await asyncio.to_thread(shutil.rmtree, state, ignore_errors=True)
 

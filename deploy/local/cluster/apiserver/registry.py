@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import IPv4Network
 from typing import Final
 
 from deploy.local.cluster.apiserver import metadata as meta
@@ -60,9 +61,12 @@ def now() -> str:
 
 
 class Registry:
-    """The writes; `store` holds what they come to."""
+    """The writes; `store` holds what they come to. Services' addresses are in *services*."""
 
-    def __init__(self, store: Store, kinds: KindTable, webhooks: Webhooks) -> None:
+    def __init__(
+        self, store: Store, kinds: KindTable, webhooks: Webhooks, services: IPv4Network
+    ) -> None:
+        self._services = services
         self.store = store
         self.kinds = kinds
         self._webhooks = webhooks
@@ -94,7 +98,7 @@ class Registry:
         value = self._completed(kind, value, None, options)
         review = Review(kind, "CREATE", None, user.info, options.dry_run)
         value = self._completed(kind, await self._webhooks.mutate(review, value), None, options)
-        rules.admit(self.store, kind, value)
+        rules.admit(self.store, kind, value, self._services)
         check_grant(self.store, kind, value, user)
         self._check(kind, value, None)
         await self._webhooks.validate(review, value)

@@ -9,8 +9,6 @@ from deploy.local.cluster.apiserver.quotas import quota_problem
 from deploy.local.cluster.apiserver.store import Store
 
 NAMESPACES: Final = ("", "namespaces")
-SERVICE_NETWORK: Final = IPv4Network("127.128.0.0/16")
-"""Service addresses are loopback addresses too: inside a pod nothing else has a route."""
 
 
 def check_namespace(store: Store, kinds: KindTable, kind: Kind, namespace: str, name: str) -> None:
@@ -36,13 +34,16 @@ def check_namespace(store: Store, kinds: KindTable, kind: Kind, namespace: str, 
         raise error
 
 
-def admit(store: Store, kind: Kind, value: Object) -> None:
-    """Complete, in place, or refuse a new object by what else there is."""
+def admit(store: Store, kind: Kind, value: Object, services: IPv4Network) -> None:
+    """Complete, in place, or refuse a new object by what else there is.
+
+    A Service that asks for an address gets one in *services*.
+    """
     match kind.key:
         case ("", "pods"):
             _admit_pod(store, kind, value)
         case ("", "services"):
-            _give_address(store, value)
+            _give_address(store, value, services)
         case _:
             pass
     _check_quotas(store, kind, value)
@@ -75,13 +76,12 @@ def _admit_pod(store: Store, kind: Kind, pod: Object) -> None:
         pod["spec"].setdefault("priority", 0)
 
 
-def _give_address(store: Store, service: Object) -> None:
+def _give_address(store: Store, service: Object, network: IPv4Network) -> None:
     spec = service["spec"]
     if spec.get("clusterIP") or spec["type"] == "ExternalName":
         return
     taken = {item.value["spec"].get("clusterIP") for item in store.items(("", "services"))}
-    # The first 256 are the nodes' own: their address, and their name server's.
-    first, last = int(SERVICE_NETWORK[256]), int(SERVICE_NETWORK[-1])
+    first, last = int(network[1]), int(network[-1])
     free = (str(IPv4Address(n)) for n in range(first, last) if str(IPv4Address(n)) not in taken)
     address = next(free, None)
     if address is None:

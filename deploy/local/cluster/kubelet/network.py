@@ -27,7 +27,7 @@ from deploy.local.cluster.kubelet.services import ServiceProxies
 Object = dict[str, Any]
 NODE_ADDRESS: Final = "127.128.0.1"
 NAME_SERVER: Final = "127.128.0.10"
-_SERVICE_NETWORK: Final = IPv4Network("127.128.0.0/16")
+_SERVICE_NETWORK: Final = IPv4Network("127.128.0.0/10")
 _LOOPBACK_BITS: Final = 10
 _NAMES_PORT, _QUERY_BYTES = 53, 4096
 _NAME_SERVER_POD: Final[Object] = {

@@ -1,8 +1,8 @@
-"""Services' addresses in the Pods' network: a listener for each port that has Pods behind it.
+"""Services' addresses: a listener for each port that has Pods behind it, for Pods and machine.
 
-The way kube-proxy once worked: a connection is taken at the Service's address and carried to
-one of its Pods, chosen by chance. Only TCP. A port without a ready Pod is not listened on, so
-that a connection to it is refused.
+The way kube-proxy once worked: a connection is taken at the Service's address, in the Pods'
+network and on this machine, and carried to one of its Pods, chosen by chance. Only TCP. A port
+without a ready Pod is not listened on, so that a connection to it is refused.
 """
 
 import asyncio
@@ -30,13 +30,14 @@ _DIAL_SECONDS: Final = 5.0
 
 
 class ServiceProxies:
-    """Listens at Services' addresses in the network of *node* while `run` runs."""
+    """Listens at Services' addresses, in the network of *node* and outside, while `run` runs."""
 
     def __init__(self, node: Sandbox, judge: Judge) -> None:
         self._node = node
         self._judge = judge
         self._wake = asyncio.Event()
         self._listeners: dict[Place, asyncio.Server] = {}
+        self._outside: dict[Place, asyncio.Server | None] = {}
         self._behind: dict[Place, list[Place]] = {}
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -54,8 +55,9 @@ class ServiceProxies:
                 self._behind = backends(services(), pods())
                 await self._listen()
         finally:
-            for listener in self._listeners.values():
-                listener.close()
+            for listener in (*self._listeners.values(), *self._outside.values()):
+                if listener is not None:
+                    listener.close()
             for connection in list(self._connections):
                 connection.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
@@ -69,6 +71,23 @@ class ServiceProxies:
             except (OSError, SandboxFailed) as error:
                 _LOG.warning("cannot listen at %s:%d: %s", *place, error)
                 asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._wake.set)
+
+        for place in self._outside.keys() - self._behind.keys():
+            if (listener := self._outside.pop(place)) is not None:
+                listener.close()
+        for place in self._behind.keys() - self._outside.keys():
+            self._outside[place] = await self._open_outside(place)
+
+    async def _open_outside(self, place: Place) -> asyncio.Server | None:
+        """Listen on this machine, beside other nodes that have Pods of the Service."""
+        try:
+            return await asyncio.start_server(
+                lambda reader, writer: self._accept(place, reader, writer), *place, reuse_port=True
+            )
+        except OSError as error:
+            # Another program listens at 0.0.0.0, or the port is privileged.
+            _LOG.warning("cannot listen at %s:%d: %s", *place, error)
+            return None
 
     async def _open(self, place: Place) -> asyncio.Server:
         listening = await self._node.socket(socket.AF_INET, socket.SOCK_STREAM)

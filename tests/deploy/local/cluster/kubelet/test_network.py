@@ -133,6 +133,36 @@ async def test_a_service_has_an_address_for_its_ready_pods(client: Client, names
     assert "refused" in said[3]
 
 
+async def test_a_service_leads_from_this_machine_to_its_ready_pods_alone(
+    client: Client, namespace: str
+) -> None:
+    ports = [{"port": 8080, "targetPort": "web"}]
+    made = await client.create(SERVICES, namespace, make_service("web", "server", ports=ports))
+    address = made["spec"]["clusterIP"]
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(address, 8080)
+    await serve(client, namespace, "server")
+    async with asyncio.timeout(10):
+        while not await said_at(address):
+            await asyncio.sleep(0.05)
+    await client.delete(PODS, namespace, "server", {"gracePeriodSeconds": 0})
+    async with asyncio.timeout(10):
+        while await said_at(address):
+            await asyncio.sleep(0.05)
+
+
+async def said_at(address: str) -> bool:
+    """Say whether a server's name is said at *address*; False where nobody is."""
+    try:
+        reader, writer = await asyncio.open_connection(address, 8080)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        said = await reader.read()
+        writer.close()
+    except OSError:
+        return False
+    return b"server" in said
+
+
 @pytest.mark.usefixtures("filtered")
 async def test_a_policy_admits_whom_it_names(client: Client, namespace: str) -> None:
     address = await serve(client, namespace, "server")
