@@ -171,6 +171,7 @@ async def _start_api(
         wake=core.routes.wake,
         tell=notices.tell,
         catalogue=settings.jobs.pods.catalogue,
+        rank_services=settings.jobs.rank_services,
     )
     parts = ApiParts(
         store=process.store,

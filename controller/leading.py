@@ -167,7 +167,12 @@ class Leading:
         log.info("leads", extra={"term": number})
         queue = WorkQueue(clock=time.monotonic, random=random.random)
         changed = _both(queue.add, self._core.routes.wake)
-        picture = Picture(self._kube, instance=settings.instance, changed=changed)
+        picture = Picture(
+            self._kube,
+            instance=settings.instance,
+            changed=changed,
+            services=settings.jobs.rank_services,
+        )
         cluster = JobsInCluster(self._kube, instance=settings.instance)
         leader = _Leader(
             settings, store, number, self._core, self._kube, picture, cluster, before.seen_at
@@ -254,7 +259,13 @@ def _make_reconciler(
         recorder=HookRecorder(store, term=term, clock=time.time),
         looked_until=leader.looked_until,
     )
-    sight = Sight(store, leader.picture, core.pipeline, evictions_allowed=jobs.eviction_retries)
+    sight = Sight(
+        store,
+        leader.picture,
+        core.pipeline,
+        evictions_allowed=jobs.eviction_retries,
+        rank_services=jobs.rank_services,
+    )
     monitoring = Monitoring(
         store=store,
         term=term,
@@ -296,6 +307,7 @@ def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
         picture=leader.picture,
         vault=leader.core.vault,
         base_domain=settings.base_domain,
+        rank_services=settings.jobs.rank_services,
     )
     return RoutePublisher(
         store=leader.store,

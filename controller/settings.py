@@ -55,7 +55,8 @@ class JobDefaults:
     ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
     ``history_seconds`` how long its record stays in the store. ``fair_share`` is None where all
     owners share ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the
-    ledger, ``eviction_retries`` how often a job that was evicted is submitted again.
+    ledger, ``eviction_retries`` how often a job that was evicted is submitted again. With
+    ``rank_services`` each rank that people reach has an address that is the job's own.
     """
 
     namespace: str
@@ -72,6 +73,7 @@ class JobDefaults:
     eviction_retries: int
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
+    rank_services: bool
     egress_networks: tuple[Network, ...]
     egress_except: tuple[Network, ...]
     egress_blocked_ports: tuple[int, ...]
@@ -143,7 +145,17 @@ def read_settings(environment: Environment) -> ControllerSettings:
         public_url=needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL),
     )
     _check_minikube(environment, settings)
+    _check_rank_services(environment, settings)
     return settings
+
+
+def _check_rank_services(environment: Environment, settings: ControllerSettings) -> None:
+    made = settings.plugins is None or "proxy" in settings.plugins
+    if settings.jobs.rank_services and not made:
+        environment.problem(
+            "FUMAROLE_CONTROLLER_RANK_SERVICES",
+            "needs the plugin proxy, which FUMAROLE_CONTROLLER_PLUGINS does not name",
+        )
 
 
 def _check_minikube(environment: Environment, settings: ControllerSettings) -> None:
@@ -184,6 +196,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             _label_pairs,
             (("app.kubernetes.io/name", "fumarole-gateway"),),
         ),
+        rank_services=read("FUMAROLE_CONTROLLER_RANK_SERVICES", _yes_or_no, False),
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
         egress_blocked_ports=read("FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)),

@@ -4,7 +4,7 @@
 - ``plugin``, ``builder``, ``pipeline``: the five hooks, what they change, and their order.
 - ``submission``: takes jobs into the store; what is there was accepted. ``wishes``: that one
   ends, waits, goes on, has more time.
-- ``picture``: what the cluster shows, by two watches. ``sight``: a job in store and picture.
+- ``picture``: what the cluster shows, by watches. ``sight``: a job in store and picture.
 - ``states``, ``lifecycle``, ``explanations``: states as a table, the next step as a function of
   what is seen, and what people are told (no I/O).
 - ``actions``, ``submitting``, ``ending``: do a step, by ``records`` in the store and by

@@ -19,6 +19,7 @@ from controller.jobs.lifecycle import (
     Renew,
     Replace,
     Rest,
+    Restore,
     RunHooks,
     Seen,
     Step,
@@ -87,6 +88,10 @@ class Actions:
                 await self._submitting.submit(seen.record)
             case Expose():
                 await self._submitting.expose(seen)
+            case Restore():
+                await self._submitting.expose(seen)
+                # The watch will show it; looking again is for when it does not.
+                raise Later(LOOK_AGAIN_SECONDS)
             case Note():
                 await self._note(step, seen)
             case RunHooks():

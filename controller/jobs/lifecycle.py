@@ -28,7 +28,8 @@ class Seen:
     """A job in the store and in the cluster, at one moment.
 
     ``pods`` are there, ``departed`` were seen to leave; ``runs`` are what is written down of them,
-    by their uids. ``exposed`` says that all companions are there and owned by the VolcanoJob;
+    by their uids. ``exposed`` says that all companions were made and are owned by the VolcanoJob,
+    ``lost`` that the cluster does not show one of those by which people reach it;
     ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
     submitted again.
@@ -45,6 +46,7 @@ class Seen:
     cleaned: bool
     held: str | None = None
     evictions_allowed: int = 0
+    lost: bool = False
 
 
 # What may be the next step
@@ -68,6 +70,11 @@ class Submit:
 @dataclass(frozen=True, slots=True)
 class Expose:
     """Make the companions that come after the VolcanoJob, and have it own all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Make what people reach the job by once more: somebody has removed it, it seems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +149,7 @@ Step: TypeAlias = (
     | WriteDown
     | Submit
     | Expose
+    | Restore
     | Note
     | RunHooks
     | Mark
@@ -228,7 +236,12 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
 def _expose_first(seen: Seen, step: Step) -> Step:
     if not seen.exposed:
         return Expose()
-    return Mark() if isinstance(step, Rest) and _lacks_marks(seen) else step
+    if not isinstance(step, Rest):
+        return step
+    # The picture may only be behind: so whatever else there is to do comes first.
+    if seen.lost:
+        return Restore()
+    return Mark() if _lacks_marks(seen) else step
 
 
 def _waiting(seen: Seen, job: ObservedJob) -> Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from controller.jobs.addresses import ports_at
 from controller.jobs.model import Job
 from controller.jobs.owners import owner_key
 from controller.jobs.parameters import PeerParameter
@@ -37,8 +38,7 @@ def asked_ports(job: Job) -> dict[str, set[int]]:
 
 def declared_ports(job: Job) -> list[int]:
     """Return the ports that the job declares at its first rank."""
-    task = job.task_of(0)
-    return sorted({one.port for one in job.interactive.values() if one.task in (None, task)})
+    return list(ports_at(job, job.task_of(0) or ""))
 
 
 def peer_problems(job: Job, others: Mapping[str, Job]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""What the cluster shows of this instance's jobs: kept by two watches, looked at by everybody."""
+"""What the cluster shows of this instance's jobs: kept by watches, looked at by everybody."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError
-from controller.kube.kinds import PODS, VCJOBS, Kind
+from controller.kube.kinds import PODS, SERVICES, VCJOBS, Kind
 from controller.kube.watch import Changed, Deleted, Listed, WatchEvent, watch
 from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
-from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
+from controller.volcano.observed import (
+    ObservedJob,
+    ObservedPod,
+    ObservedService,
+    read_job,
+    read_pod,
+    read_service,
+)
 
 log = logging.getLogger(__name__)
 
@@ -105,28 +112,45 @@ class Shelf(Generic[T]):
 
 
 class Picture:
-    """VolcanoJobs and pods with the instance's label, as last seen.
+    """VolcanoJobs, pods and, if asked for, Services with the instance's label, as last seen.
 
     Args:
         kube: The cluster.
         instance: Whose objects; those of others are not looked at.
-        changed: Called with the id of a job whose VolcanoJob or pods have changed.
+        changed: Called with the id of a job of which something has changed.
+        services: Whether Services are followed too; else none is ever seen.
     """
 
-    def __init__(self, kube: Kube, *, instance: str, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        instance: str,
+        changed: Callable[[str], None],
+        services: bool = False,
+    ) -> None:
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance}"
         self.jobs: Shelf[ObservedJob] = Shelf(changed)
         # How a pod ended may be seen no earlier than when it is gone.
         self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True)
+        self.services: Shelf[ObservedService] = Shelf(changed)
         self._trouble: dict[str, str] = {}
         self._jobs_seen = asyncio.Event()
         self._pods_seen = asyncio.Event()
+        self._services_seen = asyncio.Event()
+        self._follows_services = services
+        if not services:
+            self._services_seen.set()
 
     @property
     def is_complete(self) -> bool:
         """Whether everything has been read once."""
-        return self._jobs_seen.is_set() and self._pods_seen.is_set()
+        return all(one.is_set() for one in self._seen)
+
+    @property
+    def _seen(self) -> tuple[asyncio.Event, ...]:
+        return self._jobs_seen, self._pods_seen, self._services_seen
 
     def problems(self) -> tuple[str, ...]:
         """Return what of the cluster cannot be followed now."""
@@ -134,8 +158,8 @@ class Picture:
 
     async def complete(self) -> None:
         """Wait until everything has been read once."""
-        await self._jobs_seen.wait()
-        await self._pods_seen.wait()
+        for one in self._seen:
+            await one.wait()
 
     def job(self, namespace: str, job_id: str) -> ObservedJob | None:
         """Return the VolcanoJob of the job; one of another name that claims to be it is not."""
@@ -147,6 +171,9 @@ class Picture:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(VCJOBS, self.jobs, read_job, self._jobs_seen))
             tasks.create_task(self._follow(PODS, self.pods, read_pod, self._pods_seen))
+            if self._follows_services:
+                services = self._follow(SERVICES, self.services, read_service, self._services_seen)
+                tasks.create_task(services)
 
     async def _follow(
         self,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from controller.jobs.accepted import lacks_secrets, read_spec
+from controller.jobs.addresses import rank_services_of
 from controller.jobs.lifecycle import Seen
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline
@@ -12,8 +14,9 @@ from controller.store.connections import basis_of, callers_of
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
 from controller.store.maintenance import read_maintenance
-from controller.store.progress import companions_of, hooks_done
+from controller.store.progress import CompanionRecord, companions_of, hooks_done
 from controller.store.runs import Run, runs_of
+from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedPod
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -27,15 +30,23 @@ class Sight:
         picture: What is.
         pipeline: Says when a hook is done.
         evictions_allowed: How often a job that was evicted is submitted again.
+        rank_services: Whether ranks have Services, which the picture shows.
     """
 
     def __init__(
-        self, store: Store, picture: Picture, pipeline: Pipeline, *, evictions_allowed: int = 0
+        self,
+        store: Store,
+        picture: Picture,
+        pipeline: Pipeline,
+        *,
+        evictions_allowed: int = 0,
+        rank_services: bool = False,
     ) -> None:
         self._store = store
         self._picture = picture
         self._pipeline = pipeline
         self._evictions_allowed = evictions_allowed
+        self._rank_services = rank_services
 
     async def see(self, job_id: str) -> Seen | None:
         """Return the job as it is; None where the store does not know it.
@@ -63,13 +74,35 @@ class Sight:
             pods=pods,
             departed=self._not_written_down(record, departed, runs),
             runs=runs,
-            exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions),
+            exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
+            and self._has_its_services(record, companions),
+            lost=self._has_lost(record, companions),
             started=self._pipeline.is_done(done.get("start", _NOTHING)),
             completed=self._pipeline.is_done(done.get("complete", _NOTHING)),
             cleaned=self._pipeline.is_done(done.get("cleanup", _NOTHING)),
             held=held,
             evictions_allowed=self._evictions_allowed,
         )
+
+    def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
+        """Say whether its ranks have Services exactly if they are to, as they do since it began.
+
+        They do not where the setting was changed meanwhile, or the job was adopted.
+        """
+        if record.uid is None or record.is_final:
+            return True
+        made = {one.name for one in _rank_services(record, companions)}
+        if not self._rank_services:
+            return not made
+        if record.sealed is None and lacks_secrets(record.spec, {}):
+            return True  # nothing can be planned for it any more
+        return made == {one.name for one in rank_services_of(read_spec(record.spec, {}))}
+
+    def _has_lost(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
+        if not self._rank_services:
+            return False
+        shown = {one.uid for one in self._picture.services.of_job(record.id) if not one.deleting}
+        return any(one.uid not in shown for one in _rank_services(record, companions))
 
     def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
         return self._picture.pods.of_job(job_id), self._picture.pods.departed_of(job_id)
@@ -102,3 +135,11 @@ class Sight:
     def _forget_departed(self, job_id: str) -> None:
         for pod in self._picture.pods.departed_of(job_id):
             self._picture.pods.forget(pod)
+
+
+def _rank_services(
+    record: JobRecord, companions: Sequence[CompanionRecord]
+) -> Iterator[CompanionRecord]:
+    for one in companions:
+        if one.kind == "Service" and is_rank_service(one.name, record.id):
+            yield one

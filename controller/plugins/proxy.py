@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from controller.jobs.addresses import RankService, rank_services_of
 from controller.jobs.builder import Companion, JobBuilder
 from controller.jobs.model import Endpoint, Job
 from controller.jobs.parameters import SecretParameter
@@ -12,6 +13,7 @@ from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import make_path
 from controller.volcano.manifest import Port
 from controller.volcano.names import companion_name, labels_of
+from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
 
 _POLICY: Final = "gateway"
 
@@ -27,7 +29,7 @@ class ProxyPlugin(JobPlugin):
     fields: ClassVar[frozenset[str]] = frozenset({"interactive"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add ports, a readiness probe, and the policy that admits the gateways."""
+        """Add ports, a readiness probe, the policy that admits the gateways, and addresses."""
         _check(job, builder)
         for task in builder.volcano_job.tasks:
             endpoints = _endpoints_of(job, task.name)
@@ -36,6 +38,9 @@ class ProxyPlugin(JobPlugin):
             if endpoints:
                 container.readiness_probe = _probe(_probed(endpoints).port)
         builder.add_companion(self._policy(job))
+        if self.context.jobs.rank_services:
+            for service in rank_services_of(job):
+                builder.add_companion(self._service(job, service))
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
         """Have the routes looked at."""
@@ -70,6 +75,30 @@ class ProxyPlugin(JobPlugin):
             name=companion_name(job.id, _POLICY),
             manifest={"spec": spec},
             when="after",
+        )
+
+    def _service(self, job: Job, service: RankService) -> Companion:
+        selector = labels_of(self.context.instance, job.id)
+        spec: dict[str, Any] = {
+            "type": "ClusterIP",
+            "selector": {
+                **selector,
+                TASK_LABEL: service.task,
+                TASK_INDEX_LABEL: str(service.index),
+            },
+            "ports": [
+                {"name": f"p{port}", "port": port, "protocol": "TCP"} for port in service.ports
+            ],
+            # A pod that is not ready, or on its way out, gets nothing.
+            "publishNotReadyAddresses": False,
+        }
+        return Companion(
+            kind="Service",
+            name=service.name,
+            manifest={"spec": spec},
+            # Without its address nobody reaches the pod; and where a quota does not admit the
+            # Service, the job waits for it, instead of running and not being reached.
+            when="before",
         )
 
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from controller.jobs.accepted import read_spec
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
-from controller.sessions.routes import choose_hub, may_have_shell, pod_at, route_of
+from controller.sessions.routes import (
+    Reach,
+    choose_hub,
+    may_have_shell,
+    pod_at,
+    route_of,
+    service_at,
+)
 from controller.store.database import Store
 from controller.store.errors import StoreError
 from controller.store.hubs import Hub
@@ -42,16 +49,26 @@ class DesiredRoutes:
         picture: The pods; it must be complete.
         vault: Opens the passwords of desktops.
         base_domain: The domain of the sessions' hosts.
+        rank_services: Whether ports are reached at the addresses of ranks' Services, and never at
+            those of pods.
     """
 
     def __init__(
-        self, store: Store, *, term: int, picture: Picture, vault: Vault, base_domain: str
+        self,
+        store: Store,
+        *,
+        term: int,
+        picture: Picture,
+        vault: Vault,
+        base_domain: str,
+        rank_services: bool = False,
     ) -> None:
         self._store = store
         self._term = term
         self._picture = picture
         self._vault = vault
         self._base_domain = base_domain
+        self._rank_services = rank_services
 
     async def of(
         self,
@@ -89,12 +106,25 @@ class DesiredRoutes:
         hub = hubs.get(session.hub_id or "")
         if session.kind == "terminal" and pod is not None and may_have_shell(pod):
             session, hub = await self._assigned(session, pod, hubs)
-        route = route_of(session, record=record, pod=pod, hub=hub, base_domain=self._base_domain)
+        route = route_of(
+            session,
+            record=record,
+            pod=pod,
+            hub=hub,
+            base_domain=self._base_domain,
+            by=self._reach(session, record),
+        )
         if route is None:
             return None
         endpoint = job.interactive.get(session.endpoint or "")
         name = endpoint.password.parameter if endpoint and endpoint.password else None
         return Desired(route, self._secret(record, name) if name else None)
+
+    def _reach(self, session: Session, record: JobRecord) -> Reach:
+        if not self._rank_services:
+            return "pod"
+        services = self._picture.services.of_job(record.id)
+        return service_at(session.rank, record=record, services=services)
 
     async def _assigned(
         self, session: Session, pod: ObservedPod, hubs: Mapping[str, Hub]

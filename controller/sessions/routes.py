@@ -1,14 +1,15 @@
 """Where a session lives: a function of its row, its job, and the pod at its rank.
 
 A route follows one pod. It is ready only while that pod is, and withdrawn as soon as the pod is on
-its way out: an address is never remembered.
+its way out: an address is never remembered. Where ranks have Services, the address is the one of
+the pod's rank, which is the job's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from controller.jobs.links import link_host
 from controller.jobs.model import Job
@@ -17,8 +18,11 @@ from controller.sessions.terminals import target_id, target_path
 from controller.store.hubs import Hub
 from controller.store.jobs import JobRecord
 from controller.store.sessions import Session
-from controller.volcano.observed import ObservedPod
+from controller.volcano.names import rank_service_name
+from controller.volcano.observed import ObservedPod, ObservedService
 from shared.routes import Route, Scheme, Target
+
+Reach: TypeAlias = ObservedService | Literal["pod"] | None
 
 _SCHEMES: Final[dict[str, Scheme]] = {"web": "http", "vnc": "tcp"}
 
@@ -31,6 +35,18 @@ def pod_at(
         mine = pod.owner_uid == record.uid and not pod.deleting
         if mine and job.rank_of(pod.task, pod.index) == rank:
             return pod
+    return None
+
+
+def service_at(
+    rank: int, *, record: JobRecord, services: Iterable[ObservedService]
+) -> ObservedService | None:
+    """Return the Service of the job's current attempt behind which only the pod at *rank* is."""
+    name = rank_service_name(record.id, rank)
+    for one in services:
+        mine = record.uid in one.owners and not one.deleting
+        if mine and (one.namespace, one.name) == (record.namespace, name):
+            return one
     return None
 
 
@@ -52,15 +68,18 @@ def route_of(
     pod: ObservedPod | None,
     hub: Hub | None,
     base_domain: str,
+    by: Reach = "pod",
 ) -> Route | None:
     """Return the session's route, or None where it has ended with its job.
 
     ``rev`` is 0 and nothing is sealed: whoever publishes it sees to both. *hub* is the one that
-    the terminal is assigned to, if it is one and that is alive.
+    the terminal is assigned to, if it is one and that is alive. *by* says at whose address the
+    pod's ports are reached: its own, or its rank's Service's, None while there is none.
     """
     if session.ended_at is not None or record.is_final or record.desired == "ended":
         return None
-    target = _shell(session, pod, hub) if session.kind == "terminal" else _port(session, pod)
+    is_shell = session.kind == "terminal"
+    target = _shell(session, pod, hub) if is_shell else _port(session, pod, by)
     return Route(
         sid=session.sid,
         rev=0,
@@ -79,16 +98,23 @@ def route_of(
     )
 
 
-def _port(session: Session, pod: ObservedPod | None) -> Target | None:
+def _port(session: Session, pod: ObservedPod | None, by: Reach) -> Target | None:
     if pod is None or not pod.ready or not pod.address or session.port is None:
+        return None
+    address = pod.address if by == "pod" else _address_of(by, session.port)
+    if not address:
         return None
     return Target(
         scheme=_SCHEMES[session.kind],
-        host=pod.address,
+        host=address,
         port=session.port,
         base_path=session.base_path,
         id=pod.uid,
     )
+
+
+def _address_of(service: ObservedService | None, port: int) -> str | None:
+    return service.address if service is not None and port in service.ports else None
 
 
 def _shell(session: Session, pod: ObservedPod | None, hub: Hub | None) -> Target | None:
@@ -110,4 +136,6 @@ def _why_not_yet(session: Session, record: JobRecord, pod: ObservedPod | None) -
         return record.message or "waiting in the queue"
     if not pod.running:
         return "preparing the container"
-    return "no terminal hub is running" if session.kind == "terminal" else "the app is starting"
+    if session.kind == "terminal":
+        return "no terminal hub is running"
+    return "its address is being prepared" if pod.ready and pod.address else "the app is starting"

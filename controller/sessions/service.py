@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from controller.jobs.accepted import read_spec
+from controller.jobs.addresses import ports_at
 from controller.jobs.links import link_host
 from controller.jobs.model import Job
 from controller.jobs.problems import Problem
@@ -87,6 +88,7 @@ class SessionService:
         wake: Is told the id of a job whose sessions changed.
         tell: Tells gateways of a revocation at once.
         catalogue: What products offer.
+        rank_services: Whether only ports that jobs declare are reached.
     """
 
     def __init__(
@@ -101,9 +103,11 @@ class SessionService:
         wake: Callable[[str], None],
         tell: Tell,
         catalogue: Catalogue | None = None,
+        rank_services: bool = False,
     ) -> None:
         self._store = store
         self._catalogue = catalogue or Catalogue()
+        self._rank_services = rank_services
         self._tell = tell
         self._base_domain = base_domain
         self._clock = clock
@@ -213,6 +217,8 @@ class SessionService:
         if not 0 <= wanted.rank < job.ranks:
             raise _Wrong("rank", f"the job has ranks 0 to {job.ranks - 1}")
         kind, port, base_path = _place(wanted, job)
+        if self._rank_services and kind != "terminal":
+            _check_declared(port, job, wanted.rank)
         product = self._catalogue.find(job.product)
         if product is not None and not getattr(product.features, kind):
             field = "kind" if wanted.endpoint is None else "endpoint"
@@ -266,6 +272,11 @@ def _place(wanted: Wanted, job: Job) -> tuple[Literal["web", "vnc", "terminal"],
     if endpoint.task is not None and job.task_of(wanted.rank) != endpoint.task:
         raise _Wrong("rank", f"the endpoint is in the task {endpoint.task}, this rank is not")
     return endpoint.kind, endpoint.port, endpoint.base_path
+
+
+def _check_declared(port: int | None, job: Job, rank: int) -> None:
+    if port not in ports_at(job, job.task_of(rank) or ""):
+        raise _Wrong("port", "the job declares no such port at this rank")
 
 
 async def _add(transaction: Transaction, event: GrantRevoked) -> None:

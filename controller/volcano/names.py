@@ -31,6 +31,7 @@ INDEX_LABEL: Final = "volcano.sh/task-index"
 """The label, and annotation, of a pod that holds its index within its task."""
 
 _PREFIX: Final = "j-"
+_RANK_PREFIX: Final = "rank-"
 
 
 def volcano_job_name(job_id: str) -> str:
@@ -49,6 +50,19 @@ def peer_service_name(job_id: str) -> str:
     It begins with another letter than ``j``, as no VolcanoJob does, nor its own Service.
     """
     return f"peer-{job_id}"
+
+
+def rank_service_name(job_id: str, rank: int) -> str:
+    """Return the name of the Service behind which only the pod at *rank* is: a DNS label.
+
+    It begins with another letter than ``j``, as no VolcanoJob does, nor its own Service.
+    """
+    return f"{_RANK_PREFIX}{job_id}-{rank}"
+
+
+def is_rank_service(name: str, job_id: str) -> bool:
+    """Say whether the Service *name* of the job is one of :func:`rank_service_name`."""
+    return name.startswith(f"{_RANK_PREFIX}{job_id}-")
 
 
 def pod_name(job_id: str, task: str, index: int) -> str:

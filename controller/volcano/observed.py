@@ -1,4 +1,4 @@
-"""What is read from VolcanoJobs and pods: frozen, small, and only what decides something.
+"""What is read from VolcanoJobs, pods and Services: frozen, small, and only what decides something.
 
 Counts in a VolcanoJob's status vanish after its end (Volcano 1.11 and later), so exit codes and
 numbers are read from pods.
@@ -110,6 +110,37 @@ class ObservedPod:
     def was_evicted(self) -> bool:
         """Whether it ended because the cluster wanted its place, and not by itself."""
         return bool(self.disrupted) or self.reason in EVICTIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedService:
+    """A Service of a job as the cluster shows it; ``owners`` are the uids of what owns it."""
+
+    namespace: str
+    name: str
+    uid: str
+    job_id: str
+    owners: frozenset[str]
+    address: str
+    ports: frozenset[int]
+    deleting: bool
+
+
+def read_service(given: Mapping[str, Any]) -> ObservedService:
+    """Return what *given* (a Service as JSON) says; one without an address has an empty one."""
+    metadata, spec = given.get("metadata") or {}, given.get("spec") or {}
+    address = spec.get("clusterIP") or ""
+    owners = metadata.get("ownerReferences") or ()
+    return ObservedService(
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        job_id=(metadata.get("labels") or {}).get(JOB_LABEL, ""),
+        owners=frozenset(str(one.get("uid")) for one in owners),
+        address="" if address == "None" else address,
+        ports=frozenset(int(one.get("port") or 0) for one in spec.get("ports") or ()),
+        deleting="deletionTimestamp" in metadata,
+    )
 
 
 def read_job(given: Mapping[str, Any]) -> ObservedJob:

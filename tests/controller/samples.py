@@ -15,7 +15,7 @@ from controller.settings import JobDefaults, read_settings
 from controller.store.connections import Caller, Peer
 from controller.store.jobs import JobRecord
 from controller.store.runs import Run
-from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment
 
 UID = "vcjob-1"
@@ -58,6 +58,16 @@ def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
         "started_at": 2.0, "ended": None,
     }  # fmt: skip
     return ObservedPod(**values | fields)
+
+
+def make_service(rank: int = 0, **fields: Any) -> ObservedService:
+    """Return the Service of a rank."""
+    values: dict[str, Any] = {
+        "namespace": "jobs", "name": f"rank-j1-{rank}", "uid": f"service-{rank}", "job_id": "j1",
+        "owners": frozenset({UID}), "address": f"10.96.0.{rank + 1}", "ports": frozenset({8888}),
+        "deleting": False,
+    }  # fmt: skip
+    return ObservedService(**values | fields)
 
 
 def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,

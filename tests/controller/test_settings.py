@@ -99,6 +99,14 @@ def test_a_bad_value_is_told_by_its_name(values: dict[str, str], name: str, valu
     assert [problem.split()[0] for problem in caught.value.problems] == [name]
 
 
+def test_services_of_ranks_need_the_plugin_that_makes_them(values: dict[str, str]) -> None:
+    values |= {"FUMAROLE_CONTROLLER_RANK_SERVICES": "yes"}
+    assert read(values).jobs.rank_services
+    assert read(values | {"FUMAROLE_CONTROLLER_PLUGINS": "task,proxy"}).jobs.rank_services
+    with pytest.raises(SettingsError, match="needs the plugin proxy"):
+        read(values | {"FUMAROLE_CONTROLLER_PLUGINS": "task"})
+
+
 def test_no_secret_is_in_a_repr(values: dict[str, str]) -> None:
     settings = read(
         values

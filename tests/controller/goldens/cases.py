@@ -50,9 +50,10 @@ def _case(
     settings: Mapping[str, str] | None = None,
     peers: Sequence[Peer] = (),
     callers: Sequence[Caller] = (),
+    plugin: str = "",
     **job: Any,
 ) -> Case:
-    plugins = ("task",) if name == "task" else ("task", name)
+    plugins = ("task",) if name == "task" else ("task", plugin or name)
     return Case(
         name=name,
         job={**_LEAST, **job},
@@ -183,6 +184,17 @@ CASES: Final[tuple[Case, ...]] = (
         "proxy",
         shows=("companions",),
         interactive={"lab": {"kind": "web", "port": 8888}},
+    ),
+    _case(
+        "rank_services",
+        plugin="proxy",
+        shows=("companions",),
+        settings={"FUMAROLE_CONTROLLER_RANK_SERVICES": "yes"},
+        tasks=[{"name": "master"}, {"name": "worker", "replicas": 2}],
+        interactive={
+            "board": {"kind": "web", "port": 6006, "task": "worker"},
+            "log": {"kind": "web", "port": 9000, "task": "worker"},
+        },
     ),
     _case("fair_share", shows=("shared",), settings={"FUMAROLE_CONTROLLER_FAIR_SHARE": "on"}),
     _case(

@@ -109,9 +109,10 @@ def _selectors(parts: Json) -> Iterator[str]:
         {
             **template["metadata"]["labels"],
             "volcano.sh/task-spec": task["name"],
-            "volcano.sh/task-index": "0",
+            "volcano.sh/task-index": str(index),
         }
         for task, template in _pods(parts)
+        for index in range(task["replicas"])
     ]
     for one in parts["companions"]:
         spec = one.get("spec") or {}
@@ -120,8 +121,20 @@ def _selectors(parts: Json) -> Iterator[str]:
             wanted = spec["podSelector"].get("matchLabels") or {}
             if not wanted:
                 yield f"{one['name']} selects every pod of its namespace"
-        if wanted and not any(wanted.items() <= pod.items() for pod in labels):
+        chosen = [pod for pod in labels if wanted and wanted.items() <= pod.items()]
+        if wanted and not chosen:
             yield f"{one['name']} selects none of the job's pods"
+        if one["kind"] == "Service":
+            yield from _behind(one, chosen, parts["VolcanoJob"]["metadata"]["labels"])
+
+
+def _behind(service: Json, chosen: list[Json], own: Json) -> Iterator[str]:
+    """Yield what lets a Service lead to more than one pod, or to one that is not the job's."""
+    selector = service["spec"].get("selector") or {}
+    if len(chosen) > 1:
+        yield f"{service['name']} leads to several pods"
+    if not own.items() <= selector.items():
+        yield f"{service['name']} may lead to another job's pods"
 
 
 def _secrets(parts: Json) -> Iterator[str]:

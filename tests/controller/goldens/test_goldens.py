@@ -59,7 +59,7 @@ async def test_volcanos_own_rules_take_it(case: Case) -> None:
 
 def test_every_plugin_has_a_case_and_a_page() -> None:
     names = {plugin.name for plugin in PLUGINS}
-    assert names == {case.name for case in CASES} - {WHOLE.name}
+    assert names == {case.name for case in CASES} - {WHOLE.name, "rank_services"}
     pages = {page.stem.replace("-", "_") for page in PAGES.glob("*.md")}
     assert names <= pages
     index = (PAGES / "README.md").read_text()
@@ -128,4 +128,16 @@ async def test_a_rule_that_is_broken_is_found(
 ) -> None:
     parts = copy.deepcopy(await made(WHOLE))
     change(parts)
+    assert any(rule in one for one in broken_rules(parts)), broken_rules(parts)
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [("leads to several pods", "volcano.sh/task-index"), ("another job's", "fumarole.dev/job")],
+)
+async def test_a_service_of_a_rank_that_may_lead_elsewhere_is_found(rule: str, label: str) -> None:
+    (case,) = [case for case in CASES if case.name == "rank_services"]
+    parts = copy.deepcopy(await made(case))
+    service = next(one for one in parts["companions"] if one["kind"] == "Service")
+    del service["spec"]["selector"][label]
     assert any(rule in one for one in broken_rules(parts)), broken_rules(parts)

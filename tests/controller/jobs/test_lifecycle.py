@@ -17,6 +17,7 @@ from controller.jobs.lifecycle import (
     Renew,
     Replace,
     Rest,
+    Restore,
     RunHooks,
     Stop,
     Submit,
@@ -74,6 +75,15 @@ def test_a_job_that_runs_is_told_and_then_started() -> None:
     assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
     assert decide(make_seen(RUNS, make_observed())) == Mark()
     assert decide(make_seen(RUNS, make_observed(annotations=marks_of(RUNS)))) == Rest()
+
+
+def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_do() -> None:
+    observed = make_observed(annotations=marks_of(RUNS))
+    assert decide(make_seen(RUNS, observed, lost=True)) == Restore()
+    # Just made, and not yet seen: nothing waits for that.
+    waits = decide(make_seen(SUBMITTED, make_observed(), lost=True))
+    assert waits == Note(Happening.STARTED, None, None)
+    assert decide(make_seen(RUNS, observed, started=False, lost=True)) == RunHooks("start")
 
 
 def test_a_job_that_is_started_over_waits_again() -> None:

@@ -82,6 +82,26 @@ async def test_which_pods_are_gateways_is_the_deployments_to_say() -> None:
     assert list(source["namespaceSelector"]["matchLabels"].values()) == ["edge"]
 
 
+async def test_ranks_have_services_only_where_the_deployment_says_so() -> None:
+    plan = await plan_of(interactive=LAB, replicas=2)
+    assert [one.name for one in plan.companions if one.kind == "Service"] == []
+    on = {"FUMAROLE_CONTROLLER_RANK_SERVICES": "yes"}
+    plan = await plan_of(settings=on, interactive=LAB, replicas=2)
+    services = [one for one in plan.companions if one.kind == "Service"]
+    assert [(one.name, one.when, one.lasting) for one in services] == [
+        ("rank-j1-0", "before", False),
+        ("rank-j1-1", "before", False),
+    ]
+    spec = services[1].manifest["spec"]
+    assert spec["selector"] == {
+        **plan.volcano_job.labels,
+        "volcano.sh/task-spec": "job",
+        "volcano.sh/task-index": "1",
+    }
+    assert [one["port"] for one in spec["ports"]] == [8888]
+    assert spec["publishNotReadyAddresses"] is False
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

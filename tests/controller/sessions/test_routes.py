@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.sessions.routes import choose_hub, may_have_shell, pod_at, route_of
+from controller.sessions.routes import (
+    Reach,
+    choose_hub,
+    may_have_shell,
+    pod_at,
+    route_of,
+    service_at,
+)
 from controller.store.hubs import Hub
 from controller.store.sessions import Session
 from shared.routes import Target
-from tests.controller.samples import UID, make_job, make_pod, make_record
+from tests.controller.samples import UID, make_job, make_pod, make_record, make_service
 from tests.shared.samples import SID
 
 RECORD = make_record(uid=UID, state="RUNNING", reason=None, message=None)
@@ -30,8 +37,14 @@ def terminal(**fields: Any) -> Session:
     return session(kind="terminal", endpoint=None, port=None, **held | fields)
 
 
-def route(one: Session, pod: Any = None, record: Any = RECORD, hub: Hub | None = None) -> Any:
-    return route_of(one, record=record, pod=pod, hub=hub, base_domain="apps.example.com")
+def route(
+    one: Session,
+    pod: Any = None,
+    record: Any = RECORD,
+    hub: Hub | None = None,
+    by: Reach = "pod",
+) -> Any:
+    return route_of(one, record=record, pod=pod, hub=hub, base_domain="apps.example.com", by=by)
 
 
 def test_a_ready_pod_is_where_its_session_lives() -> None:
@@ -42,6 +55,53 @@ def test_a_ready_pod_is_where_its_session_lives() -> None:
         scheme="http", host="10.0.0.1", port=8888, base_path="/lab", id="pod-0"
     )
     assert (made.job, made.rank, made.owner, made.public) == ("j1", 0, "ada", False)
+
+
+def test_a_rank_with_a_service_is_reached_at_its_address_and_still_follows_its_pod() -> None:
+    service = make_service()
+    first = route(session(), make_pod(), by=service).target
+    assert (first.host, first.port, first.id) == (service.address, 8888, "pod-0")
+    # So that sockets to the pod before are closed.
+    assert route(session(), make_pod(uid="next"), by=service).target.id == "next"
+    assert route(session(), make_pod(ready=False), by=service).target is None
+
+
+@pytest.mark.parametrize(
+    "service",
+    [None, make_service(address=""), make_service(ports=frozenset({5900}))],
+    ids=["none yet", "no address", "without the port"],
+)
+def test_where_its_service_does_not_lead_there_a_pods_own_address_is_not_used(
+    service: Any,
+) -> None:
+    made = route(session(), make_pod(), by=service)
+    assert (made.state, made.target) == ("starting", None)
+    assert made.message == "its address is being prepared"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"owners": frozenset({"another attempt"})},
+        {"owners": frozenset()},
+        {"deleting": True},
+        {"name": "rank-j1-1"},
+        {"name": "peer-j1"},
+        {"namespace": "elsewhere"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_only_the_service_of_this_attempt_and_rank_that_stays_counts(
+    other: dict[str, Any],
+) -> None:
+    assert service_at(0, record=RECORD, services=[make_service(**other)]) is None
+    mine = make_service()
+    found = service_at(0, record=RECORD, services=[make_service(**other), mine])
+    assert found is mine
+
+
+def test_a_shell_needs_no_service() -> None:
+    assert route(terminal(), make_pod(), hub=HUB, by=None).state == "ready"
 
 
 def test_a_desktop_is_reached_by_tcp() -> None:

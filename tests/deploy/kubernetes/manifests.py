@@ -68,9 +68,9 @@ def grants(role: Object) -> set[tuple[str, str, str]]:
     }
 
 
-async def apply_rights(admin: Kube) -> None:
-    """Make the namespace, the accounts, and what they may do."""
-    for wanted in read(*RIGHTS):
+async def apply_rights(admin: Kube, *more: str) -> None:
+    """Make the namespace, the accounts, and what they may do; also what is in *more* files."""
+    for wanted in read(*RIGHTS, *more):
         kind = PLURALS[wanted["kind"]]
         await admin.create(kind, wanted, "fumarole-system" if kind.namespaced else None)
 

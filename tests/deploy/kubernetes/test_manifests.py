@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.settings import read_settings
 from gateway.settings import read_settings as read_gateway_settings
@@ -214,3 +216,23 @@ def test_the_containment_names_the_same_accounts_and_roles() -> None:
     assert sorted(roles) == ["fumarole-jobs", "fumarole-terminals"]
     for name in (*roles, "fumarole-controller", "fumarole-hub", "fumarole-system"):
         assert f"'{name}'" in text
+
+
+@pytest.mark.parametrize("overlay", ["production", "one-namespace"])
+def test_services_of_ranks_come_with_the_setting_and_one_right(
+    tmp_path: Path, overlay: str
+) -> None:
+    wanted = {
+        "resources": [os.path.relpath(FOLDER / "overlays" / overlay, tmp_path)],
+        "components": [os.path.relpath(FOLDER / "components" / "rank-services", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    objects = build(str(tmp_path), tmp_path)
+    settings = settings_of(objects, pods_of(objects)["fumarole-controller"])
+    assert settings["FUMAROLE_CONTROLLER_RANK_SERVICES"] == "yes"
+    bindings = {one["roleRef"]["name"]: one for one in of_kind(objects, "ClusterRoleBinding")}
+    assert bindings.keys() == {"fumarole-controller", "fumarole-rank-services"}
+    subjects = [one["subjects"] for one in bindings.values()]
+    assert subjects[0] == subjects[1]
+    roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
+    assert grants(roles["fumarole-rank-services"]) == {("watch", "", "services")}

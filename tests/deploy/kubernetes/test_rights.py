@@ -37,6 +37,7 @@ from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
+RANK_SERVICES = "components/rank-services/rbac.yaml"
 ACCOUNT = "system:serviceaccount:fumarole-system:fumarole-"
 # Granted, and for reasons that a run without mishaps does not show.
 SELDOM = {
@@ -56,7 +57,7 @@ SELDOM = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster() as one, Kube.connect(one.kubeconfig("admin")) as admin:
-        await apply_rights(admin)
+        await apply_rights(admin, RANK_SERVICES)
         yield one
 
 
@@ -78,6 +79,7 @@ async def processes(
     settings = settings_of_controller() | {
         "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:0",
         "FUMAROLE_CONTROLLER_OWNERS_FILE": str(folder / "owners.yaml"),
+        "FUMAROLE_CONTROLLER_RANK_SERVICES": "yes",
     }
     controller = Controller(
         folder / "one",
@@ -132,8 +134,9 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
     roles = {one["metadata"]["name"]: grants(one) for one in read(*RIGHTS) if "rules" in one}
     own = grants(read("base/rbac-own.yaml")[0])
     inside = roles["fumarole-jobs"] | own
+    everywhere_granted = grants(read("base/rbac-cluster.yaml")[0]) | grants(read(RANK_SERVICES)[0])
     for account, whole, within in (
-        ("controller", grants(read("base/rbac-cluster.yaml")[0]), inside),
+        ("controller", everywhere_granted, inside),
         ("hub", set(), roles["fumarole-terminals"]),
     ):
         seen = asked(cluster, account)

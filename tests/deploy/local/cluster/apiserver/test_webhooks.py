@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from deploy.local.cluster.apiserver.access import User
+from deploy.local.cluster.apiserver.blocks import SERVICE_NETWORK
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import ADMISSION, KindTable, make_builtin_kinds
 from deploy.local.cluster.apiserver.registry import Options, Registry
@@ -55,7 +56,7 @@ async def registry() -> AsyncIterator[Registry]:
     store = Store()
     store.put(("", "namespaces"), SPACE)
     webhooks = Webhooks(store)
-    yield Registry(store, KINDS, webhooks)
+    yield Registry(store, KINDS, webhooks, SERVICE_NETWORK)
     await webhooks.close()
 
 

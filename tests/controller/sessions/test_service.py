@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from controller.jobs.accepted import public_spec
+from controller.sessions.service import SessionService, SessionsRefused, Wanted
+from controller.store.database import Store
+from controller.store.jobs import insert_job
+from shared.events import GrantRevoked
+from tests.controller.samples import make_job, make_record
+
+JOB = make_job(
+    tasks=[{"name": "master"}, {"name": "worker"}],
+    interactive={"lab": {"kind": "web", "port": 8888, "task": "worker"}},
+)
+
+
+@pytest.fixture
+async def service(store: Store) -> SessionService:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(spec=public_spec(JOB)), labels={})
+    return SessionService(
+        store=store,
+        base_domain="apps.example.com",
+        clock=lambda: 1.0,
+        random=os.urandom,
+        state_of=lambda _sid: "starting",
+        until_published=_at_once,
+        wake=lambda _job: None,
+        tell=_tell,
+        rank_services=True,
+    )
+
+
+async def _at_once(_sids: object) -> None:
+    return
+
+
+async def _tell(event: GrantRevoked, *, term: int) -> None:
+    raise AssertionError(event, term)
+
+
+async def test_what_services_lead_to_can_be_opened(service: SessionService) -> None:
+    declared = Wanted(job="j1", rank=1, endpoint="lab")
+    same = Wanted(job="j1", rank=1, kind="web", port=8888)
+    shell = Wanted(job="j1", rank=0, kind="terminal")
+    assert len(await service.open([declared, same, shell])) == 3
+
+
+@pytest.mark.parametrize(("rank", "port"), [(1, 8889), (0, 8888)])
+async def test_a_port_that_no_service_carries_is_refused(
+    service: SessionService, rank: int, port: int
+) -> None:
+    with pytest.raises(SessionsRefused) as refused:
+        await service.open([Wanted(job="j1", rank=rank, kind="web", port=port)])
+    (problem,) = refused.value.problems
+    assert problem.path == "items[0].port"
