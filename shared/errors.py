@@ -74,7 +74,8 @@ class PublishRefused(BusError):
     """Redis holds something else than this publisher believed, and nothing was written.
 
     ``reason`` is ``term`` (another publisher leads), ``epoch``, ``seq``, ``missing``, ``counts``,
-    ``server`` (another process answers than the one on which the epoch began) or ``damaged``.
+    ``server`` (another process answers than the one on which the epoch began), ``log`` (it takes
+    no such entry) or ``damaged``.
     """
 
     def __init__(self, reason: str) -> None:

@@ -17,6 +17,8 @@ local function server() return redis.call('INFO', 'server'):match('run_id:(%w+)'
 # ARGV: epoch, seq, term, channel, verb, field, value, event, length of the log, (S)PUBLISH.
 # Nothing is written unless Redis holds exactly what the publisher last saw. A head that is one
 # ahead, by this very event, is this publisher's own call whose answer was lost: not done again.
+# The log comes first, since what a script has done before an error stays: a log of another epoch,
+# from a backup of single keys, may be ahead and take no entry.
 PUBLISH: Final = (
     _SERVER
     + """
@@ -38,12 +40,14 @@ else
   local this = redis.sha1hex(ARGV[8])
   if at == seq + 1 and head[7] == this then return 'done' end
   if at ~= seq then return 'seq' end
+  local logged = redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', ARGV[9], (seq + 1) .. '-0', 'event',
+    ARGV[8])
+  if logged.err then return 'log' end
   if verb == 'upsert' then redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])
   elseif verb == 'remove' then redis.call('HDEL', KEYS[1], ARGV[6])
   else redis.call('ZADD', KEYS[2], 'GT', ARGV[7], ARGV[6]) end
   redis.call('HSET', KEYS[3], 'seq', seq + 1, 'term', term, 'last', this,
     'routes', redis.call('HLEN', KEYS[1]), 'revoked', redis.call('ZCARD', KEYS[2]))
-  redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[9], (seq + 1) .. '-0', 'event', ARGV[8])
 end
 redis.call(ARGV[10], ARGV[4], ARGV[8])
 return 'done'

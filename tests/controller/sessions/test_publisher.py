@@ -311,17 +311,35 @@ async def test_a_route_that_redis_evicted_is_a_loss(world: World) -> None:
 
 
 async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
+    # Published for certain: opening waits for that with patience, but not for good.
     first = await world.open(endpoint="lab")
-    keys = await world.redis.keys("*")
-    copy = {key: await world.redis.dump(key) or b"" for key in keys}
+    await world.until(first, lambda route: True)
+    copy = await dump(world.redis)
     second = await world.open(endpoint="lab")
-    for key, value in copy.items():
-        await world.redis.restore(key, 0, value, replace=True)
+    await world.until(second, lambda route: True)
+    await restore(world.redis, copy)
     await world.until(second, lambda route: True)
     assert await world.route(first) is not None
     head = await world.reader.head()
     assert head is not None
     assert head.since == world.clock()
+
+
+async def dump(redis: Redis) -> dict[bytes, bytes]:
+    """Return all keys as they are at one moment."""
+    keys = await redis.keys("*")
+    async with redis.pipeline(transaction=True) as pipe:
+        for key in keys:
+            pipe.dump(key)
+        return dict(zip(keys, await pipe.execute(), strict=True))
+
+
+async def restore(redis: Redis, copy: dict[bytes, bytes]) -> None:
+    """Put them back, all at the same moment: the publisher's heart beats all the time."""
+    async with redis.pipeline(transaction=True) as pipe:
+        for key, value in copy.items():
+            pipe.restore(key, 0, value, replace=True)
+        await pipe.execute()
 
 
 async def test_how_far_redis_was_told_is_kept(world: World) -> None:

@@ -138,6 +138,18 @@ async def test_a_call_whose_answer_was_lost_is_done_once(
     assert head.seq == publisher.seq == 1
 
 
+async def test_a_log_that_takes_no_entry_lets_nothing_be_written(
+    publisher: Publisher, reader: BusReader, redis: Redis
+) -> None:
+    # Of another epoch, whose events were more: it came back alone.
+    await redis.xadd(KEYS.log, {"event": b"of another epoch"}, id="99-0")
+    before = await reader.snapshot()
+    assert await reason_of(publisher.upsert(SID, ROUTE, now=NOW)) == "log"
+    assert await reader.snapshot() == before
+    await publisher.rebuild({SID: ROUTE}, {}, epoch="e2", now=NOW)
+    await publisher.upsert(SID, ROUTE, now=NOW)
+
+
 async def test_a_rebuild_replaces_everything_under_a_new_epoch(
     publisher: Publisher, reader: BusReader, redis: Redis
 ) -> None:
