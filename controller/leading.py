@@ -127,8 +127,7 @@ class Leading:
         term = self._term
         if term is None:
             return () if self._election.again else ("it does not lead yet",)
-        published = () if term.publisher.is_published else ("routes are not published to Redis",)
-        return (*term.adoption.problems, *term.picture.problems(), *published)
+        return (*term.adoption.problems, *term.picture.problems(), *term.publisher.problems)
 
     async def run(self) -> None:
         """Lead and stand by, until it is cancelled.

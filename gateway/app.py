@@ -245,6 +245,8 @@ class Gateway:
             reasons.append("no route table could be read yet")
         elif not self.feed.serving:
             reasons.append("the bus has been lost for longer than its grace")
+        if not self.feed.serving and self.feed.trouble is not None:
+            reasons.append(self.feed.trouble)
         if not self.keys.keys:
             reasons.append("no key of the token issuer could be had yet")
         return reasons

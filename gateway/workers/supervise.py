@@ -130,7 +130,9 @@ def _make_ops(
         registry.register(collector)
 
     def reasons() -> list[str]:
-        return [*(["draining"] if stop.is_set() else []), *staff.reasons()]
+        # The bus is the supervisor's to ask.
+        trouble = [feed.trouble] if feed.trouble is not None and not feed.serving else []
+        return [*(["draining"] if stop.is_set() else []), *staff.reasons(), *trouble]
 
     conditions = make_conditions(feed, make_bounds(settings), time.time)
     debug = make_debug_route(feed, conditions, more=lambda: describe_staff(staff))

@@ -5,17 +5,19 @@ Redis holds anything else than the publisher believes. A :class:`BusReader` read
 log of events and snapshots, subscribes, and marks tokens as used.
 
 - ``keys``: what is where.
-- ``connection``: the URL of one Redis, of Sentinels or of a Redis Cluster becomes a client.
+- ``urls``, ``tls``, ``connection``: the URL of one Redis, of Sentinels or of a Redis Cluster
+  becomes a client; ``translation``: what it raises becomes an error of ours.
 - ``scripts``: the three scripts in which everything is written.
 - ``publisher``, ``reader``: the two sides.
 
 docs/proxy-events.md is the contract.
 """
 
-from shared.bus.connection import check_url, connect
+from shared.bus.connection import connect
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import BusReader, LogPart, Mark, Snapshot, parse_head
+from shared.bus.urls import check_url
 
 __all__ = [
     "CALL_SECONDS",

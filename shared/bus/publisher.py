@@ -10,10 +10,11 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from shared.bus.connection import is_sharded, translated
+from shared.bus.connection import is_sharded
 from shared.bus.keys import LOG_LENGTH, Keys
 from shared.bus.reader import read_place
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
+from shared.bus.translation import translated
 from shared.errors import PublishRefused
 from shared.events import (
     GrantRevoked,

@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from shared.bus.connection import is_sharded, look_around, translated
+from shared.bus.connection import is_sharded, look_around
 from shared.bus.keys import CALL_SECONDS, Keys
+from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import Event, GrantRevoked, Head, RouteRemoved, RouteUpserted, decode_event
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import UID, make_job, make_pod, make_record
 from tests.programs import RedisServer
+from tests.redis_tls import Authority, tls_redis
 
 LINK_KEY = os.urandom(32)
 HUB = Hub(id="hub-1", host="10.9.0.1", port=8082)
@@ -327,7 +329,7 @@ async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
 
 async def dump(redis: Redis) -> dict[bytes, bytes]:
     """Return all keys as they are at one moment."""
-    keys = await redis.keys("*")
+    keys: Any = await redis.keys("*")
     async with redis.pipeline(transaction=True) as pipe:
         for key in keys:
             pipe.dump(key)
@@ -340,6 +342,31 @@ async def restore(redis: Redis, copy: dict[bytes, bytes]) -> None:
         for key, value in copy.items():
             pipe.restore(key, 0, value, replace=True)
         await pipe.execute()
+
+
+@pytest.mark.needs("redis-tls")
+async def test_a_redis_that_is_not_trusted_is_said_and_nothing_is_published(
+    store: Store, clock: Clock, tmp_path: Path
+) -> None:
+    async with tls_redis(tmp_path, "test") as server:
+        client = connect(server.url("controller", authority=Authority(tmp_path / "others")))
+        async with publishing(store, client, clock) as world:
+            problems = await eventually(lambda: _why_not(world.publisher))
+            assert problems[0] == "routes are not published to Redis"
+            assert "its certificate is not trusted" in problems[1]
+        await client.aclose()
+        client = connect(server.url("controller"))
+        async with publishing(store, client, clock) as world:
+
+            async def published() -> bool:
+                return not world.publisher.problems
+
+            await eventually(published)
+        await client.aclose()
+
+
+async def _why_not(publisher: RoutePublisher) -> tuple[str, ...] | None:
+    return publisher.problems if len(publisher.problems) > 1 else None
 
 
 async def test_how_far_redis_was_told_is_kept(world: World) -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from shared.bus import BusReader, Keys, Publisher, check_url, connect
-from shared.bus.connection import _parse
+from shared.bus.urls import parse_url
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import RouteUpserted, decode_event
 from tests.redis_nodes import Node, Site, cluster_site, free_ports, running, sentinel_site
@@ -49,6 +49,13 @@ def test_what_a_url_may_be(url: str) -> None:
         "redis+cluster://secret@a:0",
         "redis+other://secret@a",
         "redis+cluster://secret@a?password=x",
+        "redis://secret@a,b",
+        "redis://secret@a/main",
+        "redis://",
+        "unix://secret@a/run/redis.sock",
+        "unix://secret@",
+        "rediss://secret@a?ssl_cert_reqs=none",
+        "rediss://secret@a?ssl_check_hostname=false",
         "127.0.0.1:6379",
     ],
 )
@@ -59,11 +66,12 @@ def test_what_is_no_url_is_refused_without_telling_it(url: str) -> None:
 
 
 def test_several_nodes_with_their_ports_and_credentials() -> None:
-    place = _parse("rediss+cluster://ada:p%40ss@a,b:7001,[::1]:7002,[fe80::1]")
+    place = parse_url("rediss+cluster://ada:p%40ss@a,b:7001,[::1]:7002,[fe80::1]")
     assert place.nodes == (("a", 6379), ("b", 7001), ("::1", 7002), ("fe80::1", 6379))
-    assert place.options == {"username": "ada", "password": "p@ss", "ssl": True}
+    assert place.options == {"username": "ada", "password": "p@ss"}
+    assert place.trust == {}
     assert "p@ss" not in repr(place)
-    place = _parse("redis+sentinel://s/main/3?sentinel_password=q")
+    place = parse_url("redis+sentinel://s/main/3?sentinel_password=q")
     assert (place.service, place.options["db"], place.sentinel_options) == (
         "main",
         3,

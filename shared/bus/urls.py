@@ -1,0 +1,135 @@
+"""``FUMAROLE_REDIS_URL``, taken apart: which servers, as whom, and how they are trusted.
+
+==================================================  ============================================
+``redis://user:password@host:6379/0``               one Redis
+``unix://user:password@/path/of.sock``              one Redis on a Unix socket
+``redis+sentinel://user:password@a,b:26379/name``   the master that Sentinels know as ``name``
+``redis+cluster://user:password@a,b:6379``          whichever node of a cluster serves our slot
+==================================================  ============================================
+
+``rediss`` for ``redis`` is TLS. Options that are not listed here are refused, also where redis
+knows them: among its own is one not to look at certificates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+Node: TypeAlias = tuple[str, int]
+Kind: TypeAlias = Literal["one", "unix", "sentinel", "cluster"]
+
+_KINDS: Final[dict[str, Kind]] = {"": "one", "sentinel": "sentinel", "cluster": "cluster"}
+_PORTS: Final = {"one": 6379, "sentinel": 26379, "cluster": 6379}
+_TLS_OPTIONS: Final = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
+_SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a URL says. Its ``repr`` tells no secret.
+
+    ``options`` are those of redis' connections, ``trust`` those of TLS (None: without it).
+    """
+
+    kind: Kind
+    nodes: tuple[Node, ...]
+    service: str
+    options: dict[str, Any]
+    sentinel_options: dict[str, Any]
+    trust: dict[str, str] | None
+
+    def __repr__(self) -> str:
+        return f"Place({self.kind}, {self.nodes})"
+
+
+def check_url(raw: str) -> str:
+    """Return *raw* if it is such a URL.
+
+    Raises:
+        ValueError: If not; never with the URL itself, which may hold a password.
+    """
+    parse_url(raw)
+    return raw
+
+
+def parse_url(raw: str) -> Place:
+    """Return what the URL says.
+
+    Raises:
+        ValueError: As :func:`check_url`.
+    """
+    url = urlsplit(raw)
+    credentials, _, hosts = url.netloc.rpartition("@")
+    trust, sentinel, options = _options(url.query)
+    user, _, password = credentials.partition(":")
+    options |= {"username": unquote(user)} if user else {}
+    options |= {"password": unquote(password)} if password else {}
+    if url.scheme == "unix":
+        return _socket(url, hosts, options)
+    scheme, _, suffix = url.scheme.partition("+")
+    if scheme not in ("redis", "rediss") or suffix not in _KINDS:
+        raise ValueError(
+            "not a redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// URL"
+        )
+    kind = _KINDS[suffix]
+    nodes = tuple(_node(host, _PORTS[kind]) for host in hosts.split(",") if host)
+    if not nodes or (kind == "one" and len(nodes) > 1):
+        raise ValueError("the URL names no node, or several where one is meant")
+    service, database = _path(kind, url.path)
+    if database is not None:
+        options["db"] = database
+    return Place(kind, nodes, service, options, sentinel, trust if scheme == "rediss" else None)
+
+
+def _socket(url: SplitResult, host: str, options: dict[str, Any]) -> Place:
+    if host or not url.path:
+        raise ValueError("the URL names no path: unix://user:password@/path/of.sock")
+    return Place("unix", (), "", options | {"path": unquote(url.path)}, {}, None)
+
+
+def _path(kind: Kind, path: str) -> tuple[str, int | None]:
+    """Return the service and the database in a URL's path."""
+    first, _, second = path.strip("/").partition("/")
+    if kind == "cluster":
+        if first:
+            raise ValueError("a Redis Cluster has no databases, and its URL no path")
+        return "", None
+    if kind == "one":
+        return "", _number(first) if first else None
+    if not first:
+        raise ValueError("the URL names no service: redis+sentinel://host/service")
+    return first, _number(second or "0")
+
+
+def _options(query: str) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
+    """Return the options of TLS, of the Sentinels, and all others."""
+    trust: dict[str, str] = {}
+    sentinel: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in parse_qsl(query):
+        if name in _TLS_OPTIONS:
+            trust[name] = value
+        elif name in _SENTINEL_OPTIONS:
+            sentinel[name.removeprefix("sentinel_")] = value
+        elif name == "db":
+            others["db"] = _number(value)
+        else:
+            raise ValueError("the URL has an option that is not known")
+    return trust, sentinel, others
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("the URL's database is no number")
+    return int(text)
+
+
+def _node(text: str, port: int) -> Node:
+    host, colon, number = text.rpartition(":")
+    if not colon or number.endswith("]"):
+        host, number = text, str(port)
+    if not number.isdigit() or not 0 < int(number) < 65536:
+        raise ValueError("a node's port is no port")
+    return unquote(host).removeprefix("[").removesuffix("]"), int(number)

@@ -1,0 +1,98 @@
+"""A Redis behind TLS, as both sides of the bus reach it: whom they trust, and what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shared.bus import BusReader, Keys, Publisher, connect
+from shared.errors import BusUnavailable
+from shared.events import RouteUpserted, decode_event
+from tests.redis_tls import Authority, TlsRedis, tls_redis
+from tests.shared.samples import SID, encode, make_route
+
+pytestmark = pytest.mark.needs("redis-tls")
+
+KEYS = Keys("test")
+ROUTE = encode(make_route())
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[TlsRedis]:
+    async with tls_redis(tmp_path, "test") as server:
+        yield server
+
+
+async def refusal(url: str) -> str:
+    """Return what is said of a Redis that cannot be asked."""
+    client = connect(url)
+    try:
+        with pytest.raises(BusUnavailable) as refused:
+            await BusReader(client, KEYS).head()
+        return str(refused.value)
+    finally:
+        await client.aclose()
+
+
+async def publish_and_follow(publishing: str, following: str) -> None:
+    """A table, an event and a mark go through, each as its own user."""
+    client, other = connect(publishing), connect(following)
+    try:
+        publisher, reader = Publisher(client, KEYS, term=1), BusReader(other, KEYS)
+        await publisher.rebuild({}, {}, epoch="e1", now=time.time())
+        async with reader.subscribe() as messages:
+            await publisher.upsert(SID, ROUTE, now=time.time())
+            async with asyncio.timeout(20):
+                event = decode_event(await anext(messages))
+        assert isinstance(event, RouteUpserted)
+        snapshot = await reader.snapshot()
+        assert snapshot is not None
+        assert set(snapshot.routes) == {SID}
+        mark = await reader.mark_used("t", "open", kept_until=time.time() + 60, now=time.time())
+        assert (mark.before, mark.sure) == (None, True)
+    finally:
+        await client.aclose()
+        await other.aclose()
+
+
+async def test_both_sides_reach_it_as_their_users(server: TlsRedis) -> None:
+    await publish_and_follow(server.url("controller"), server.url("gateway"))
+
+
+async def test_where_clients_show_a_certificate_the_url_names_it(tmp_path: Path) -> None:
+    async with tls_redis(tmp_path, "test", clients_show=True) as server:
+        pair = server.authority.make("fumarole")
+        urls = (server.url(user, pair=pair) for user in ("controller", "gateway"))
+        await publish_and_follow(*urls)
+        await refusal(server.url("gateway"))
+
+
+async def test_whoever_is_not_trusted_is_told_nothing_and_it_is_said_why(
+    server: TlsRedis, tmp_path: Path
+) -> None:
+    others = Authority(tmp_path / "others")
+    said = await refusal(server.url("gateway", authority=others))
+    assert "its certificate is not trusted: " in said
+    said = await refusal(server.url("gateway", host="localhost"))
+    assert "its certificate is not trusted: Hostname mismatch" in said
+
+
+async def test_a_wrong_password_is_said_and_not_told(server: TlsRedis) -> None:
+    said = await refusal(server.url("gateway", password="canary-8f2c"))
+    assert said == "Redis did not answer: it does not take this user with this password"
+
+
+async def test_a_gateway_must_not_write_the_table_here_either(server: TlsRedis) -> None:
+    client = connect(server.url("gateway"))
+    with pytest.raises(BusUnavailable, match="may not"):
+        await Publisher(client, KEYS, term=1).rebuild({SID: ROUTE}, {}, epoch="e1", now=time.time())
+    await client.aclose()
+
+
+async def test_without_tls_it_is_not_reached(server: TlsRedis) -> None:
+    url = server.url("gateway").replace("rediss:", "redis:").partition("?")[0]
+    assert "canary" not in await refusal(url)
