@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from controller.jobs.addresses import RankService, rank_services_of
 from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.model import Endpoint, Job
+from controller.jobs.endpoints import endpoints_of, probed_endpoint
+from controller.jobs.model import Job
 from controller.jobs.parameters import SecretParameter
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import make_path
@@ -32,11 +32,11 @@ class ProxyPlugin(JobPlugin):
         """Add ports, a readiness probe, the policy that admits the gateways, and addresses."""
         _check(job, builder)
         for task in builder.volcano_job.tasks:
-            endpoints = _endpoints_of(job, task.name)
+            endpoints, probed = endpoints_of(job, task.name), probed_endpoint(job, task.name)
             container = builder.container(task.name)
             container.ports.extend(Port(name=n, port=e.port) for n, e in endpoints.items())
-            if endpoints:
-                container.readiness_probe = _probe(_probed(endpoints).port)
+            if probed is not None:
+                container.readiness_probe = _probe(probed.port)
         builder.add_companion(self._policy(job))
         if self.context.jobs.rank_services:
             for service in rank_services_of(job):
@@ -115,19 +115,6 @@ def _check(job: Job, builder: JobBuilder) -> None:
             builder.refuse(f"{path}.password.parameter", "there is no such parameter")
         elif not isinstance(job.parameters[password.parameter], SecretParameter):
             builder.refuse(f"{path}.password.parameter", "is not a secret parameter")
-
-
-def _endpoints_of(job: Job, task: str) -> dict[str, Endpoint]:
-    return {n: e for n, e in job.interactive.items() if e.task in (None, task)}
-
-
-def _probed(endpoints: Mapping[str, Endpoint]) -> Endpoint:
-    """Return the one whose readiness counts: a container has one readiness probe.
-
-    The first that is no desktop, if there is one: VNC servers lock out those that connect and say
-    nothing, which is what a probe does.
-    """
-    return min(endpoints.values(), key=lambda endpoint: endpoint.kind == "vnc")
 
 
 def _probe(port: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.jobs.accepted import read_spec
+from controller.jobs.endpoints import probed_endpoint
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
 from controller.sessions.routes import (
@@ -106,6 +107,7 @@ class DesiredRoutes:
         hub = hubs.get(session.hub_id or "")
         if session.kind == "terminal" and pod is not None and may_have_shell(pod):
             session, hub = await self._assigned(session, pod, hubs)
+        probed = probed_endpoint(job, pod.task) if pod is not None else None
         route = route_of(
             session,
             record=record,
@@ -113,6 +115,7 @@ class DesiredRoutes:
             hub=hub,
             base_domain=self._base_domain,
             by=self._reach(session, record),
+            probed_port=probed.port if probed is not None else None,
         )
         if route is None:
             return None

@@ -2,7 +2,8 @@
 
 A route follows one pod. It is ready only while that pod is, and withdrawn as soon as the pod is on
 its way out: an address is never remembered. Where ranks have Services, the address is the one of
-the pod's rank, which is the job's own.
+the pod's rank, which is the job's own. Only one endpoint of a pod is probed; the others do not wait
+for that one, and pages try again by themselves until they answer.
 """
 
 from __future__ import annotations
@@ -69,17 +70,21 @@ def route_of(
     hub: Hub | None,
     base_domain: str,
     by: Reach = "pod",
+    probed_port: int | None = None,
 ) -> Route | None:
     """Return the session's route, or None where it has ended with its job.
 
     ``rev`` is 0 and nothing is sealed: whoever publishes it sees to both. *hub* is the one that
     the terminal is assigned to, if it is one and that is alive. *by* says at whose address the
     pod's ports are reached: its own, or its rank's Service's, None while there is none.
+    *probed_port* is the one that says when the pod is ready, if there is one.
     """
     if session.ended_at is not None or record.is_final or record.desired == "ended":
         return None
-    is_shell = session.kind == "terminal"
-    target = _shell(session, pod, hub) if is_shell else _port(session, pod, by)
+    if session.kind == "terminal":
+        target = _shell(session, pod, hub)
+    else:
+        target = _port(session, pod, by, probed_port)
     return Route(
         sid=session.sid,
         rev=0,
@@ -98,8 +103,12 @@ def route_of(
     )
 
 
-def _port(session: Session, pod: ObservedPod | None, by: Reach) -> Target | None:
-    if pod is None or not pod.ready or not pod.address or session.port is None:
+def _port(
+    session: Session, pod: ObservedPod | None, by: Reach, probed_port: int | None
+) -> Target | None:
+    if pod is None or not pod.address or session.port is None:
+        return None
+    if not pod.ready and not (by == "pod" and _lacks_another(session, pod, probed_port)):
         return None
     address = pod.address if by == "pod" else _address_of(by, session.port)
     if not address:
@@ -111,6 +120,13 @@ def _port(session: Session, pod: ObservedPod | None, by: Reach) -> Target | None
         base_path=session.base_path,
         id=pod.uid,
     )
+
+
+def _lacks_another(session: Session, pod: ObservedPod, probed_port: int | None) -> bool:
+    """Say whether the pod is not ready only because another port of it does not answer."""
+    # One whose container answers and which is not ready is on a node that is gone. (Behind a
+    # Service there is no pod that is not ready, whatever it lacks.)
+    return session.port != probed_port and pod.running and not pod.answers
 
 
 def _address_of(service: ObservedService | None, port: int) -> str | None:

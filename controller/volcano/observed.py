@@ -6,7 +6,7 @@ numbers are read from pods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -90,6 +90,8 @@ class ObservedPod:
     address: str
     node: str
     ready: bool
+    answers: bool
+    """Whether the job's container is ready: what is probed of it answers."""
     deleting: bool
     waiting: str
     """Why the job's container does not run yet: the kubelet's reason, or empty."""
@@ -169,7 +171,8 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     metadata = given.get("metadata") or {}
     labels = metadata.get("labels") or {}
     status = given.get("status") or {}
-    state = _container_state(status)
+    container = _container(status)
+    state = container.get("state") or {}
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
     terminated = state.get("terminated") or {}
     return ObservedPod(
@@ -187,6 +190,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         address=status.get("podIP") or "",
         node=(given.get("spec") or {}).get("nodeName") or "",
         ready=_is_ready(status),
+        answers=bool(container.get("ready")),
         deleting="deletionTimestamp" in metadata,
         waiting=waiting.get("reason") or "",
         running="running" in state,
@@ -207,12 +211,9 @@ def read_time(text: object) -> float | None:
         return None
 
 
-def _container_state(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    for container in status.get("containerStatuses") or ():
-        if container.get("name") == JOB_CONTAINER:
-            state: Mapping[str, Any] = container.get("state") or {}
-            return state
-    return {}
+def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    statuses: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
+    return next((one for one in statuses if one.get("name") == JOB_CONTAINER), {})
 
 
 def _unprepared(status: Mapping[str, Any]) -> tuple[str, str] | None:

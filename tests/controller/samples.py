@@ -54,8 +54,8 @@ def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
         "namespace": "jobs", "name": f"j-j1-job-{index}", "uid": f"pod-{index}",
         "instance": "test", "job_id": "j1", "owner_uid": UID, "task": "job", "index": index,
         "phase": "Running", "reason": "", "message": "", "address": f"10.0.0.{index + 1}",
-        "node": "n1", "ready": True, "deleting": False, "waiting": "", "running": True,
-        "started_at": 2.0, "ended": None,
+        "node": "n1", "ready": True, "answers": True, "deleting": False, "waiting": "",
+        "running": True, "started_at": 2.0, "ended": None,
     }  # fmt: skip
     return ObservedPod(**values | fields)
 

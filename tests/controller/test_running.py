@@ -109,6 +109,18 @@ async def test_a_job_runs_and_its_session_reaches_redis(
     assert (await controller.call("GET", f"/v1/sessions/{sid}"))["state"] == "ready"
 
 
+async def test_a_second_endpoint_does_not_wait_for_the_first(
+    controller: Controller, routes: Routes
+) -> None:
+    # Such as a board that somebody starts later, from the notebook that stands behind it.
+    first = {"board": {"kind": "web", "port": 6006}}
+    await controller.submit("two1", **WEB | {"interactive": first | WEB["interactive"]})
+    board = await controller.open("two1", endpoint="board")
+    site = await controller.open("two1", endpoint="site")
+    assert (await routes.until(site, "ready"))["target"]["port"] == 8000
+    assert (await routes.until(board, "starting"))["target"] is None
+
+
 async def test_a_job_that_is_deleted_leaves_nothing(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:

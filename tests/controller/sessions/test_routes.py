@@ -44,7 +44,15 @@ def route(
     hub: Hub | None = None,
     by: Reach = "pod",
 ) -> Any:
-    return route_of(one, record=record, pod=pod, hub=hub, base_domain="apps.example.com", by=by)
+    return route_of(
+        one,
+        record=record,
+        pod=pod,
+        hub=hub,
+        base_domain="apps.example.com",
+        by=by,
+        probed_port=8888,
+    )
 
 
 def test_a_ready_pod_is_where_its_session_lives() -> None:
@@ -112,14 +120,30 @@ def test_a_desktop_is_reached_by_tcp() -> None:
     ("pod", "message"),
     [
         (None, "waiting in the queue"),
-        (make_pod(ready=False), "the app is starting"),
-        (make_pod(ready=False, running=False), "preparing the container"),
+        (make_pod(ready=False, answers=False), "the app is starting"),
+        (make_pod(ready=False, answers=False, running=False), "preparing the container"),
         (make_pod(address=""), "the app is starting"),
     ],
 )
 def test_until_its_pod_is_ready_a_session_is_starting_and_says_why(pod: Any, message: str) -> None:
     made = route(session(), pod)
     assert (made.state, made.target, made.message) == ("starting", None, message)
+
+
+@pytest.mark.parametrize("endpoint", ["board", None])
+def test_an_endpoint_that_is_not_probed_does_not_wait_for_the_one_that_is(
+    endpoint: str | None,
+) -> None:
+    other = session(endpoint=endpoint, port=6006)
+    made = route(other, make_pod(ready=False, answers=False))
+    assert (made.state, made.target.port) == ("ready", 6006)
+    # Its container does not run yet, or its node is gone: then nothing of the pod answers.
+    for pod in (make_pod(ready=False, answers=False, running=False), make_pod(ready=False)):
+        assert route(other, pod).state == "starting"
+    # Nor behind a Service, which leads to no pod that is not ready.
+    service = make_service(ports=frozenset({6006, 8888}))
+    assert route(other, make_pod(), by=service).state == "ready"
+    assert route(other, make_pod(ready=False, answers=False), by=service).state == "starting"
 
 
 def test_what_the_job_waits_for_is_said_of_its_sessions() -> None:

@@ -63,6 +63,19 @@ def test_a_pod_that_waits_says_why() -> None:
     assert seen.waiting == "ImagePullBackOff"
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_whether_the_jobs_own_container_answers_is_told_apart_from_the_pods_readiness(
+    ready: bool,
+) -> None:
+    # The node controller takes the pod's condition away and leaves its containers' as they were.
+    statuses = [
+        {"name": "another", "ready": not ready},
+        {"name": "job", "ready": ready, "state": {"running": {}}},
+    ]
+    seen = read_pod(pod(containerStatuses=statuses, conditions=[]))
+    assert (seen.answers, seen.ready) == (ready, False)
+
+
 def test_readiness_is_the_ready_condition_and_nothing_else() -> None:
     conditions = [{"type": "ContainersReady", "status": "True"}]
     assert not read_pod(pod(conditions=conditions)).ready
