@@ -137,6 +137,10 @@ class EmbeddedCluster:
         path.with_suffix(".new").replace(path)
         self._children["apiserver"].send_signal(signal.SIGHUP)
 
+    def pid(self, program: Program) -> int:
+        """Return the process id of *program*, which runs."""
+        return self._children[program].pid
+
     def alive(self, program: Program) -> bool:
         """Whether *program* was started and has not ended."""
         child = self._children.get(program)
