@@ -20,7 +20,7 @@ from controller.jobs.pipeline import Pipeline, Plan
 from controller.jobs.problems import JobRejected, Problem
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
-from controller.store.jobs import JobRecord, find_jobs, insert_job
+from controller.store.jobs import JobRecord, find_jobs, insert_jobs
 from controller.store.vault import Vault
 
 Mode = Literal["atomic", "best_effort"]
@@ -108,11 +108,14 @@ class Submissions:
             results = await self._refuse_claims(transaction, jobs, results)
             if mode == "atomic" and not all(result.accepted for result in results):
                 return results
-            for job, one, result in zip(jobs, checked, results, strict=True):
-                if isinstance(job, Job) and result.result == "created":
-                    record = self._record(job, one.namespace)
-                    await insert_job(transaction, record, labels=job.labels)
-                    await take_claims(transaction, job, now=record.created_at, random=self._random)
+            new = [
+                (job, self._record(job, one.namespace))
+                for job, one, result in zip(jobs, checked, results, strict=True)
+                if isinstance(job, Job) and result.result == "created"
+            ]
+            await insert_jobs(transaction, [(record, job.labels) for job, record in new])
+            for job, record in new:
+                await take_claims(transaction, job, now=record.created_at, random=self._random)
         for result in results:
             if result.id is not None and result.result == "created":
                 self._wake(result.id)

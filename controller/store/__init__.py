@@ -2,6 +2,7 @@
 
 - ``tables``: the tables. ``migrations``: how a database becomes that.
 - ``database``: connections and transactions: reading, writing, writing as the leader.
+  ``sqlite``: how that is done without keeping the event loop waiting.
 - ``jobs``, ``progress``, ``runs``, ``updates``, ``usage``, ``sessions``, … : queries, each taking
   a transaction, so that a caller decides what belongs together.
 - ``leadership``: who leads, by which term. ``counters``: numbers in the order of commits.
@@ -9,5 +10,7 @@
 
 Several processes share one SQLite file (controller and hub): every writing transaction takes the
 write lock when it begins, so that none fails half-way because another one wrote meanwhile. In
-PostgreSQL rows are locked in one order: jobs, then the position, then counters.
+PostgreSQL rows are locked in one order: jobs, then the position, then counters. Statements that
+are made for every job are made once, when their module is loaded: to put one together, and to find
+it among those that are compiled, costs more than it takes SQLite to carry it out.
 """

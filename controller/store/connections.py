@@ -17,6 +17,16 @@ from controller.store.position import raise_revision
 from controller.volcano.names import peer_service_name
 
 _table = tables.connections
+_jobs = tables.jobs
+_CALLERS: Final = (
+    sa.select(_table.c.job_id, _jobs.c.namespace, _table.c.ports)
+    .join_from(_table, _jobs, _jobs.c.id == _table.c.job_id)
+    .where(
+        _table.c.peer_id == sa.bindparam("peer_id"),
+        _jobs.c.outcome.is_(None),
+        _jobs.c.state.not_in(FINAL_STATES),
+    )
+)
 NOBODY: Final = "-"
 
 
@@ -48,22 +58,13 @@ async def record_connections(
     rows = [
         {"job_id": job_id, "peer_id": peer, "ports": sorted(ports)} for peer, ports in peers.items()
     ]
-    await transaction.execute(insert_if_absent(transaction, _table, rows))
+    await insert_if_absent(transaction, _table, rows)
     await touch_jobs(transaction, peers)
 
 
 async def callers_of(transaction: Transaction, job_id: str) -> list[Caller]:
     """Return the jobs that name this one and have not ended, in order."""
-    jobs = tables.jobs
-    rows = await transaction.execute(
-        sa.select(_table.c.job_id, jobs.c.namespace, _table.c.ports)
-        .join_from(_table, jobs, jobs.c.id == _table.c.job_id)
-        .where(
-            _table.c.peer_id == job_id,
-            jobs.c.outcome.is_(None),
-            jobs.c.state.not_in(FINAL_STATES),
-        )
-    )
+    rows = await transaction.execute(_CALLERS, {"peer_id": job_id})
     return sorted(Caller(row.job_id, row.namespace, tuple(row.ports)) for row in rows)
 
 

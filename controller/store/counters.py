@@ -17,13 +17,18 @@ from controller.store.database import Transaction
 
 Counter = Literal["updates", "updates_forgotten", "usage", "usage_forgotten", "usage_acknowledged"]
 _table: Final = tables.counters
+_TAKE: Final = (
+    sa.update(_table)
+    .where(_table.c.name == sa.bindparam("counter"))
+    .values(value=_table.c.value + sa.bindparam("count"))
+    .returning(_table.c.value)
+)
 
 
 async def take_number(transaction: Transaction, counter: Counter, count: int = 1) -> int:
     """Return the last of *count* numbers, each higher than every one before."""
-    same = _table.c.name == counter
-    raised = sa.update(_table).where(same).values(value=_table.c.value + count)
-    number: int = (await transaction.execute(raised.returning(_table.c.value))).scalar_one()
+    taken = await transaction.execute(_TAKE, {"counter": counter, "count": count})
+    number: int = taken.scalar_one()
     return number
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from controller.store import sqlite as sqlite_driver
 from controller.store import tables
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.migrations import migrate
@@ -37,7 +38,8 @@ _POSTGRESQL: Final[Json] = {
     },
 }
 
-BUSY_SECONDS: Final = 10.0
+# The lock keeps a new leader from raising the term until the one who reads it has committed.
+_TERM: Final = sa.select(tables.leadership.c.term).with_for_update(read=True)
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
 
 
@@ -45,8 +47,7 @@ class Store:
     """The database, from :meth:`open` until :meth:`close`.
 
     Args:
-        url: A SQLAlchemy URL for ``sqlite+aiosqlite`` or ``postgresql+asyncpg``; the driver may be
-            left out.
+        url: A SQLAlchemy URL for SQLite or PostgreSQL; the driver is chosen here.
     """
 
     def __init__(self, url: str) -> None:
@@ -109,9 +110,7 @@ class Store:
             StoreUnavailable: If the database does not answer; nothing was written.
         """
         async with self.write() as transaction:
-            row = sa.select(tables.leadership.c.term)
-            # The lock keeps a new leader from raising the term until this is committed.
-            current = await transaction.scalar(row.with_for_update(read=True))
+            current = await transaction.scalar(_TERM)
             if current != term:
                 raise LeadershipLost(f"the term is {current}, not {term}")
             yield transaction
@@ -148,7 +147,7 @@ def _is_worth_another_try(error: DBAPIError) -> bool:
 def _make_engine(url: str) -> AsyncEngine:
     parsed = sa.make_url(url)
     if parsed.drivername == "sqlite":
-        parsed = parsed.set(drivername="sqlite+aiosqlite")
+        parsed = parsed.set(drivername=sqlite_driver.DRIVER)
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+asyncpg")
     is_postgresql = parsed.get_backend_name() == "postgresql"
@@ -157,34 +156,29 @@ def _make_engine(url: str) -> AsyncEngine:
         parsed, hide_parameters=True, connect_args=dict(_POSTGRESQL) if is_postgresql else {}
     )
     if parsed.get_backend_name() == "sqlite":
-        sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where we say so, not the driver
-    cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout={int(BUSY_SECONDS * 1000)}",
-        "journal_mode=WAL",
-        # Every commit reaches the disk: an answered call is not forgotten by a power cut.
-        "synchronous=FULL",
-        "foreign_keys=ON",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
 def _begin_sqlite(connection: sa.Connection) -> None:
-    # A writer takes the lock at once: one that begins as a reader and finds that another has
-    # written meanwhile fails with SQLITE_BUSY, which no timeout helps against.
     writes = connection.get_execution_options().get("fumarole_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    raw: Any = connection.connection.dbapi_connection
+    raw.begin(writes=writes)
 
 
-def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> sa.Insert:
-    """Return an INSERT of *rows* that leaves alone what has the same primary key."""
-    if transaction.dialect.name == "sqlite":
-        return sqlite.insert(table).values(rows).on_conflict_do_nothing()
-    return postgresql.insert(table).values(rows).on_conflict_do_nothing()
+async def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> None:
+    """Insert *rows*, leaving alone what has the same primary key."""
+    await transaction.execute(_insert(transaction, table).on_conflict_do_nothing(), rows)
+
+
+async def insert_or_change(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> None:
+    """Insert *rows*; of what has the same primary key, set their values."""
+    new = _insert(transaction, table)
+    keys = table.primary_key.columns
+    changed = {name: new.excluded[name] for name in rows[0] if name not in keys}
+    await transaction.execute(new.on_conflict_do_update(index_elements=keys, set_=changed), rows)
+
+
+def _insert(transaction: Transaction, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    insert = sqlite.insert if transaction.dialect.name == "sqlite" else postgresql.insert
+    return insert(table)

@@ -14,6 +14,9 @@ ALIVE_SECONDS: Final = 10.0
 """A hub that was not heard of for so long is gone."""
 
 _table = tables.hubs
+_ALIVE: Final = (
+    sa.select(_table).where(_table.c.seen_at > sa.bindparam("since")).order_by(_table.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,7 @@ async def remove_hub(transaction: Transaction, hub_id: str) -> None:
 
 async def alive_hubs(transaction: Transaction, *, now: float) -> dict[str, Hub]:
     """Return the hubs that are alive, by id."""
-    rows = await transaction.execute(
-        sa.select(_table).where(_table.c.seen_at > now - ALIVE_SECONDS).order_by(_table.c.id)
-    )
+    rows = await transaction.execute(_ALIVE, {"since": now - ALIVE_SECONDS})
     return {row.id: Hub(id=row.id, host=row.host, port=row.port) for row in rows}
 
 

@@ -11,7 +11,11 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.position import raise_revision
-from controller.store.updates import forget_updates_of, record_transition
+from controller.store.updates import (
+    forget_updates_of,
+    record_beginnings,
+    record_transition,
+)
 
 Desired = Literal["run", "suspended", "ended"]
 
@@ -83,6 +87,15 @@ class JobRecord:
 
 
 _COLUMNS: Final = [_table.c[name] for name in JobRecord.__slots__]
+_ONE: Final = sa.select(*_COLUMNS).where(_table.c.id == sa.bindparam("job_id"))
+# Not the key: what refers to the job, such as a session, need not wait.
+_HELD: Final = _ONE.with_for_update(key_share=True)
+_SOME: Final = sa.select(*_COLUMNS).where(_table.c.id.in_(sa.bindparam("ids", expanding=True)))
+_CHANGED: Final = sa.select(_table.c.id, _table.c.revision).where(
+    _table.c.revision > sa.bindparam("after")
+)
+_INSERT: Final = sa.insert(_table)
+_CHANGE: Final = sa.update(_table).where(_table.c.id == sa.bindparam("which"))
 
 
 def _record(row: sa.Row[Any]) -> JobRecord:
@@ -93,27 +106,42 @@ async def insert_job(
     transaction: Transaction, record: JobRecord, *, labels: Mapping[str, str]
 ) -> None:
     """Add a job that is not there yet."""
+    await insert_jobs(transaction, [(record, labels)])
+
+
+async def insert_jobs(
+    transaction: Transaction, jobs: Sequence[tuple[JobRecord, Mapping[str, str]]]
+) -> None:
+    """Add jobs that are not there yet, with their labels."""
+    if not jobs:
+        return
     # Before the job itself: two calls that name the same jobs in another order wait here for each
     # other, and not each for the other's job.
     revision = await raise_revision(transaction)
-    values = {name: getattr(record, name) for name in JobRecord.__slots__}
-    await transaction.execute(sa.insert(_table).values(revision=revision, **values))
-    rows = [{"job_id": record.id, "name": n, "value": v} for n, v in labels.items()]
-    if rows:
-        await transaction.execute(sa.insert(tables.job_labels), rows)
-    await record_transition(transaction, record, at=record.created_at)
+    rows = [
+        {"revision": revision} | {name: getattr(record, name) for name in JobRecord.__slots__}
+        for record, _ in jobs
+    ]
+    await transaction.execute(_INSERT, rows)
+    labelled = [
+        {"job_id": record.id, "name": name, "value": value}
+        for record, labels in jobs
+        for name, value in labels.items()
+    ]
+    if labelled:
+        await transaction.execute(sa.insert(tables.job_labels), labelled)
+    await record_beginnings(transaction, [record for record, _ in jobs])
 
 
 async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     """Return the job, if there is one."""
-    row = (await transaction.execute(_one(job_id))).first()
+    row = (await transaction.execute(_ONE, {"job_id": job_id})).first()
     return None if row is None else _record(row)
 
 
 async def hold_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     """Return the job, if there is one, which nobody else changes until this transaction ends."""
-    # Not the key: what refers to the job, such as a session, need not wait.
-    row = (await transaction.execute(_one(job_id).with_for_update(key_share=True))).first()
+    row = (await transaction.execute(_HELD, {"job_id": job_id})).first()
     return None if row is None else _record(row)
 
 
@@ -127,13 +155,9 @@ async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[
     return {row.id: _record(row) for row in rows}
 
 
-def _one(job_id: str) -> sa.Select[Any]:
-    return sa.select(*_COLUMNS).where(_table.c.id == job_id)
-
-
 async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
     """Return those of the jobs that there are, by id."""
-    rows = await transaction.execute(sa.select(*_COLUMNS).where(_table.c.id.in_(job_ids)))
+    rows = await transaction.execute(_SOME, {"ids": list(job_ids)})
     return {row.id: _record(row) for row in rows}
 
 
@@ -257,8 +281,7 @@ async def has_jobs(transaction: Transaction) -> bool:
 
 async def changed_jobs(transaction: Transaction, *, after: int) -> tuple[Sequence[str], int]:
     """Return the jobs that were asked for or to be ended after revision *after*, and the latest."""
-    query = sa.select(_table.c.id, _table.c.revision).where(_table.c.revision > after)
-    rows = (await transaction.execute(query)).all()
+    rows = (await transaction.execute(_CHANGED, {"after": after})).all()
     return [row.id for row in rows], max((row.revision for row in rows), default=after)
 
 
@@ -315,7 +338,7 @@ async def move_job(
     A transition is remembered, and told, if it is one; with *exits*, how its ranks ended.
     """
     after = replace(record, **values)
-    await transaction.execute(sa.update(_table).where(_table.c.id == record.id).values(**values))
+    await transaction.execute(_CHANGE, {"which": record.id, **values})
     if _told(after) != _told(record):
         await record_transition(transaction, after, at=now, exits=exits)
     return after
@@ -347,7 +370,7 @@ async def _bury(transaction: Transaction, job_ids: Collection[str], *, at: float
     rows = (await transaction.execute(uids.union(current))).all()
     stones = [{"job_id": job_id, "uid": uid, "at": at} for job_id, uid in rows]
     if stones:
-        await transaction.execute(insert_if_absent(transaction, tables.tombstones, stones))
+        await insert_if_absent(transaction, tables.tombstones, stones)
 
 
 async def has_tombstone(transaction: Transaction, job_id: str, uid: str) -> bool:

@@ -7,6 +7,7 @@ transactions (see :meth:`controller.store.database.Store.lead`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -14,6 +15,7 @@ from controller.store import tables
 from controller.store.database import Transaction
 
 _table = tables.leadership
+_READ: Final = sa.select(_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Leadership:
 
 async def read_leadership(transaction: Transaction) -> Leadership:
     """Return who leads."""
-    row = (await transaction.execute(sa.select(_table))).one()
+    row = (await transaction.execute(_READ)).one()
     return Leadership(row.term, row.holder, row.seen_at)
 
 

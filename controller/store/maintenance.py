@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 import sqlalchemy as sa
 
@@ -12,6 +12,7 @@ from controller.store.database import Transaction
 
 Mode = Literal["running", "paused", "draining"]
 _table = tables.maintenance
+_READ: Final = sa.select(_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Maintenance:
 
 async def read_maintenance(transaction: Transaction) -> Maintenance:
     """Return how it stands."""
-    row = (await transaction.execute(sa.select(_table))).one()
+    row = (await transaction.execute(_READ)).one()
     return Maintenance(cast(Mode, row.mode), row.message, row.since)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -11,6 +12,12 @@ from controller.store.database import Transaction, insert_if_absent
 
 _ONLY = 1
 _table = tables.position
+_READ: Final = sa.select(_table)
+_RAISE: Final = (
+    sa.update(_table)
+    .values(revision=_table.c.revision + sa.bindparam("by"))
+    .returning(_table.c.revision)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,7 @@ class Position:
 
 async def read_position(transaction: Transaction) -> Position:
     """Return the row; :func:`ensure_position` has made it."""
-    row = (await transaction.execute(sa.select(_table))).one()
+    row = (await transaction.execute(_READ)).one()
     return Position(row.identity, row.revision, row.epoch, row.seq)
 
 
@@ -33,14 +40,13 @@ async def ensure_position(transaction: Transaction, *, new_identity: str) -> Pos
     """Return the row, made with *new_identity* where the store is new."""
     # If absent: two processes may find a new store at the same time.
     new = {"id": _ONLY, "identity": new_identity, "revision": 0, "seq": 0}
-    await transaction.execute(insert_if_absent(transaction, _table, [new]))
+    await insert_if_absent(transaction, _table, [new])
     return await read_position(transaction)
 
 
 async def raise_revision(transaction: Transaction, by: int = 1) -> int:
     """Return a revision higher than every one before; the last of *by* ones."""
-    raised = sa.update(_table).values(revision=_table.c.revision + by)
-    revision: int = (await transaction.execute(raised.returning(_table.c.revision))).scalar_one()
+    revision: int = (await transaction.execute(_RAISE, {"by": by})).scalar_one()
     return revision
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, insert_if_absent
+from controller.store.database import Transaction, insert_if_absent, insert_or_change
 
 Hook = Literal["start", "complete", "cleanup"]
 
@@ -22,7 +22,7 @@ async def record_attempt(
 ) -> None:
     """Remember that this VolcanoJob is the job's attempt; doing so again changes nothing."""
     values = {"job_id": job_id, "attempt": attempt, "uid": uid, "submitted_at": now}
-    await transaction.execute(insert_if_absent(transaction, tables.attempts, [values]))
+    await insert_if_absent(transaction, tables.attempts, [values])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +69,19 @@ async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, 
 
 # Hooks
 
+_HOOKS: Final = sa.select(tables.hooks.c.hook, tables.hooks.c.plugin).where(
+    tables.hooks.c.job_id == sa.bindparam("job_id"),
+    tables.hooks.c.attempt == sa.bindparam("attempt"),
+)
+
 
 async def hooks_done(
     transaction: Transaction, job_id: str, attempt: int
 ) -> dict[str, frozenset[str]]:
     """Return the plugins of which each hook has run to its end."""
-    table = tables.hooks
-    query = sa.select(table.c.hook, table.c.plugin).where(
-        table.c.job_id == job_id, table.c.attempt == attempt
-    )
+    given = {"job_id": job_id, "attempt": attempt}
     done: dict[str, set[str]] = {}
-    for row in await transaction.execute(query):
+    for row in await transaction.execute(_HOOKS, given):
         done.setdefault(row.hook, set()).add(row.plugin)
     return {hook: frozenset(plugins) for hook, plugins in done.items()}
 
@@ -89,7 +91,7 @@ async def record_hook(
 ) -> None:
     """Remember that the hook has run to its end."""
     values = {"job_id": job_id, "attempt": attempt, "hook": hook, "plugin": plugin, "at": now}
-    await transaction.execute(sa.insert(tables.hooks).values(**values))
+    await transaction.execute(sa.insert(tables.hooks), values)
 
 
 # Due times
@@ -102,9 +104,7 @@ async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: flo
     if at is None:
         await transaction.execute(sa.delete(table).where(*same))
         return
-    row = {"job_id": job_id, "plugin": plugin, "at": at}
-    await transaction.execute(insert_if_absent(transaction, table, [row]))
-    await transaction.execute(sa.update(table).where(*same).values(at=at))
+    await insert_or_change(transaction, table, [{"job_id": job_id, "plugin": plugin, "at": at}])
 
 
 async def hurry_due(transaction: Transaction, job_id: str, *, now: float) -> None:
@@ -162,11 +162,14 @@ class CompanionRecord:
         return owned and self.basis in (None, basis)
 
 
+_COMPANIONS: Final = sa.select(
+    *(tables.companions.c[name] for name in CompanionRecord.__slots__)
+).where(tables.companions.c.job_id == sa.bindparam("job_id"))
+
+
 async def companions_of(transaction: Transaction, job_id: str) -> list[CompanionRecord]:
     """Return the job's companions."""
-    table = tables.companions
-    names = [table.c[name] for name in CompanionRecord.__slots__]
-    rows = await transaction.execute(sa.select(*names).where(table.c.job_id == job_id))
+    rows = await transaction.execute(_COMPANIONS, {"job_id": job_id})
     return [CompanionRecord(**row._mapping) for row in rows]
 
 
@@ -178,29 +181,19 @@ async def intend_companions(
         {"job_id": job_id, "kind": kind, "namespace": namespace, "name": name, "uid": ""}
         for kind, namespace, name in wanted
     ]
-    await transaction.execute(insert_if_absent(transaction, tables.companions, rows))
+    await insert_if_absent(transaction, tables.companions, rows)
 
 
 async def record_companions(
     transaction: Transaction, job_id: str, companions: Sequence[CompanionRecord]
 ) -> None:
     """Remember who the companions are and who owns them."""
-    if not companions:
-        return
-    wanted = [(one.kind, one.namespace, one.name) for one in companions]
-    await intend_companions(transaction, job_id, wanted)
-    for one in companions:
-        await transaction.execute(
-            sa.update(tables.companions)
-            .where(*_same(job_id, one))
-            .values(
-                uid=one.uid,
-                owner_uid=one.owner_uid,
-                address=one.address,
-                basis=one.basis,
-                lasting=one.lasting,
-            )
-        )
+    rows = [
+        {"job_id": job_id} | {name: getattr(one, name) for name in CompanionRecord.__slots__}
+        for one in companions
+    ]
+    if rows:
+        await insert_or_change(transaction, tables.companions, rows)
 
 
 async def drop_companion(transaction: Transaction, job_id: str, companion: CompanionRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -31,6 +32,13 @@ class StoredRevocation:
         return self.at + REVOCATION_KEPT_SECONDS
 
 
+_MATTERING: Final = (
+    sa.select(*(_table.c[name] for name in StoredRevocation.__slots__))
+    .where(_table.c.at > sa.bindparam("since"), _table.c.revision > sa.bindparam("after"))
+    .order_by(_table.c.revision)
+)
+
+
 async def add_revocation(transaction: Transaction, revocation: StoredRevocation) -> None:
     """Add the revocation; of one that is there already, the later time counts."""
     revision = await raise_revision(transaction)
@@ -46,11 +54,8 @@ async def revocations_that_matter(
     transaction: Transaction, *, now: float, after: int = 0
 ) -> list[StoredRevocation]:
     """Return the revocations that a grant could still outlive, added after revision *after*."""
-    names = [_table.c[name] for name in StoredRevocation.__slots__]
-    query = sa.select(*names).where(
-        _table.c.at > now - REVOCATION_KEPT_SECONDS, _table.c.revision > after
-    )
-    rows = await transaction.execute(query.order_by(_table.c.revision))
+    since = now - REVOCATION_KEPT_SECONDS
+    rows = await transaction.execute(_MATTERING, {"since": since, "after": after})
     return [StoredRevocation(**row._mapping) for row in rows]
 
 

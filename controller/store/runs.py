@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -39,16 +39,20 @@ class Run:
     ended_at: float | None
 
 
-_COLUMNS: Final = [_table.c[name] for name in Run.__slots__]
+_OF_JOB: Final = (
+    sa.select(*(_table.c[name] for name in Run.__slots__))
+    .where(_table.c.job_id == sa.bindparam("job_id"))
+    .order_by(_table.c.attempt, _table.c.rank, _table.c.seen_at, _table.c.pod_uid)
+)
+_OF_ATTEMPT: Final = _OF_JOB.where(_table.c.attempt == sa.bindparam("attempt"))
 
 
 async def runs_of(transaction: Transaction, job_id: str, attempt: int | None = None) -> list[Run]:
     """Return the job's runs, or those of one attempt, by rank and in the order of their starts."""
-    query = sa.select(*_COLUMNS).where(_table.c.job_id == job_id)
+    query, given = _OF_JOB, dict[str, Any](job_id=job_id)
     if attempt is not None:
-        query = query.where(_table.c.attempt == attempt)
-    order = (_table.c.attempt, _table.c.rank, _table.c.seen_at, _table.c.pod_uid)
-    return [Run(**row._mapping) for row in await transaction.execute(query.order_by(*order))]
+        query, given = _OF_ATTEMPT, given | {"attempt": attempt}
+    return [Run(**row._mapping) for row in await transaction.execute(query, given)]
 
 
 async def record_runs(transaction: Transaction, runs: Collection[Run]) -> None:

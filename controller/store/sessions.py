@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import sqlalchemy as sa
 
@@ -14,6 +14,12 @@ from controller.store.position import raise_revision
 from shared.routes import Kind
 
 _table = tables.sessions
+_LIVE_OF: Final = sa.select(_table).where(
+    _table.c.job_id.in_(sa.bindparam("job_ids", expanding=True)), _table.c.ended_at.is_(None)
+)
+_CHANGED: Final = sa.select(_table.c.job_id, _table.c.revision).where(
+    _table.c.revision > sa.bindparam("after")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +77,7 @@ async def live_sessions(transaction: Transaction) -> list[Session]:
 
 async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -> list[Session]:
     """Return the sessions of these jobs that have not ended."""
-    rows = await transaction.execute(
-        sa.select(_table).where(_table.c.job_id.in_(job_ids), _table.c.ended_at.is_(None))
-    )
+    rows = await transaction.execute(_LIVE_OF, {"job_ids": list(job_ids)})
     return [_session(row) for row in rows]
 
 
@@ -115,9 +119,5 @@ async def jobs_with_changed_sessions(
     transaction: Transaction, *, after: int
 ) -> tuple[Sequence[str], int]:
     """Return the jobs whose sessions changed after revision *after*, and the latest revision."""
-    rows = (
-        await transaction.execute(
-            sa.select(_table.c.job_id, _table.c.revision).where(_table.c.revision > after)
-        )
-    ).all()
+    rows = (await transaction.execute(_CHANGED, {"after": after})).all()
     return sorted({row.job_id for row in rows}), max((row.revision for row in rows), default=after)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from controller.store.jobs import JobRecord
 
 _table = tables.transitions
+_INSERT: Final = sa.insert(_table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,25 @@ async def record_transition(
 ) -> None:
     """Tell what *record* now says."""
     number = await take_number(transaction, "updates")
-    values = {
+    await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
+
+
+async def record_beginnings(transaction: Transaction, records: Sequence[JobRecord]) -> None:
+    """Tell that there are these jobs, in this order."""
+    last = await take_number(transaction, "updates", len(records))
+    first = last - len(records) + 1
+    rows = [_row(first + n, one, at=one.created_at) for n, one in enumerate(records)]
+    await transaction.execute(_INSERT, rows)
+
+
+def _row(
+    number: int,
+    record: JobRecord,
+    *,
+    at: float,
+    exits: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    return {
         "id": number,
         "job_id": record.id,
         "attempt": record.attempt,
@@ -64,7 +83,6 @@ async def record_transition(
         "message": record.message,
         "exits": None if exits is None else list(exits),
     }
-    await transaction.execute(sa.insert(_table).values(values))
 
 
 async def updates_after(transaction: Transaction, number: int, *, limit: int) -> list[Update]:

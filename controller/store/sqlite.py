@@ -1,0 +1,130 @@
+"""SQLite within the event loop.
+
+SQLite is a library: a query by a key takes some microseconds, and handing it to a thread and back
+costs many times that, for each cursor, statement and fetch. So queries are done in the loop's own
+thread. What may wait is done in another: to become the writer, for who writes in another process;
+and to commit, for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import AsyncAdaptedQueuePool, Pool
+from sqlalchemy.util import await_only
+
+BUSY_SECONDS: Final = 10.0
+DRIVER: Final = "sqlite+inloop"
+
+
+class Cursor(sqlite3.Cursor):
+    """A cursor as SQLAlchemy's asyncio extension wants it."""
+
+    async def _async_soft_close(self) -> None:
+        return  # rows are read from it as they are asked for
+
+
+class Connection(sqlite3.Connection):
+    """A connection of SQLAlchemy's asyncio extension; all but waiting is done at once."""
+
+    _writes = False
+
+    def cursor(self, *_: Any) -> Any:
+        """Return a cursor, which each statement needs."""
+        # SQLAlchemy refuses a driver that never awaits: it takes it for one that blocks by mistake.
+        await_only(_nothing())
+        return super().cursor(Cursor)
+
+    def begin(self, *, writes: bool) -> None:
+        """Begin a transaction, as the only writer if it *writes*."""
+        if not writes:
+            self.execute("BEGIN")
+            return
+        # At once: a transaction that begins as a reader and finds that another one has written
+        # meanwhile fails with SQLITE_BUSY, which no timeout helps against.
+        await_only(_in_thread(lambda: self.execute("BEGIN IMMEDIATE")))
+        self._writes = True
+
+    def commit(self) -> None:
+        """Commit; what was written is on the disk then."""
+        if self._writes:
+            self._writes = False
+            await_only(_in_thread(super().commit))
+        else:
+            super().commit()
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one."""
+        self._writes = False
+        super().rollback()
+
+
+class InLoopDialect(SQLiteDialect_pysqlite):
+    """SQLAlchemy's dialect for the connection above."""
+
+    driver = "inloop"
+    is_async = True
+    has_terminate = True
+    supports_statement_cache = True
+
+    def connect(self, *args: Any, **options: Any) -> Any:
+        """Open the file, or make it."""
+        connection = sqlite3.connect(
+            *args,
+            **options
+            | {
+                "factory": Connection,
+                "check_same_thread": False,
+                "isolation_level": None,  # transactions begin where we say so
+            },
+        )
+        _prepare(connection)
+        return connection
+
+    @classmethod
+    def get_pool_class(cls, url: URL) -> type[Pool]:
+        """Return a pool that makes tasks wait, and not the loop."""
+        return AsyncAdaptedQueuePool
+
+    def do_terminate(self, dbapi_connection: Any) -> None:
+        """Close a connection that nobody has given back."""
+        dbapi_connection.close()
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    for pragma in (
+        f"busy_timeout={int(BUSY_SECONDS * 1000)}",
+        "journal_mode=WAL",
+        # Every commit reaches the disk: an answered call is not forgotten by a power cut.
+        "synchronous=FULL",
+        "foreign_keys=ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+async def _nothing() -> None:
+    return
+
+
+async def _in_thread(call: Callable[[], object]) -> None:
+    """Do *call* in a thread, to its end: nobody else may use the connection before."""
+    doing = asyncio.get_running_loop().run_in_executor(None, call)
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait([doing])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        doing.exception()  # if there was one, it is nobody's any more
+        raise cancelled
+    doing.result()
+
+
+registry.register("sqlite.inloop", __name__, InLoopDialect.__name__)

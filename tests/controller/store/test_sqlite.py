@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.store.database import Store
+from controller.store.position import ensure_position, raise_revision, read_position
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest_asyncio.fixture
+async def file(path: Path) -> AsyncIterator[Store]:
+    store = Store(f"sqlite:///{path}")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+    yield store
+    await store.close()
+
+
+async def raise_it(store: Store) -> int:
+    async with store.write() as transaction:
+        return await raise_revision(transaction)
+
+
+async def test_the_loop_goes_on_and_readers_read_while_another_process_writes(
+    file: Store, path: Path
+) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(raise_it(file))
+        await asyncio.sleep(0.1)
+        assert not writing.done()
+        async with file.read() as transaction:
+            assert (await read_position(transaction)).revision == 0
+        other.execute("COMMIT")
+        assert await writing == 1
+
+
+async def test_a_writer_that_is_cancelled_while_it_waits_leaves_nothing_locked(
+    file: Store, path: Path
+) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(raise_it(file))
+        await asyncio.sleep(0.05)
+        writing.cancel()
+        await asyncio.sleep(0.05)
+        other.execute("COMMIT")
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert await raise_it(file) == 1
+
+
+async def test_a_commit_waits_in_another_thread(
+    file: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    waited: list[str] = []
+    real = loop.run_in_executor
+
+    def counted(executor: None, call: object) -> object:
+        waited.append(getattr(call, "__name__", ""))
+        return real(executor, call)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "run_in_executor", counted)
+    await raise_it(file)
+    assert waited == ["<lambda>", "commit"]
+    async with file.read() as transaction:
+        await read_position(transaction)
+    assert len(waited) == 2
