@@ -79,7 +79,9 @@ async def serve() -> AsyncIterator[Serve]:
     """Starts apps."""
     async with AsyncExitStack() as stack:
 
-        async def start(script: Script | None = None, host: str = "127.0.0.1") -> App:
-            return await stack.enter_async_context(App(script, host))
+        async def start(
+            script: Script | None = None, host: str = "127.0.0.1", port: int = 0
+        ) -> App:
+            return await stack.enter_async_context(App(script, host, port))
 
         yield start

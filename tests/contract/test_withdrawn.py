@@ -21,7 +21,7 @@ from tests.contract.frames import (
 from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream
-from tests.contract.upstream import OK, App, echo, listen, websocket
+from tests.contract.upstream import OK, App, answering, echo, listen, websocket
 
 # The route
 
@@ -56,19 +56,24 @@ async def test_a_session_that_starts_again_ends_its_tunnels(rig: Rig, serve: Ser
 async def test_another_jobs_program_at_a_withdrawn_address_gets_no_byte(
     rig: Rig, serve: Serve
 ) -> None:
-    app = await serve(websocket())
-    old, cookie, stream = await rig.opened_with_tunnel(app)
+    first = await serve(websocket())
+    old, cookie, stream = await rig.opened_with_tunnel(first)
     own = rig.own(old, cookie)
-    assert (await rig.get(old, fields=own)).status == 200
+    assert (await rig.get(old, fields=own)).body == b"ok"
+    # The pod dies without a word, and another tenant's gets its address.
+    first.stop_listening()
+    second = await serve(answering(answer("200 OK", body=b"second")), port=first.port)
     await rig.bus.remove(old.sid)
     assert (await last_frame(stream)).code == 4410
-    await asyncio.gather(*(one.until_ended() for one in app.connections))
-    # The address belongs to another tenant's pod now, who has a session of their own.
-    seen, connections = len(app.received), len(app.connections)
-    new = await rig.session(app, job="j2", owner="bob")
+    await asyncio.gather(*(one.until_ended() for one in first.connections))
+    new = await rig.session(second, job="j2", owner="bob")
     assert (await rig.get(old, fields=own)).status == 410
+    assert (await rig.upgrade(old, "/", own))[1].status == 410
     assert (await rig.get(new, fields=rig.own(new, cookie))).status in (401, 403)
-    assert (len(app.received), len(app.connections)) == (seen, connections)
+    assert second.connections == []
+    # It is there, and answers whom it is for.
+    theirs = rig.own(new, await rig.opened(new, sub="bob"))
+    assert (await rig.get(new, fields=theirs)).body == b"second"
 
 
 async def test_a_session_that_has_expired_ends_its_tunnels(rig: Rig, serve: Serve) -> None:

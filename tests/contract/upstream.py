@@ -17,12 +17,17 @@ OK = answer("200 OK", "Content-Type: text/plain", body=b"ok")
 
 
 class App:
-    """A server on a loopback address that plays *script* on each connection."""
+    """A server on a loopback address that plays *script* on each connection.
 
-    def __init__(self, script: Script | None = None, host: str = "127.0.0.1") -> None:
+    Its *port* is any, unless one is given.
+    """
+
+    def __init__(
+        self, script: Script | None = None, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         self.script = script or friendly
         self.host = host
-        self.port = 0
+        self.port = port
         self.connections: list[Stream] = []
         self.requests: list[Request] = []
         self.failures: list[BaseException] = []
@@ -61,9 +66,13 @@ class App:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Stream(self._accept), self.host, 0)
+        self._server = await loop.create_server(lambda: Stream(self._accept), self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
+
+    def stop_listening(self) -> None:
+        """Leave the address to others; connections that are open stay."""
+        self._server.close()
 
     async def __aexit__(
         self,
