@@ -291,15 +291,17 @@ class Kube:
         timeout: aiohttp.ClientTimeout,
         accept: str = JSON,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content_type}
+        own = {"Accept": accept, "Content-Type": content_type}
+        headers = {**self._api.default_headers, **own}
         with _translated():
-            answer: aiohttp.ClientResponse = await self._api.call_api(
-                path,
+            # Not call_api: it copies what is sent three times, looking for models of its own.
+            await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+            answer: aiohttp.ClientResponse = await self._api.rest_client.request(
                 method,
-                query_params=list((query or {}).items()),
-                header_params=headers,
+                f"{self._api.configuration.host}{path}",
+                query_params=dict(query or {}),
+                headers=headers,
                 body=body,
-                auth_settings=["BearerToken"],
                 _preload_content=False,
                 _request_timeout=timeout,
             )

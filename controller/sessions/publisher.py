@@ -46,6 +46,8 @@ LOOK_SECONDS: Final = 0.5
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
+APART_SECONDS: Final = 0.02
+"""Between two looks: what a burst of jobs changes meanwhile is looked at together."""
 _EPOCH_BYTES: Final = 16
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ class RoutePublisher:
         self._news = asyncio.Event()
         self._hubs: Mapping[str, Hub] = {}
         self._revision = self._rev = 0
-        self._beat_at = self._resync_at = 0.0
+        self._beat_at = self._resync_at = self._looked_at = 0.0
         self._remembered = ("", -1)
         self._digests: dict[str, int] = {}
         self._hash = 0
@@ -190,6 +192,8 @@ class RoutePublisher:
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._woken.wait()
+        await asyncio.sleep(max(0.0, self._looked_at + APART_SECONDS - _uptime()))
+        self._looked_at = _uptime()
         self._woken.clear()
         try:
             await self._keep_up()
@@ -252,7 +256,8 @@ class RoutePublisher:
                 waiting = await live_sessions(transaction)
                 jobs |= {one.job_id for one in waiting if one.kind == "terminal"}
             sessions = await live_sessions_of(transaction, jobs) if jobs else []
-            records = await find_jobs(transaction, jobs) if jobs else {}
+            opened = {one.job_id for one in sessions}
+            records = await find_jobs(transaction, opened) if opened else {}
             revocations = await revocations_that_matter(transaction, now=now, after=self._revision)
         return _World(
             frozenset(jobs), tuple(sessions), records, hubs, tuple(revocations), position.revision
