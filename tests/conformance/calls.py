@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from tests.conformance.answers import REFUSALS
 
 Object = dict[str, Any]
+PATIENCE = 10.0 if os.environ.get("KUBECONFIG") else 1.0
+"""By how much the waits of the cases are longer: a real cluster pulls images first."""
+
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
 BATCH = ("batch.volcano.sh", "v1alpha1")
@@ -84,11 +88,16 @@ async def refused(row: str, call: Awaitable[Any], **words: str) -> None:
     assert refusal.says.format(**words) in status["message"]
 
 
+def within(seconds: float) -> asyncio.Timeout:
+    """Give up after *seconds*, or longer where the cluster is a real one."""
+    return asyncio.timeout(seconds * PATIENCE)
+
+
 async def eventually(
     holds: Callable[[], Awaitable[Any]], *, seconds: float = 20.0, every: float = 0.05
 ) -> Any:
     """Return what *holds* returns as soon as that is true."""
-    async with asyncio.timeout(seconds):
+    async with within(seconds):
         while not (found := await holds()):
             await asyncio.sleep(every)
         return found

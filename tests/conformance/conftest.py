@@ -6,13 +6,22 @@ import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from kubernetes_asyncio import client, config
+from kubernetes_asyncio.client.exceptions import ApiException
 
 from deploy.local.cluster import EmbeddedCluster
-from tests.conformance.calls import Kube, eventually
+from tests.conformance.calls import MERGE, SCHEDULING, Kube, eventually, make_pod
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the cases the time that a real cluster needs."""
+    for item in items:
+        if os.environ.get("KUBECONFIG") and "tests/conformance" in str(item.path):
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +52,12 @@ def _tell_the_seed(embedded: EmbeddedCluster | None) -> None:
 @pytest.fixture
 async def kube(kubeconfig: Path) -> AsyncIterator[Kube]:
     """The APIs of the cluster, as the administrator."""
+    async with _connected(kubeconfig) as kube:
+        yield kube
+
+
+@asynccontextmanager
+async def _connected(kubeconfig: Path) -> AsyncIterator[Kube]:
     configuration = client.Configuration()
     await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
     async with client.ApiClient(configuration) as api:
@@ -59,6 +74,65 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
         accounts = await kube.core.list_namespaced_service_account(name)
         return any(account.metadata.name == "default" for account in accounts.items)
 
-    await eventually(has_account)
-    yield name
-    await kube.core.delete_namespace(name)
+    try:
+        await eventually(has_account)
+        yield name
+    finally:
+        await _delete_namespaces(kube, name)
+
+
+async def _delete_namespaces(kube: Kube, name: str) -> None:
+    """Delete the namespace, and those that a case made beside it and did not delete."""
+    for found in (await kube.core.list_namespace()).items:
+        if found.metadata.name.startswith(name) and not found.metadata.deletion_timestamp:
+            await kube.core.delete_namespace(found.metadata.name)
+
+
+@pytest.fixture
+async def queue(kube: Kube, namespace: str) -> AsyncIterator[str]:
+    """A name for a Queue of this test alone, which goes with the test."""
+    yield namespace
+    with suppress(ApiException):
+        await kube.custom.delete_cluster_custom_object(*SCHEDULING, "queues", namespace)
+        return
+    # Volcano before 1.12 deletes only one that is closed; nothing of the test runs in it any more.
+    status = {"status": {"state": "Closed"}}
+    path = f"/apis/{'/'.join(SCHEDULING)}/queues/{namespace}"
+    await kube.call("PATCH", f"{path}/status", status, headers={"Content-Type": MERGE})
+    await kube.call("DELETE", path)
+
+
+@pytest.fixture
+def kubelet(can_run_pods: str | None) -> None:
+    """Skip the case where the cluster has nothing that would run a container."""
+    if can_run_pods is not None:
+        pytest.skip(can_run_pods)
+
+
+@pytest.fixture(scope="session")
+def can_run_pods() -> str | None:
+    """Why the cluster runs no containers, None if it does: one is tried."""
+    kubeconfig = os.environ.get("KUBECONFIG")
+    return asyncio.run(_try_a_pod(Path(kubeconfig))) if kubeconfig else None
+
+
+async def _try_a_pod(kubeconfig: Path) -> str | None:
+    name = f"case-{secrets.token_hex(4)}"
+    async with _connected(kubeconfig) as kube:
+        await kube.core.create_namespace({"metadata": {"name": name}})
+        pod = make_pod("tried", schedulingGates=None)
+        pod["spec"]["containers"][0]["command"] = ["sh", "-c", "exit 0"]
+
+        async def has_run() -> bool:
+            with suppress(ApiException):  # its ServiceAccount may not be there yet
+                await kube.core.create_namespaced_pod(name, pod)
+            found = (await kube.core.list_namespaced_pod(name)).items
+            return bool(found) and found[0].status.phase == "Succeeded"
+
+        try:
+            await eventually(has_run, seconds=12, every=0.5)
+        except TimeoutError:
+            return "this cluster runs no containers: a busybox did not come to its end"
+        finally:
+            await kube.core.delete_namespace(name)
+    return None

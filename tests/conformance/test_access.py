@@ -82,4 +82,4 @@ async def test_openapi_tells_what_this_volcano_can_do(kube: Kube) -> None:
     assert status == 200
     schema = document["components"]["schemas"]["sh.volcano.batch.v1alpha1.Job"]
     tasks = schema["properties"]["spec"]["properties"]["tasks"]["items"]["properties"]
-    assert {"dependsOn", "minAvailable", "partitionPolicy", "topologyPolicy"} <= set(tasks)
+    assert {"dependsOn", "minAvailable", "topologyPolicy"} <= set(tasks)

@@ -41,6 +41,7 @@ async def test_defaults_are_filled_and_unknown_fields_dropped(kube: Kube, namesp
     assert made["spec"]["tasks"][0]["template"]["metadata"] == {"labels": {"a": "1"}}
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_generation_counts_changes_of_the_spec_only(kube: Kube, namespace: str) -> None:
     made = await kube.create_job(namespace, make_job("a", script="sleep 60", minAvailable=1))
     assert made["metadata"]["generation"] == 1

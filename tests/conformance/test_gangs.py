@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.conformance.calls import (
     BATCH,
     BUS,
@@ -17,6 +19,8 @@ from tests.conformance.calls import (
     eventually,
     make_job,
 )
+
+pytestmark = pytest.mark.usefixtures("kubelet")
 
 _MEET = """
 import http.server, os, threading, time, urllib.request
@@ -140,11 +144,13 @@ def _greedy(name: str, queue: str, script: str) -> Object:
     return job
 
 
-async def test_a_queue_admits_no_more_than_its_capability(kube: Kube, namespace: str) -> None:
-    await _open_queue(kube, namespace, capability={"cpu": "150m"})
+async def test_a_queue_admits_no_more_than_its_capability(
+    kube: Kube, namespace: str, queue: str
+) -> None:
+    await _open_queue(kube, queue, capability={"cpu": "150m"})
     # At once: what was let in counts before its pod is there.
     for name in ("first", "second"):
-        await kube.create_job(namespace, _greedy(name, namespace, "sleep 2"))
+        await kube.create_job(namespace, _greedy(name, queue, "sleep 2"))
 
     async def all_ended() -> bool:
         names = [await kube.phase(namespace, name) for name in ("first", "second")]
@@ -154,7 +160,6 @@ async def test_a_queue_admits_no_more_than_its_capability(kube: Kube, namespace:
         return names == ["Completed", "Completed"]
 
     await eventually(all_ended, seconds=60)
-    await kube.custom.delete_cluster_custom_object(*SCHEDULING, "queues", namespace)
 
 
 async def _queue_command(kube: Kube, namespace: str, queue: str, action: str) -> None:
@@ -176,26 +181,25 @@ async def _queue_command(kube: Kube, namespace: str, queue: str, action: str) ->
 
 
 async def test_a_closed_queue_takes_no_jobs_and_lets_the_old_ones_end(
-    kube: Kube, namespace: str
+    kube: Kube, namespace: str, queue: str
 ) -> None:
-    await _open_queue(kube, namespace)
-    await kube.create_job(namespace, _greedy("old", namespace, "sleep 3"))
+    await _open_queue(kube, queue)
+    await kube.create_job(namespace, _greedy("old", queue, "sleep 3"))
 
     async def runs() -> bool:
         return await kube.phase(namespace, "old") == "Running"
 
     await eventually(runs)
-    await _queue_command(kube, namespace, namespace, "CloseQueue")
+    await _queue_command(kube, namespace, queue, "CloseQueue")
 
     async def has_closed() -> bool:
-        state = await _queue_state(kube, namespace)
+        state = await _queue_state(kube, queue)
         assert state in ("Open", "Closing", "Closed")
         return state == "Closed"
 
     await eventually(has_closed, seconds=60)
     assert await kube.phase(namespace, "old") == "Completed"
     path = f"/apis/{'/'.join(BATCH)}/namespaces/{namespace}/jobs"
-    code, said = await kube.call("POST", path, _greedy("new", namespace, "exit 0"))
+    code, said = await kube.call("POST", path, _greedy("new", queue, "exit 0"))
     assert code == 400
     assert "can only submit job to queue with state `Open`" in str(said)
-    await kube.custom.delete_cluster_custom_object(*SCHEDULING, "queues", namespace)

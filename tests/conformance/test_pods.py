@@ -6,9 +6,10 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from kubernetes_asyncio.stream import WsApiClient
 
-from tests.conformance.calls import Kube, eventually, make_pod, refused
+from tests.conformance.calls import Kube, eventually, make_pod, refused, within
 
 
 def _running_pod(name: str, script: str, **container: Any) -> dict[str, Any]:
@@ -37,6 +38,7 @@ async def test_exec_in_what_is_missing_is_refused_before_the_upgrade(
     await refused("get what is missing", call)
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_pod_runs_to_its_end_with_exit_code_and_log(kube: Kube, namespace: str) -> None:
     script = "echo one; echo two; echo three; exit 3"
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", script))
@@ -50,6 +52,7 @@ async def test_a_pod_runs_to_its_end_with_exit_code_and_log(kube: Kube, namespac
     assert tail == "three\n"
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_followed_log_comes_as_it_is_written_and_ends(kube: Kube, namespace: str) -> None:
     script = "for i in 1 2 3; do echo $i; sleep 0.3; done"
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", script))
@@ -59,7 +62,7 @@ async def test_a_followed_log_comes_as_it_is_written_and_ends(kube: Kube, namesp
         return bool(pod.status.phase != "Pending")
 
     await eventually(has_started)
-    async with asyncio.timeout(10):
+    async with within(10):
         log = await kube.core.read_namespaced_pod_log("a", namespace, follow=True)
     assert log == "1\n2\n3\n"
 
@@ -80,7 +83,7 @@ async def _execute(kube: Kube, namespace: str, name: str, *command: str) -> tupl
             _preload_content=False,
         )
         output, status = b"", b""
-        async with asyncio.timeout(10), socket as stream:
+        async with within(10), socket as stream:
             async for message in stream:
                 if message.data[0] in (1, 2):
                     output += message.data[1:]
@@ -90,6 +93,7 @@ async def _execute(kube: Kube, namespace: str, name: str, *command: str) -> tupl
     return output.decode(), json.loads(status)
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_exec_runs_beside_the_container_and_tells_its_exit_code(
     kube: Kube, namespace: str
 ) -> None:
@@ -104,6 +108,7 @@ async def test_exec_runs_beside_the_container_and_tells_its_exit_code(
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_terminal_echoes_is_resized_and_hangs_up(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
     await _until(kube, namespace, "a", "Running")
@@ -120,9 +125,9 @@ async def test_a_terminal_echoes_is_resized_and_hangs_up(kube: Kube, namespace: 
             _preload_content=False,
         )
         seen = b""
-        async with asyncio.timeout(10), socket as stream:
+        async with within(10), socket as stream:
             await stream.send_bytes(b"\x04" + json.dumps({"Width": 132, "Height": 43}).encode())
-            await stream.send_bytes(b"\x00stty size; tty; exit 6\n")
+            await stream.send_bytes(b"\x00sleep 0.5; stty size; tty; exit 6\n")
             async for message in stream:
                 if message.data[0] == 1:
                     seen += message.data[1:]
@@ -134,6 +139,7 @@ async def test_a_terminal_echoes_is_resized_and_hangs_up(kube: Kube, namespace: 
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "6"}]
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_wrong_container_is_refused(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
     await _until(kube, namespace, "a", "Running")
@@ -141,6 +147,7 @@ async def test_a_wrong_container_is_refused(kube: Kube, namespace: str) -> None:
     await refused("a log of a wrong container", call)
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_readiness_follows_the_probe(kube: Kube, namespace: str) -> None:
     script = "while :; do sleep 0.1; done"
     probe = {
@@ -165,6 +172,7 @@ async def test_readiness_follows_the_probe(kube: Kube, namespace: str) -> None:
     await eventually(lambda: ready_is(False))
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_an_unknown_image_waits_for_ever(kube: Kube, namespace: str) -> None:
     pod = _running_pod("a", "true", image="registry.invalid/no/such:image")
     await kube.core.create_namespaced_pod(namespace, pod)
@@ -178,6 +186,7 @@ async def test_an_unknown_image_waits_for_ever(kube: Kube, namespace: str) -> No
     assert (await kube.core.read_namespaced_pod("a", namespace)).status.phase == "Pending"
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_container_is_started_again_as_its_policy_says(kube: Kube, namespace: str) -> None:
     pod = _running_pod("a", "exit 1")
     pod["spec"]["restartPolicy"] = "OnFailure"
@@ -192,6 +201,7 @@ async def test_a_container_is_started_again_as_its_policy_says(kube: Kube, names
     assert status.last_state.terminated.exit_code == 1
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_deleted_pod_has_its_grace_to_end(kube: Kube, namespace: str) -> None:
     script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", script))
@@ -203,7 +213,8 @@ async def test_a_deleted_pod_has_its_grace_to_end(kube: Kube, namespace: str) ->
 
     await eventually(is_up)
     await kube.core.delete_namespaced_pod("a", namespace)
-    assert "bye" in await asyncio.wait_for(following, 10)
+    async with within(10):
+        assert "bye" in await following
 
     async def is_gone() -> bool:
         found = await kube.core.list_namespaced_pod(namespace)

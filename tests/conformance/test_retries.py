@@ -20,6 +20,8 @@ import pytest
 
 from tests.conformance.calls import Kube, Object, eventually, make_job
 
+pytestmark = pytest.mark.usefixtures("kubelet")
+
 _RESTARTS: Final = ("RestartJob", "RestartTask", "RestartPod")
 _SECONDS: Final = 90.0
 

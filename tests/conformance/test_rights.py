@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio import client, config
 
-from tests.conformance.calls import Kube, Object, make_config_map
+from tests.conformance.calls import Kube, Object, eventually, make_config_map
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -51,6 +51,15 @@ async def _grant(kube: Kube, namespace: str, name: str, *rules: Object) -> None:
     assert made[0] == 201, made
 
 
+async def _may(kube: Kube, method: str, path: str, body: Any = None, *, code: int = 200) -> None:
+    """Wait until the call is answered with *code*: a binding takes a moment to be known."""
+
+    async def answered() -> bool:
+        return (await kube.call(method, path, body))[0] == code
+
+    await eventually(answered)
+
+
 async def test_a_token_may_do_what_a_binding_in_its_namespace_says(
     kube: Kube, kubeconfig: Path, namespace: str
 ) -> None:
@@ -58,7 +67,7 @@ async def test_a_token_may_do_what_a_binding_in_its_namespace_says(
     async with _as_account(kube, kubeconfig, namespace) as worker:
         assert (await worker.call("GET", maps))[0] == 403
         await _grant(kube, namespace, "maps", _rule("", "configmaps", "list", "create"))
-        assert (await worker.call("GET", maps))[0] == 200
+        await _may(worker, "GET", maps)
         assert (await worker.call("POST", maps, make_config_map("m")))[0] == 201
         assert (await worker.call("DELETE", f"{maps}/m"))[0] == 403
         assert (await worker.call("GET", "/api/v1/namespaces/default/configmaps"))[0] == 403
@@ -74,7 +83,7 @@ async def test_a_right_to_one_name_is_no_right_to_another(
     async with _as_account(kube, kubeconfig, namespace) as worker:
         rule = _rule("", "configmaps", "get", resourceNames=["mine"])
         await _grant(kube, namespace, "one", rule)
-        assert (await worker.call("GET", f"{maps}/mine"))[0] == 200
+        await _may(worker, "GET", f"{maps}/mine")
         assert (await worker.call("GET", f"{maps}/other"))[0] == 403
 
 
@@ -87,29 +96,35 @@ async def test_nobody_gives_what_they_have_not_unless_they_may_bind(
     assert (await kube.call("POST", f"{base}/roles", secrets))[0] == 201
     async with _as_account(kube, kubeconfig, namespace) as worker:
         await _grant(kube, namespace, "binder", _rule(rbac, "rolebindings", "create"))
-        code, said = await worker.call(
-            "POST", f"{base}/rolebindings", _binding(namespace, "secrets")
-        )
-        assert code == 403
-        assert "attempting to grant RBAC permissions not currently held" in str(said)
+
+        async def is_refused_for_what_it_has_not() -> bool:
+            code, said = await worker.call(
+                "POST", f"{base}/rolebindings", _binding(namespace, "secrets")
+            )
+            assert code == 403
+            return "attempting to grant RBAC permissions not currently held" in str(said)
+
+        await eventually(is_refused_for_what_it_has_not)
         rule = _rule(rbac, "roles", "bind", resourceNames=["secrets"])
         await _grant(kube, namespace, "may-bind", rule)
-        made = await worker.call("POST", f"{base}/rolebindings", _binding(namespace, "secrets"))
-        assert made[0] == 201
+        asked = "POST", f"{base}/rolebindings", _binding(namespace, "secrets")
+        await _may(worker, *asked, code=201)
 
 
 async def test_one_may_ask_what_one_may(kube: Kube, kubeconfig: Path, namespace: str) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     async with _as_account(kube, kubeconfig, namespace) as worker:
         await _grant(kube, namespace, "reader", _rule("", "pods", "get"))
-        answers = {}
-        for verb in ("get", "delete"):
+
+        async def allowed(verb: str) -> bool:
             asked = {"namespace": namespace, "verb": verb, "resource": "pods"}
             review = {"spec": {"resourceAttributes": asked}}
             code, said = await worker.call("POST", path, review)
             assert code == 201
-            answers[verb] = said["status"]["allowed"]
-    assert answers == {"get": True, "delete": False}
+            return bool(said["status"]["allowed"])
+
+        await eventually(lambda: allowed("get"))
+        assert not await allowed("delete")
 
 
 @pytest.mark.parametrize("name", ["nobody", "worker"])

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from deploy.local.cluster import EmbeddedCluster
 from tests.conformance.calls import (
     BATCH,
     BUS,
     MERGE,
+    PATIENCE,
     SCHEDULING,
     Kube,
     eventually,
@@ -65,7 +67,10 @@ async def test_what_the_webhook_refuses(kube: Kube, namespace: str) -> None:
     await refused("a job without containers", kube.create_job(namespace, empty))
 
 
-async def test_a_jobs_phases_and_its_vanishing_counts(kube: Kube, namespace: str) -> None:
+@pytest.mark.usefixtures("kubelet")
+async def test_a_jobs_phases_and_its_vanishing_counts(
+    kube: Kube, namespace: str, embedded: EmbeddedCluster | None
+) -> None:
     listed = await kube.custom.list_namespaced_custom_object(*BATCH, namespace, "jobs")
     await kube.create_job(namespace, make_job("a", script="sleep 0.5"))
     phases: list[str] = []
@@ -76,7 +81,7 @@ async def test_a_jobs_phases_and_its_vanishing_counts(kube: Kube, namespace: str
         namespace,
         "jobs",
         resource_version=listed["metadata"]["resourceVersion"],
-        timeout_seconds=20,
+        timeout_seconds=int(20 * PATIENCE),
     )
     async for _, job in stream:
         status = job.get("status") or {}
@@ -88,9 +93,11 @@ async def test_a_jobs_phases_and_its_vanishing_counts(kube: Kube, namespace: str
     await stream.aclose()
     assert phases[0] == ""
     assert list(dict.fromkeys(phases)) == ["", "Pending", "Running", "Completed"]
-    assert vanished
+    # Volcano 1.11 and later; whoever repairs it does not break us, who never read them.
+    assert vanished or embedded is None
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_jobs_pods_carry_its_names_and_belong_to_it(kube: Kube, namespace: str) -> None:
     job = await kube.create_job(namespace, make_job("a", script="sleep 30", replicas=2))
     await _until(kube, namespace, "a", "Running")
@@ -129,6 +136,7 @@ async def test_a_gang_that_does_not_fit_has_no_pods(kube: Kube, namespace: str) 
     assert await _pods(kube, namespace) == []
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_svc_gives_names_hosts_and_a_closed_door(kube: Kube, namespace: str) -> None:
     script = "cat /etc/volcano/job.host; echo; echo $VC_JOB_NUM $VC_TASK_INDEX"
     job = make_job("a", script=script, plugins={"svc": [], "env": []})
@@ -138,6 +146,7 @@ async def test_svc_gives_names_hosts_and_a_closed_door(kube: Kube, namespace: st
     assert log.split() == ["a-job-0.a", "1", "0"]
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_failed_pod_fails_the_job_without_a_policy(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", script="exit 7"))
     await _until(kube, namespace, "a", "Failed")
@@ -145,6 +154,7 @@ async def test_a_failed_pod_fails_the_job_without_a_policy(kube: Kube, namespace
     assert pod.status.container_statuses[0].state.terminated.exit_code == 7
 
 
+@pytest.mark.usefixtures("kubelet")
 @pytest.mark.parametrize(("retries", "runs"), [(1, 1), (2, 2), (3, 3)])
 async def test_max_retry_n_restarts_n_minus_one_times(
     kube: Kube, namespace: str, retries: int, runs: int
@@ -163,6 +173,7 @@ async def test_an_explicit_max_retry_of_zero_becomes_three(kube: Kube, namespace
     assert made["spec"]["maxRetry"] == 3
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_an_exit_code_calls_for_its_own_action(kube: Kube, namespace: str) -> None:
     policies = [
         {"exitCode": 3, "action": "AbortJob"},
@@ -174,6 +185,7 @@ async def test_an_exit_code_calls_for_its_own_action(kube: Kube, namespace: str)
     await _until(kube, namespace, "b", "Terminated")
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_restart_task_leaves_other_tasks_alone(kube: Kube, namespace: str) -> None:
     job = make_job("a", script="sleep 30")
     other = {**job["spec"]["tasks"][0], "name": "flaky"}
@@ -195,6 +207,7 @@ async def test_restart_task_leaves_other_tasks_alone(kube: Kube, namespace: str)
     assert after["a-job-0"] == before["a-job-0"]
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_deleted_pod_is_made_again_and_counts_no_retry(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", script="sleep 60"))
     await _until(kube, namespace, "a", "Running")
@@ -209,6 +222,7 @@ async def test_a_deleted_pod_is_made_again_and_counts_no_retry(kube: Kube, names
     assert not (await kube.job(namespace, "a"))["status"].get("retryCount")
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_abort_stops_and_keeps_and_resume_starts_again(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", script="sleep 60"))
     job = await _until(kube, namespace, "a", "Running")
@@ -222,6 +236,7 @@ async def test_abort_stops_and_keeps_and_resume_starts_again(kube: Kube, namespa
     assert commands["items"] == []
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_running_job_may_be_scaled_but_not_changed(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", script="sleep 60", minAvailable=1))
     job = await _until(kube, namespace, "a", "Running")
@@ -243,6 +258,7 @@ async def test_a_running_job_may_be_scaled_but_not_changed(kube: Kube, namespace
     await refused("another image in a running job", patch(tasks))
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_a_finished_job_goes_when_its_time_is_over(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", ttlSecondsAfterFinished=1))
 
@@ -253,25 +269,26 @@ async def test_a_finished_job_goes_when_its_time_is_over(kube: Kube, namespace: 
     await eventually(is_gone)
 
 
-async def test_a_new_queue_opens_after_a_while(kube: Kube, namespace: str) -> None:
-    queue = {
+async def test_a_new_queue_opens_after_a_while(kube: Kube, queue: str) -> None:
+    wanted = {
         "apiVersion": "/".join(SCHEDULING),
         "kind": "Queue",
-        "metadata": {"name": namespace},
+        "metadata": {"name": queue},
         "spec": {"weight": 1},
     }
-    await kube.custom.create_cluster_custom_object(*SCHEDULING, "queues", queue)
+    await kube.custom.create_cluster_custom_object(*SCHEDULING, "queues", wanted)
 
     async def is_open() -> bool:
-        found = await kube.custom.get_cluster_custom_object(*SCHEDULING, "queues", namespace)
+        found = await kube.custom.get_cluster_custom_object(*SCHEDULING, "queues", queue)
         return bool((found.get("status") or {}).get("state") == "Open")
 
     await eventually(is_open)
-    await kube.custom.delete_cluster_custom_object(*SCHEDULING, "queues", namespace)
 
 
+@pytest.mark.usefixtures("kubelet")
 async def test_dependents_wait_for_what_they_depend_on(kube: Kube, namespace: str) -> None:
-    job = make_job("a", script="sleep 1; exit 0", minAvailable=1)
+    # Up to 1.15.0 only what runs is waited for, not what has already ended.
+    job = make_job("a", script=f"sleep {PATIENCE}; exit 0", minAvailable=1)
     first = job["spec"]["tasks"][0]
     second = {**first, "name": "late", "dependsOn": {"name": ["job"]}}
     job["spec"]["tasks"] = [first, second]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from tests.conformance.answers import REFUSALS
-from tests.conformance.calls import MERGE, Kube, make_config_map, watched
+from tests.conformance.calls import MERGE, Kube, make_config_map, watched, within
 
 
 async def _take(stream: Any, count: int) -> list[tuple[str, str]]:
     """Return type and name of the first *count* events."""
     seen: list[tuple[str, str]] = []
-    async with asyncio.timeout(15):
+    async with within(15):
         async for change, item in stream:
             seen.append((change, item.metadata.name))
             if len(seen) == count:
@@ -64,7 +63,7 @@ async def test_what_leaves_the_selector_arrives_as_deleted(kube: Kube, namespace
 
 async def test_the_time_that_was_asked_for_ends_the_stream(kube: Kube, namespace: str) -> None:
     query = {"watch": "true", "timeoutSeconds": "1"}
-    async with asyncio.timeout(10):
+    async with within(10):
         status, _ = await kube.call("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)
     assert status == 200
 
