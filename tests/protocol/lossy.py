@@ -1,4 +1,4 @@
-"""A proxy before a Redis that loses, doubles and delays what is published, and nothing else."""
+"""A proxy before a Redis: loses, doubles and delays what is published, or holds what is asked."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ LATE_SECONDS = 0.5
 class LossyProxy:
     """Passes everything on, but for messages of subscriptions: those have their chance.
 
+    While it holds, nothing that is asked arrives; it all does when it lets go.
+
     Args:
         target: The port of the Redis behind it.
         random: Decides.
@@ -25,6 +27,23 @@ class LossyProxy:
         self.loss = 0.0
         self.port = 0
         self.lost = self.doubled = self.delayed = 0
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._kept = b""
+
+    def hold(self) -> None:
+        """Keep what is asked from now on."""
+        self._kept = b""
+        self._passing.clear()
+
+    async def until_kept(self, what: bytes) -> None:
+        """Wait until it keeps *what*."""
+        while what not in self._kept:
+            await asyncio.sleep(0.01)
+
+    def let_go(self) -> None:
+        """Pass on what was kept."""
+        self._passing.set()
 
     @property
     def url(self) -> str:
@@ -67,7 +86,7 @@ class LossyProxy:
         back: asyncio.StreamWriter,
     ) -> None:
         ways = {
-            asyncio.ensure_future(_copy(reader, back)),
+            asyncio.ensure_future(self._copy(reader, back)),
             asyncio.ensure_future(self._filter(to, writer)),
         }
         try:
@@ -76,6 +95,14 @@ class LossyProxy:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if not self._passing.is_set():
+                self._kept += data
+                await self._passing.wait()
+            writer.write(data)
+            await writer.drain()
 
     async def _filter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
@@ -105,12 +132,6 @@ class LossyProxy:
 def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
     if not writer.is_closing():
         writer.write(data)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
 
 
 async def _read_reply(reader: asyncio.StreamReader) -> bytes:

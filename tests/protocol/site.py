@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -73,8 +73,10 @@ class Findings:
 class Site:
     """All of it."""
 
-    def __init__(self, controller: Controller, gateways: list[GatewayProcess]) -> None:
-        self.controller = controller
+    def __init__(self, controllers: list[Controller], gateways: list[GatewayProcess]) -> None:
+        self.controllers = controllers
+        self.controller = controllers[0]
+        """The one that is called."""
         self.gateways = gateways
         self.visits: list[Visit] = []
         self.findings = Findings()
@@ -108,9 +110,6 @@ class Site:
 
     async def _until_ready(self, sid: str) -> None:
         async def ready() -> bool:
-            told = await self.controller.call("GET", f"/v1/sessions/{sid}")
-            if told["state"] != "ready":
-                return False
             hosts = [await one.ask_ops(f"/debug/routes?host={one.host(sid).split(':')[0]}")
                      for one in self.gateways]  # fmt: skip
             return all('"state": "ready"' in one.text for one in hosts)
@@ -225,37 +224,57 @@ def _position(snapshot: Snapshot) -> tuple[Any, ...]:
 
 @asynccontextmanager
 async def site(
-    folder: Path, *, redis_url: str, gateway_url: str, workers: int
+    folder: Path,
+    *,
+    redis_urls: Sequence[str],
+    gateway_url: str,
+    workers: int,
+    store_url: str | None = None,
 ) -> AsyncIterator[Site]:
-    """Start everything; *gateway_url* is how the gateways reach the Redis."""
+    """Start everything: a controller for each of *redis_urls*, by which it reaches the Redis.
+
+    Args:
+        folder: Where all of it is kept.
+        redis_urls: More than one need a store that several can use.
+        gateway_url: How the gateways reach the Redis.
+        workers: Of each gateway.
+        store_url: Of the controllers' store; None for a file of the only one's own.
+    """
     async with EmbeddedCluster() as cluster:
         instance = f"c{os.getpid()}x{int(time.time() * 1000) % 10**6}"
-        controller = Controller(
-            folder / "controller",
-            kubeconfig=cluster.kubeconfig("controller"),
-            redis_url=redis_url,
-            instance=instance,
-            FUMAROLE_CONTROLLER_PUBLIC_URL=f"http://apps.localhost:{PORT}",
-        )
+        store = {} if store_url is None else {"FUMAROLE_CONTROLLER_STORE_URL": store_url}
+        controllers = [
+            Controller(
+                folder / "controller",
+                kubeconfig=cluster.kubeconfig("controller"),
+                redis_url=redis_url,
+                instance=instance,
+                name=f"c{number}",
+                FUMAROLE_CONTROLLER_PUBLIC_URL=f"http://apps.localhost:{PORT}",
+                **store,
+            )
+            for number, redis_url in enumerate(redis_urls)
+        ]
+        controller = controllers[0]
         gateways = _make_gateways(folder, controller, instance, gateway_url, workers)
-        one = Site(controller, gateways)
+        one = Site(controllers, gateways)
         try:
-            await controller.start()
-            for gateway in gateways:
-                await gateway.start()
-            for job in JOBS:
-                await controller.submit(
-                    job, image="python", invocation={"command": ["python3", "-c", PROGRAM, job]}
-                )
-            for job in JOBS:
-                await controller.until(job, "RUNNING", seconds=60)
+            await asyncio.gather(*(each.start() for each in (*controllers, *gateways)))
+            await asyncio.gather(*(_submit(controller, job) for job in JOBS))
             yield one
         finally:
             for gateway in gateways:
                 with suppress(ProcessLookupError, FileNotFoundError, AssertionError):
                     one.go_on(gateway)
                 gateway.kill()
-            await controller.kill()
+            for each in controllers:
+                await each.kill()
+
+
+async def _submit(controller: Controller, job: str) -> None:
+    command = ["python3", "-c", PROGRAM, job]
+    await controller.submit(job, image="python", invocation={"command": command})
+    await controller.until(job, "RUNNING", seconds=60)
 
 
 def _make_gateways(

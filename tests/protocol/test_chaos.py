@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,9 @@ import pytest
 from redis.asyncio import Redis
 
 from shared.bus import BusReader, Keys, connect
+from shared.events import decode_event
+from tests.controller.postgres import running_postgres
+from tests.controller.running import Controller, eventually
 from tests.protocol.lossy import LossyProxy
 from tests.protocol.site import JOBS, Findings, Site, Visit, site
 from tests.redis_nodes import Node, free_ports, running, sentinel_site
@@ -53,6 +56,17 @@ class Scene:
     proxy: LossyProxy | None
     runs: list[Run]
     master: Node | None = None
+    proxies: Sequence[LossyProxy] = ()
+    """Each controller's, where there are several."""
+    changes: int = 6
+    """How many sessions are opened while messages are lost; two of three are withdrawn again."""
+
+    async def leader(self) -> Controller | None:
+        """Return who leads."""
+        for one in self.site.controllers:
+            if await one.leads():
+                return one
+        return None
 
     async def churn(self, changes: int) -> list[Visit]:
         """Open, end and revoke sessions; return those that were withdrawn."""
@@ -119,7 +133,7 @@ async def messages_lost(scene: Scene) -> float:
     """30 % of messages are lost, 30 % doubled, 30 % delayed."""
     assert scene.proxy is not None
     scene.proxy.loss = 0.3
-    await scene.churn(6)
+    await scene.churn(scene.changes)
     scene.proxy.loss = 0.0
     return time.monotonic()
 
@@ -193,6 +207,65 @@ async def failed_over(scene: Scene) -> float:
     return time.monotonic()
 
 
+async def old_leader_goes_on(scene: Scene) -> float:
+    """What it had sent arrives when another one leads; and it wakes up as if no time had passed."""
+    old = await eventually(scene.leader, what="nobody leads")
+    (new,) = (one for one in scene.site.controllers if one is not old)
+    proxy = scene.proxies[scene.site.controllers.index(old)]
+    scene.site.controller = new
+    changing = asyncio.ensure_future(scene.churn(6))
+    await asyncio.sleep(0.7)
+    proxy.hold()
+    await proxy.until_kept(b"EVALSHA")
+    os.kill(old.pid, signal.SIGSTOP)
+    try:
+        await eventually(new.leads, seconds=60, what="nobody took over")
+        await changing
+        proxy.let_go()
+        await asyncio.sleep(0.1)
+    finally:
+        os.kill(old.pid, signal.SIGCONT)
+    return time.monotonic()
+
+
+@asynccontextmanager
+async def epochs_heard(scene: Scene) -> AsyncIterator[list[str]]:
+    """Give the epochs of all messages that are published meanwhile, each change of them once."""
+    heard: list[str] = []
+
+    async def listen() -> None:
+        reader = BusReader(scene.redis, Keys(scene.site.controller.instance))
+        async with reader.subscribe() as messages:
+            async for message in messages:
+                epoch = decode_event(message).epoch
+                if heard[-1:] != [epoch]:
+                    heard.append(epoch)
+
+    listening = asyncio.ensure_future(listen())
+    try:
+        yield heard
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+@asynccontextmanager
+async def two_controllers(folder: Path, store_url: str) -> AsyncIterator[Scene]:
+    """Each reaches the Redis by a proxy of its own."""
+    node = Node(folder / "redis", free_ports(1)[0])
+    proxies = [LossyProxy(node.port, Random(number)) for number in range(2)]
+    async with running([node]), proxies[0].running(), proxies[1].running():
+        url = f"redis://127.0.0.1:{node.port}"
+        urls = [proxy.url for proxy in proxies]
+        client = connect(url)
+        async with (
+            site(folder, redis_urls=urls, gateway_url=url, workers=2, store_url=store_url) as one,
+            watched(one),
+        ):
+            yield Scene(one, client, node, None, [], proxies=proxies)
+        await client.aclose()
+
+
 @asynccontextmanager
 async def behind_a_proxy(folder: Path, *, workers: int) -> AsyncIterator[Scene]:
     options = ("--appendonly", "yes", "--appendfsync", "always")
@@ -202,7 +275,7 @@ async def behind_a_proxy(folder: Path, *, workers: int) -> AsyncIterator[Scene]:
         client = connect(f"redis://127.0.0.1:{node.port}")
         url = f"redis://127.0.0.1:{node.port}"
         async with (
-            site(folder, redis_url=url, gateway_url=proxy.url, workers=workers) as one,
+            site(folder, redis_urls=[url], gateway_url=proxy.url, workers=workers) as one,
             watched(one),
         ):
             yield Scene(one, client, node, proxy, [])
@@ -227,12 +300,14 @@ async def watched(one: Site) -> AsyncIterator[None]:
 @pytest.mark.timeout(240)
 async def test_for_a_moment(tmp_path: Path) -> None:
     async with behind_a_proxy(tmp_path, workers=1) as scene:
+        scene.changes = 3
         # The machine that tests run on is busy; the long form goes by the promise.
         await scene.suffer("messages", messages_lost, within=5 * EQUAL_SECONDS)
         await scene.suffer("FLUSHALL", flushed, within=5 * EQUAL_SECONDS)
 
 
 @pytest.mark.long
+@pytest.mark.needs("postgres")
 @pytest.mark.timeout(1800)
 async def test_every_fault(tmp_path: Path) -> None:
     runs: list[Run] = []
@@ -247,7 +322,7 @@ async def test_every_fault(tmp_path: Path) -> None:
         folder.mkdir()
         async with (
             sentinel_site(folder) as redis,
-            site(folder, redis_url=redis.url, gateway_url=redis.url, workers=2) as one,
+            site(folder, redis_urls=[redis.url], gateway_url=redis.url, workers=2) as one,
             watched(one),
         ):
             client = connect(redis.url)
@@ -255,6 +330,19 @@ async def test_every_fault(tmp_path: Path) -> None:
             name = "Sentinel failover that forgets writes"
             await scene.suffer(name, failed_over, within=EQUAL_SECONDS)
             await client.aclose()
+    (tmp_path / "two").mkdir()
+    with running_postgres() as postgres:
+        async with two_controllers(tmp_path / "two", postgres.new_database()) as scene:
+            scene.runs = runs
+            for _ in range(3):
+                async with epochs_heard(scene) as heard:
+                    await scene.suffer(
+                        "the leader stopped until another one leads, then going on",
+                        old_leader_goes_on,
+                        within=EQUAL_SECONDS,
+                    )
+                # The old leader's and the new one's, and nothing of the old one's after that.
+                assert len(heard) == len(set(heard)) == 2, heard
     TABLE.write_text(table(runs))
 
 
@@ -270,10 +358,11 @@ FAULTS: dict[str, Callable[[Scene], Awaitable[float]]] = {
 INTRODUCTION = """# Under faults
 
 Written by `pytest tests/protocol/test_chaos.py -m long`: two gateways of two workers each, one
-controller, a real Redis behind a proxy that can lose messages (for the failovers: a master, a
-replica and a Sentinel), and three jobs on the embedded cluster whose programs say who they are. All
-the while every session is asked for at both gateways, some ten times a second, and sessions are
-opened, ended and revoked.
+controller (two on PostgreSQL, where a leader is stopped; what it had sent until then arrives
+when the other one leads), a real Redis behind a proxy that can lose messages (for the failovers: a
+master, a replica and a Sentinel), and three jobs on the embedded cluster whose programs say who
+they are. All the while every session is asked for at both gateways, some ten times a second, and
+sessions are opened, ended and revoked.
 
 *Equal after* is the time from the end of the fault until the controller, both gateways and all
 workers tell the same epoch, seq and hash, and Redis holds it; *machine busy* says how much of that
