@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -22,8 +22,17 @@ log = logging.getLogger(__name__)
 class ApiError(Exception):
     """An answer that is an error. ``details`` is JSON."""
 
-    def __init__(self, status: int, code: str, message: str, details: Any = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        details: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
+        self.headers = dict(headers or {})
         self.status = status
         self.code = code
         self.message = message
@@ -34,7 +43,9 @@ class ApiError(Exception):
         body = {"code": self.code, "message": self.message}
         if self.details is not None:
             body["details"] = self.details
-        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        headers = dict(self.headers)
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
         if self.status == 503:
             headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return web.json_response(body, status=self.status, headers=headers)
@@ -80,4 +91,7 @@ def _of_aiohttp(error: web.HTTPException) -> ApiError:
     if error.status == 413:
         return ApiError(413, "too_large", "The body is too large.")
     phrase = HTTPStatus(error.status).phrase
-    return ApiError(error.status, phrase.lower().replace(" ", "_"), f"{phrase}.")
+    # What else could be asked there has to be told (RFC 9110, section 15.5.6).
+    allowed = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+    code = phrase.lower().replace(" ", "_")
+    return ApiError(error.status, code, f"{phrase}.", headers=allowed)

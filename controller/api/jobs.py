@@ -20,12 +20,11 @@ from controller.jobs.problems import JobRejected, Problem, problems_of
 from controller.jobs.retry import explain_retry
 from controller.jobs.runs import exits_of
 from controller.jobs.states import State
-from controller.jobs.submission import Submissions, Submitted
+from controller.jobs.submission import Draining, Submissions, Submitted
 from controller.jobs.wishes import Wishes
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs, queue_position
-from controller.store.maintenance import read_maintenance
 from controller.store.runs import runs_of
 
 
@@ -172,20 +171,16 @@ class Jobs:
     async def submit(self, request: web.Request) -> web.Response:
         """Take jobs; one result for each, in order."""
         asked = await read_model(request, SubmitRequest)
-        await self._refuse_when_draining()
         jobs = [_read_job(item) for item in asked.items]
-        results = await self._submissions.submit(jobs, asked.mode)
+        try:
+            results = await self._submissions.submit(jobs, asked.mode)
+        except Draining as draining:
+            message = str(draining) or "No jobs are taken for the time being."
+            raise ApiError(503, "draining", message) from None
         if asked.mode == "atomic":
             _refuse_all(results)
         named = zip(asked.items, results, strict=True)
         return web.json_response({"items": [_result(item, one) for item, one in named]})
-
-    async def _refuse_when_draining(self) -> None:
-        async with self._store.read() as transaction:
-            now = await read_maintenance(transaction)
-        if now.mode == "draining":
-            message = now.message or "No jobs are taken for the time being."
-            raise ApiError(503, "draining", message)
 
     async def find(self, request: web.Request) -> web.Response:
         """List jobs, in the order of their ids, a page at a time."""

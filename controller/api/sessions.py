@@ -12,7 +12,7 @@ from controller.api.answers import invalid, not_found
 from controller.api.bodies import MOST_ITEMS, read_model
 from controller.api.operations import Operation
 from controller.api.shown import Shown
-from controller.jobs.model import EndpointName, JobId, Port
+from controller.jobs.model import EndpointName, JobId, Name, Port
 from controller.jobs.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
 
@@ -49,7 +49,7 @@ class RevokeRequest(Strict):
     """Whose grants end: one token's, one user's, or, with neither, everybody's."""
 
     jti: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
-    sub: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    sub: Name | None = None
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:

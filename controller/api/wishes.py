@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Final
 
 from aiohttp import web
 from pydantic import Field
@@ -21,6 +22,7 @@ from controller.store.jobs import JobRecord
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _LONGEST_KEY = 64
+_KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
 
 
 class ExtendRequest(Strict):
@@ -117,12 +119,12 @@ def _refusals() -> Iterator[None]:
 
 
 def _key(request: web.Request) -> str | None:
-    raw = request.headers.get(IDEMPOTENCY_KEY)
-    if raw is None:
+    given = request.headers.getall(IDEMPOTENCY_KEY, [])
+    if not given:
         return None
     # The draft's form is a quoted string; the quotes are no part of the key.
-    key = raw.strip().strip('"')
-    if not (1 <= len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
-        problem = f"should be 1 to {_LONGEST_KEY} visible ASCII characters"
+    key = given[0].strip().strip('"')
+    if len(given) > 1 or not _KEY.fullmatch(key):
+        problem = f"should be one key of 1 to {_LONGEST_KEY} visible ASCII characters"
         raise invalid([Problem(IDEMPOTENCY_KEY, problem)])
     return key

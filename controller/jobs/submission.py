@@ -21,9 +21,14 @@ from controller.jobs.problems import JobRejected, Problem
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_jobs, insert_jobs
+from controller.store.maintenance import read_maintenance
 from controller.store.vault import Vault
 
 Mode = Literal["atomic", "best_effort"]
+
+
+class Draining(Exception):
+    """New jobs are not taken for the time being; the message is the operator's, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Submissions:
 
         Raises:
             StoreUnavailable: If nothing could be kept; asking again is safe.
+            Draining: If one of them would be new while none are taken. Those that were accepted
+                before are told so: a call whose answer was lost can still be made again.
         """
         ids = [job.id for job in jobs if isinstance(job, Job)]
         async with self._store.read() as transaction:
@@ -113,6 +120,8 @@ class Submissions:
                 for job, one, result in zip(jobs, checked, results, strict=True)
                 if isinstance(job, Job) and result.result == "created"
             ]
+            if new:
+                await _refuse_when_draining(transaction)
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
             for job, record in new:
                 await take_claims(transaction, job, now=record.created_at, random=self._random)
@@ -203,6 +212,13 @@ class Submissions:
             allocated_seconds=job.time_allocation_seconds,
             **charged_by(job, self._defaults),
         )
+
+
+async def _refuse_when_draining(transaction: Transaction) -> None:
+    # In the transaction that inserts: once a drain has been answered, nothing is taken any more.
+    now = await read_maintenance(transaction)
+    if now.mode == "draining":
+        raise Draining(now.message or "")
 
 
 @dataclass(slots=True)

@@ -172,6 +172,10 @@ async def test_maintenance_holds_jobs_and_then_takes_none(api: Api) -> None:
     await api.client.post("/v1/maintenance", json={"action": "drain"})
     status, answer = await submit(api, make_job("j3"))
     assert (status, answer["code"]) == (503, "draining")
+    # Asked again, because the answer was lost: 503 would say that the job was not taken.
+    status, answer = await submit(api, make_job("j2"))
+    assert (status, answer["items"][0]["result"]) == (200, "unchanged")
+    assert (await submit(api, make_job("j2"), make_job("j3")))[0] == 503
     await api.client.post("/v1/maintenance", json={"action": "resume"})
     assert (await get(api, "/v1/maintenance"))["mode"] == "running"
     assert (await submit(api, make_job("j3")))[0] == 200

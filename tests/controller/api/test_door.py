@@ -121,3 +121,9 @@ async def test_every_reference_in_the_description_leads_somewhere(api: Api) -> N
 
     for reference in references(description):
         assert reference.removeprefix("#/components/schemas/") in schemas
+
+
+async def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None:
+    answer = await api.client.put("/v1/jobs", json={})
+    assert (answer.status, (await answer.json())["code"]) == (405, "method_not_allowed")
+    assert answer.headers["Allow"] == "GET,HEAD,POST"

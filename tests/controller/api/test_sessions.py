@@ -116,7 +116,13 @@ async def test_a_revocation_is_in_the_store_before_it_is_answered(
 
 async def test_a_revocation_names_one_thing(api: Api) -> None:
     sid = await open_one(api, endpoint="lab")
-    for body in ({"jti": "a", "sub": "b"}, {"jti": "a b"}, {"sub": ""}, {"everybody": True}):
+    for body in (
+        {"jti": "a", "sub": "b"},
+        {"jti": "a b"},
+        {"sub": ""},
+        {"sub": "a\n"},
+        {"everybody": True},
+    ):
         answer = await api.client.post(f"/v1/sessions/{sid}/revoke", json=body)
         assert answer.status == 422
 

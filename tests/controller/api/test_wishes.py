@@ -50,8 +50,20 @@ async def test_a_call_that_is_repeated_with_its_key_adds_once(api: Api) -> None:
     assert {answer["time_allocation_seconds"] for _, answer in answers} == {110}
     status, refused = await post(api, "j1/extend", {"seconds": 11}, **key)
     assert (status, refused["code"]) == (409, "key_reused")
-    status, _ = await post(api, "j1/extend", {"seconds": 1}, **{"Idempotency-Key": "x" * 65})
+
+
+@pytest.mark.parametrize("key", ["x" * 65, "", '""', "a b", "a\u00e9"])
+async def test_a_key_that_is_none_adds_nothing(api: Api, key: str) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    status, _ = await post(api, "j1/extend", {"seconds": 1}, **{"Idempotency-Key": key})
     assert status == 422
+
+
+async def test_two_keys_are_none(api: Api) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    keys = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    asked = api.client.post("/v1/jobs/j1/extend", json={"seconds": 1}, headers=keys)
+    assert (await asked).status == 422
 
 
 @pytest.mark.parametrize(
