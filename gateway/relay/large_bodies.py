@@ -29,7 +29,13 @@ def make_upload(exchange: Exchange) -> Upload | None:
 
 
 def make_download(exchange: Exchange) -> Download | None:
-    """Return what moves the rest of an answer's body; None when that is not for the kernel."""
+    """Return what moves the rest of an answer's body; None when that is not for the kernel.
+
+    Not while the request's body is written by a transport: when that fails, the app's connection
+    is closed with what it still holds.
+    """
+    if not exchange.request.done and exchange.upload is None:
+        return None
     body = exchange.answer
     ends = _ends(exchange) if _is_large(body, exchange) else None
     if ends is None or not isinstance(body, LengthBody):
@@ -91,9 +97,9 @@ class Upload(Splice):
         self._exchange.regulate()
 
     def sink_lost(self, error: OSError) -> None:
-        """The app may have answered before it closed."""
+        """The app may have answered before it closed: what the kernel holds of that goes on."""
         upstream = self._exchange.upstream
-        if upstream is not None:
+        if upstream is not None and self._exchange.download is None:
             upstream.fail(error)
 
 

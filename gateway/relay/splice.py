@@ -90,7 +90,7 @@ class Splice:
         """The sink's transport has written everything."""
         if self.state is not State.EMPTYING:
             return
-        self._restore_sink()
+        self._sink.set_write_buffer_limits(high=self._path.parts.limits.write_high_bytes)
         self.state = step(self.state, Event.EMPTIED)
         self._watch.readable(self._from, self._flow)
 
@@ -196,17 +196,11 @@ class Splice:
         self._end(Event.HANDED_BACK)
         self.handed_back()
 
-    def _restore_sink(self) -> None:
-        if not self._sink.is_closing():
-            self._sink.set_write_buffer_limits(high=self._path.parts.limits.write_high_bytes)
-
     def _end(self, event: Event) -> None:
         before, self.state = self.state, step(self.state, event)
-        if before is State.EMPTYING:
-            self._restore_sink()
-        elif before is State.FLOWING:
+        if before is State.FLOWING:
             self._watch.readable(self._from, None)
-        else:
+        elif before is State.BLOCKED:
             self._watch.writable(self._to, None)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:

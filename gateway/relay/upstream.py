@@ -138,8 +138,8 @@ class Upstream(asyncio.Protocol):
         # did not want, say) may be waiting to be read.
         exchange = self.exchange
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
-        if exchange is None or sock is None:
-            return
+        if exchange is None or sock is None or exchange.download is not None:
+            return  # what is left would come before what is in the pipe
         for data in read_left(sock.fileno(), self.pool.limits.last_words_bytes):
             if self.exchange is exchange:
                 exchange.from_app(data)
