@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.contract import frames
 from tests.contract.conftest import Serve
 from tests.contract.pipe import Pipe
-from tests.contract.rig import Rig, Session
+from tests.contract.rig import Rig, Session, running_rig
 from tests.contract.streams import Ended, Stream
 from tests.contract.upstream import PATIENCE_SECONDS, App
 
@@ -119,6 +120,22 @@ async def test_bytes_cross_both_ways(rig: Rig, serve: Serve) -> None:
     update = b"\x00\x00\x00\x01" + bytes(8) + bytes(4) + random.Random(3).randbytes(300_000)
     server.send(update)
     assert await pipe.read(len(update)) == update
+
+
+async def test_a_desktop_opens_on_a_gateway_that_never_saw_its_session_before(
+    tmp_path: Path, serve: Serve
+) -> None:
+    app = await serve(Desktop())
+    async with running_rig(tmp_path) as rig:
+        session = await rig.session(app, **VNC)
+        own = rig.own(session, await rig.opened(session))
+        # Another process, of which only the grant key is the same.
+        await rig.process.kill()
+        await rig.process.start()
+        for _ in range(2):
+            stream, answer = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
+            assert answer.status == 101, answer
+            await shaken(Pipe(stream))
 
 
 async def test_messages_cut_anywhere_are_the_same_bytes(rig: Rig, serve: Serve) -> None:

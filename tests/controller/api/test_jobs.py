@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.model import Job
+from controller.plugins.shared_memory import SharedMemoryPlugin
 from controller.store.jobs import find_job
 from tests.controller.api.conftest import Api
 
@@ -113,6 +115,21 @@ async def test_an_id_twice_in_one_call_is_refused(api: Api) -> None:
     status, answer = await submit(api, make_job("a"), make_job("a", replicas=2))
     assert status == 422
     assert answer["details"]["problems"][0]["path"] == "items[1].id"
+
+
+async def test_a_plugin_that_raises_stops_the_call_and_is_named(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(_self: Any, job: Job, _builder: Any) -> None:
+        if job.id == "second":
+            raise ZeroDivisionError("of no concern to anybody outside")
+
+    monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
+    for mode in ("atomic", "best_effort"):
+        status, answer = await submit(api, make_job("first"), make_job("second"), mode=mode)
+        said = {"code": "plugin_failed", "message": "The plugin shared_memory failed."}
+        assert (status, answer) == (500, said)
+    assert (await ids(api), api.woken) == ([], [])
 
 
 async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:

@@ -193,6 +193,27 @@ async def test_a_client_sees_the_shell_and_types(hub: Hub, executor: FakeExecuto
     assert bytes(stream.typed) == b"ls\n"
 
 
+async def test_a_character_that_comes_in_two_pieces_stays_whole(
+    hub: Hub, executor: FakeExecutor
+) -> None:
+    client = await hub.attach()
+    await client.see(b"$ ")
+    stream = executor.streams[0]
+    for piece in ("\u20ac".encode()[:1], "\u20ac".encode()[1:], b"!"):
+        stream.write(piece)
+        await client.see(piece)
+    assert bytes(client.output).decode().endswith("\u20ac!")
+    typed = "\u20ac".encode()
+    await client.socket.send_bytes(typed[:2])
+    await client.socket.send_bytes(typed[2:])
+    stream.write(b"end")
+    await client.see(b"end")
+    assert bytes(stream.typed) == typed
+    # Also for who comes later.
+    second = await hub.attach()
+    await second.see("\u20ac!".encode())
+
+
 async def test_the_second_client_finds_what_the_first_left(
     hub: Hub, executor: FakeExecutor
 ) -> None:

@@ -7,22 +7,26 @@ import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
 
 from controller.jobs.adoption import StoreIdentity
-from controller.jobs.builder import Companion
+from controller.jobs.builder import Companion, JobBuilder
 from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.ground import Ground
+from controller.jobs.model import Job
 from controller.jobs.picture import Picture
+from controller.jobs.pipeline import Pipeline, PluginFailed, make_plugins
+from controller.jobs.plugin import JobPlugin
 from controller.kube.client import Kube
 from controller.kube.errors import Conflict, NotFound
 from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, NETWORK_POLICIES, SECRETS, VCJOBS
+from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.jobs import find_job, forget_jobs, insert_job
-from controller.store.leadership import raise_term
+from controller.store.leadership import raise_term, read_leadership
 from controller.store.position import ensure_position
 from controller.store.progress import CompanionRecord
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
@@ -30,7 +34,7 @@ from controller.volcano.observed import ObservedJob, read_job
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
-from tests.controller.samples import make_job, make_pipeline, make_record
+from tests.controller.samples import make_context, make_job, make_pipeline, make_record
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
@@ -262,6 +266,51 @@ async def settled(
     watching.cancel()
     await asyncio.wait([watching])
     await store.close()
+
+
+class ComesAndGoes(JobPlugin):
+    """Has the job wait at first, and then breaks."""
+
+    name: ClassVar[str] = "comes_and_goes"
+    broken: ClassVar[bool] = False
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        if self.broken:
+            raise ZeroDivisionError
+        builder.wait_for("something")
+
+
+async def test_what_was_made_before_a_plugin_raised_goes_with_the_job(
+    both: Both,
+    settled: tuple[Parts, Picture],
+    instance: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts, picture = settled
+    await parts.adoption.settle()
+    async with parts.store.read() as transaction:
+        term = (await read_leadership(transaction)).term
+    plugins = make_plugins([*PLUGINS, ComesAndGoes], make_context(), wanted=None)
+    parts = make_parts(
+        kube=both.kube, store=parts.store, picture=picture, term=term, instance=instance,
+        pipeline=Pipeline(plugins, instance=instance, namespace="jobs"),
+    )  # fmt: skip
+    secret = {"token": {"type": "secret", "value": "x"}}
+    await parts.submit(make_job(id="undo", parameters=secret))
+    await parts.drive("undo", lambda record: record.message == "waiting for something")
+    assert await both.admin.get(SECRETS, "j-undo.parameters", "jobs")
+    monkeypatch.setattr(ComesAndGoes, "broken", True)
+    with pytest.raises(PluginFailed, match="comes_and_goes"):
+        await parts.reconciler.reconcile("undo")
+    record = await parts.record("undo")
+    told = "the plugin comes_and_goes failed in on_create"
+    assert (record.state, record.reason, record.message) == ("IN_QUEUE", "plugin", told)
+    await parts.wishes.end("undo")
+    await parts.drive_to_the_end("undo")
+    for kind, name in ((SECRETS, "j-undo.parameters"), (NETWORK_POLICIES, "j-undo.network"),
+                       (VCJOBS, "j-undo")):  # fmt: skip
+        with pytest.raises(NotFound):
+            await both.admin.get(kind, name, "jobs")
 
 
 def spec_of(job_id: str, **fields: Any) -> str:

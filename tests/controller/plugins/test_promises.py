@@ -1,25 +1,52 @@
 """What the systems that this one follows promised or got wrong: one test for each.
 
 First the plugins of UCloud/Compute, then what Leinao Cloud OS asked of Volcano. How each is done is
-tested beside its plugin; here stands that it is done.
+tested beside its plugin; here stands that it is done. docs/plugins/promises.md lists them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import ValidationError
 
 from controller.jobs.pipeline import Plan
+from controller.jobs.plugin import JobFromServer
+from controller.jobs.submission import Submissions
+from controller.jobs.wishes import Wishes
 from controller.plugins import PLUGINS
+from controller.plugins.accounting import AccountingPlugin
+from controller.plugins.connect_to_job import ConnectToJobPlugin
+from controller.plugins.expiry import ExpiryPlugin
 from controller.plugins.file_mount import CHECK
+from controller.plugins.proxy import ProxyPlugin
+from controller.store.connections import Peer
+from controller.store.database import Store
+from controller.store.jobs import find_job, insert_job
+from controller.store.vault import Vault
 from controller.volcano.capabilities import Capabilities
 from controller.volcano.policies import Rule, deciding, retries_left
+from tests.controller.conftest import Clock
 from tests.controller.goldens.cases import WHOLE
 from tests.controller.goldens.render import plan_of as plan_of_case
 from tests.controller.plugins.making import container_of, plan_of, pod_of, problems_of
+from tests.controller.samples import (
+    NoLedger,
+    NoPeers,
+    NoSessions,
+    make_context,
+    make_defaults,
+    make_job,
+    make_pipeline,
+    make_record,
+)
 from tests.controller.volcano.test_capabilities import VERSIONS, schema_of
 
 VOLUMES = {"FUMAROLE_CONTROLLER_VOLUMES": "home=cephfs/{user}"}
@@ -28,6 +55,13 @@ LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888}}
 
 def templates(plan: Plan) -> list[dict[str, Any]]:
     return [task["template"] for task in plan.volcano_job.manifest()["spec"]["tasks"]]
+
+
+def seen_of(expires_at: float | None = None) -> JobFromServer:
+    return JobFromServer(
+        job=make_job(), namespace="jobs", uid="u", attempt=1, phase="Running", started_at=1.0,
+        pods=(), expires_at=expires_at,
+    )  # fmt: skip
 
 
 # UCloud/Compute
@@ -155,6 +189,94 @@ async def test_kata_takes_its_machine_from_the_request_and_states_a_minimum() ->
     assert set(await problems_of(runtime="kata")) == {"resources.cpu", "resources.memory"}
 
 
+async def test_expiry_counts_from_the_first_start_and_extensions_add_up(
+    store: Store, clock: Clock
+) -> None:
+    wishes = Wishes(store, clock=clock, random=os.urandom, wake=lambda _: None)
+    plugin = ExpiryPlugin(make_context(control=wishes))
+    start = clock.now
+    async with store.write() as transaction:
+        record = make_record(started_at=start, allocated_seconds=100.0, state="RUNNING")
+        await insert_job(transaction, record, labels={})
+    # Seen again by whoever leads next, it counts on; it once began anew with each extension.
+    clock.now += 60
+    seen = seen_of(expires_at=record.expires_at)
+    assert await plugin.on_job_start("j1", seen) == start + 100
+    await asyncio.gather(*(wishes.extend("j1", seconds=30) for _ in range(2)))
+    clock.now = start + 159
+    assert await plugin.on_job_monitoring([seen]) == {"j1": start + 160}
+    clock.now = start + 160
+    assert await plugin.on_job_monitoring([seen]) == {"j1": None}
+    async with store.read() as transaction:
+        ending = await find_job(transaction, "j1")
+    assert ending is not None
+    assert (ending.desired, ending.end_state) == ("ended", "EXPIRED")
+
+
+async def test_accounting_looks_at_every_start_period_and_end() -> None:
+    class Book(NoLedger):
+        asked: ClassVar[list[str]] = []
+
+        async def write_up(self, job_id: str) -> float | None:
+            self.asked.append(job_id)
+            return 900.0
+
+    plugin = AccountingPlugin(make_context(ledger=Book()))
+    assert await plugin.on_job_start("j1", seen_of()) == 900.0
+    assert await plugin.on_job_monitoring([seen_of()]) == {"j1": 900.0}
+    # Also where the job was deleted for want of funds: that once skipped the last charge.
+    await plugin.on_cleanup("j1")
+    assert Book.asked == ["j1"] * 3
+
+
+async def test_connect_to_job_has_rules_on_both_sides_and_takes_both_back() -> None:
+    peer = {"lab": {"type": "peer", "job": "j2", "hostname": "lab"}}
+    book = NoPeers([Peer("j2", "jobs", ended=False, address="10.96.0.7")])
+    pipeline = make_pipeline(make_context(peers=book))
+    job = make_job(parameters=peer)
+    plan = await pipeline.plan(job, accepted_in="jobs")
+    (policy,) = [one for one in plan.companions if one.name == "j-j1.network"]
+    assert str(policy.manifest).count("'fumarole.dev/job': 'j2'") == 2
+    (template,) = templates(plan)
+    # By an address that stays, where the first pod's own was written once.
+    assert template["spec"]["hostAliases"] == [{"ip": "10.96.0.7", "hostnames": ["lab"]}]
+    # What the other one admits of it was once left behind.
+    plugin = ConnectToJobPlugin(make_context(peers=book))
+    await plugin.on_job_complete("j1", replace(seen_of(), job=job))
+    assert book.ended == ["j1"]
+
+
+async def test_ingress_takes_no_link_from_the_job_that_has_it(store: Store, clock: Clock) -> None:
+    submissions = Submissions(
+        store=store,
+        pipeline=make_pipeline(),
+        vault=Vault([os.urandom(32)]),
+        defaults=make_defaults(),
+        clock=clock,
+        random=os.urandom,
+        wake=lambda _: None,
+    )
+    jobs = [make_job(id=name, interactive=LAB, links=["my-demo"]) for name in ("first", "last")]
+    results = await submissions.submit(jobs, "best_effort")
+    # There the last one had it.
+    assert [one.result for one in results] == ["created", "conflict"]
+
+
+def test_network_ip_is_not_offered_and_asking_for_it_is_refused_not_dropped() -> None:
+    assert "network_ip" not in [plugin.name for plugin in PLUGINS]
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        make_job(addresses=["192.0.2.1"])
+
+
+async def test_proxy_has_routes_looked_at_on_start_and_ends_sessions_with_the_job() -> None:
+    sessions = NoSessions()
+    plugin = ProxyPlugin(make_context(sessions))
+    await plugin.on_job_start("j1", seen_of())
+    await plugin.on_job_complete("j1", seen_of())
+    # A session's right once outlived its job.
+    assert sessions.asked == [("look", "j1"), ("job ended", "j1")]
+
+
 def test_every_plugin_that_was_documented_is_there_in_an_order_with_reasons() -> None:
     names = [plugin.name for plugin in PLUGINS]
     documented = {
@@ -238,3 +360,25 @@ async def test_secrets_are_companions_that_the_pods_wait_for() -> None:
     values = {base64.b64decode(one).decode() for one in secret.manifest["data"].values()}
     assert values == {"canary", "10.0.0.5:27000/canary"}
     assert secret.when == "before"
+
+
+# What the page says of all this
+
+PAGE = (Path(__file__).parents[3] / "docs/plugins/promises.md").read_text()
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and "::" in line]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.split("|")[1].strip() for row in ROWS])
+def test_every_row_names_tests_that_exist(row: str) -> None:
+    for path, name in re.findall(r"`([a-z_/.]+\.py)::(test_\w+)`", row):
+        source = (Path(__file__).parents[2] / path).read_text()
+        assert re.search(rf"^(async )?def {name}\(", source, re.M), name
+
+
+def test_every_promise_and_bug_that_is_tested_is_on_the_page() -> None:
+    here = "controller/plugins/test_promises.py", "controller/test_known_bugs.py"
+    for path in (*here, "controller/api/test_promises.py"):
+        source = (Path(__file__).parents[2] / path).read_text()
+        for name in re.findall(r"^(?:async )?def (test_\w+)", source, re.M):
+            if "_row" not in name and "_page" not in name:
+                assert f"{path}::{name}`" in PAGE, name

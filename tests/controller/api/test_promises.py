@@ -1,0 +1,66 @@
+"""What Leinao Cloud OS asked of a job server, by the API that an orchestrator calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.store.capabilities import keep_capabilities
+from controller.volcano.capabilities import read_openapi
+from tests.controller.api.conftest import Api
+from tests.controller.kube.api_server import Script, says
+from tests.controller.volcano.test_capabilities import KIND, VERSIONS, schema_of
+
+WRONG: dict[int, dict[str, Any]] = {
+    7: {"replicas": 0},
+    250: {"colour": "red"},
+    499: {"framework": "mpi"},
+}
+TOPOLOGY = {"network": {"mode": "hard", "tier": 1}}
+
+
+def job(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "owner": {"user": "ada"}, "image": "busybox", **fields}
+
+
+async def post(api: Api, jobs: list[dict[str, Any]], mode: str = "atomic") -> tuple[int, Any]:
+    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": jobs})
+    return answer.status, await answer.json()
+
+
+async def test_batch_creation_of_500_jobs_3_of_which_are_wrong(api: Api, script: Script) -> None:
+    script.answer(says({}, 503))  # what a cluster says to each is another test's
+    jobs = [job(f"j{number}", **WRONG.get(number, {})) for number in range(500)]
+    status, said = await post(api, jobs)
+    assert status == 422
+    wrong = {one["path"].partition(".")[0] for one in said["details"]["problems"]}
+    assert wrong == {f"items[{number}]" for number in WRONG}
+    assert api.woken == []
+    for result in ("created", "unchanged"):
+        status, said = await post(api, jobs, "best_effort")
+        assert status == 200
+        results = [one["result"] for one in said["items"]]
+        assert (results.count(result), results.count("rejected")) == (497, 3)
+        reasons = [one.get("problems") for one in said["items"] if one["result"] == "rejected"]
+        assert all(reasons)
+    assert len(api.woken) == len(set(api.woken)) == 497
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_job_server_is_one_api_whatever_volcano_there_is(
+    api: Api, script: Script, version: str
+) -> None:
+    script.answer(says({}, 201))
+    schema = schema_of(version) | {"x-kubernetes-group-version-kind": [KIND]}
+    async with api.store.write() as transaction:
+        document = {"components": {"schemas": {"job": schema}}}
+        await keep_capabilities(transaction, read_openapi(document))
+    assert (await post(api, [job("plain", replicas=2, max_retry=1)]))[0] == 200
+    status, said = await post(api, [job("wide", topology=TOPOLOGY)])
+    if version == "1.11":
+        assert status == 422
+        (problem,) = said["details"]["problems"]
+        assert problem["path"] == "items[0].topology.network"
+    else:
+        assert (status, said["items"][0]["result"]) == (200, "created")

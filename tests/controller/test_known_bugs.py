@@ -1,0 +1,159 @@
+"""Bugs that UCloud/Compute had, or may have had: each test says that this one is absent here.
+
+docs/plugins/promises.md lists them all; those of others' pages are tested where their parts are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from prometheus_client import CollectorRegistry
+
+from controller.jobs.ledger import Ledger
+from controller.jobs.lifecycle import Seen
+from controller.jobs.monitoring import Monitoring
+from controller.jobs.pipeline import Pipeline
+from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.reconciler import Reconciler
+from controller.jobs.workqueue import WorkQueue
+from controller.measures import Measures
+from controller.plugins.accounting import AccountingPlugin
+from controller.store.database import Store
+from controller.store.jobs import find_job, insert_job
+from controller.store.leadership import raise_term
+from controller.store.progress import record_attempt, set_due
+from controller.store.runs import record_runs
+from controller.store.usage import usage_after
+from tests.controller.conftest import Clock
+from tests.controller.jobs.test_usage import run
+from tests.controller.samples import (
+    make_context,
+    make_defaults,
+    make_job,
+    make_record,
+    make_seen,
+)
+
+
+class Watched(JobPlugin):
+    """Says when it was asked to look."""
+
+    name: ClassVar[str] = "watched"
+    looked: ClassVar[asyncio.Event]
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        self.looked.set()
+        return {one.job.id: None for one in job_batch}
+
+
+class BusyPicture:
+    """A watch that tells of something all the time."""
+
+    jobs = ()
+
+    def __init__(self, changed: Any) -> None:
+        self._changed = changed
+        self.told = 0
+
+    async def run(self) -> None:
+        while True:
+            self._changed("j1")
+            self.told += 1
+            await asyncio.sleep(0)
+
+    async def complete(self) -> None:
+        """It is."""
+
+
+class Nothing:
+    """Adopts nothing, and has nothing to see."""
+
+    async def settle(self) -> None:
+        """There is nothing to be settled."""
+
+    async def see(self, job_id: str) -> None:
+        """See nothing of the job."""
+
+    async def look_at(self, job_id: str) -> None:
+        """Find nothing to adopt."""
+
+
+async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Clock) -> None:
+    # There, scheduled checks ran only after 30 s without an event.
+    Watched.looked = asyncio.Event()
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+        await insert_job(transaction, make_record(), labels={})
+        await set_due(transaction, "j1", "watched", at=clock() - 1)
+
+    async def see(job_id: str) -> Seen | None:
+        async with store.read() as transaction:
+            record = await find_job(transaction, job_id)
+        return None if record is None else make_seen(record)
+
+    monitoring = Monitoring(
+        store=store,
+        term=term,
+        pipeline=Pipeline([Watched(make_context())], instance="test", namespace="jobs"),
+        see=see,
+        show=lambda _: view(),
+        clock=clock,
+    )
+    queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
+    nothing: Any = Nothing()
+    picture: Any = BusyPicture(queue.add)
+    reconciler = Reconciler(
+        store=store,
+        picture=picture,
+        sight=nothing,
+        actions=nothing,
+        adoption=nothing,
+        queue=queue,
+        told=lambda _: None,
+        measures=Measures(CollectorRegistry()),
+        beside=(monitoring.run,),
+    )
+    running = asyncio.create_task(reconciler.run())
+    try:
+        async with asyncio.timeout(30):
+            await Watched.looked.wait()
+        before = picture.told
+        await asyncio.sleep(0.05)
+        assert picture.told > before, "the watch was not busy"
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+def view() -> JobFromServer:
+    return JobFromServer(
+        job=make_job(), namespace="jobs", uid="u", attempt=1, phase="Running", started_at=1000.0,
+        pods=(),
+    )  # fmt: skip
+
+
+async def test_a_start_that_is_seen_again_resets_no_charge(store: Store, clock: Clock) -> None:
+    # There, each new master set the time of the last charge to now, and what ran before was free.
+    clock.now = 1000.0
+    defaults = make_defaults(FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="100")
+    plugin = AccountingPlugin(make_context(ledger=Ledger(store, defaults=defaults, clock=clock)))
+    record = make_record(uid="u", state="RUNNING", started_at=1000.0)
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+        await record_attempt(transaction, "j1", 1, uid="u", now=1000.0)
+        await record_runs(transaction, [run(1000.0)])
+    assert await plugin.on_job_start("j1", view()) == 1100.0
+    for now, due in ((1090.0, 1100.0), (1250.0, 1300.0), (1299.0, 1300.0)):
+        clock.now = now
+        assert await plugin.on_job_start("j1", view()) == due
+    assert await plugin.on_job_monitoring([view()]) == {"j1": 1300.0}
+    async with store.read() as transaction:
+        entries = await usage_after(transaction, 0, limit=9)
+    charged = [(one.period, one.seconds, one.until) for one in entries]
+    assert charged == [(0, 100.0, 1100.0), (1, 200.0, 1200.0)]
