@@ -78,7 +78,7 @@ RATIOS: Final = (
 _AMOUNTS: Final = (
     ("memory per idle proxied WebSocket", "KiB", "idle", 6.0),
     ("event published → routable, p99", "ms", "routable", 50.0),
-    ("revocation published → 5,000 sockets closed, p99", "ms", "revoked", 250.0),
+    ("revocation answered → 5,000 sockets of two gateways closed, p99", "ms", "revoked", 250.0),
     ("100,000 routes: snapshot applied", "s", "snapshot_s", 2.0),
     ("100,000 routes: the loop blocked, at most", "ms", "stall_ms", 20.0),
     ("100,000 routes: memory a route", "KiB", "route_kib", 1.5),

@@ -13,12 +13,9 @@ from benchmarks.measure import percentile, private_bytes
 from benchmarks.native_programs import loading
 from benchmarks.peers import Ground, Peer, Proxy
 from benchmarks.peers.fumarole import BASE, make_route, new_sid, running_gateway
-from benchmarks.requests import socket_head
 from benchmarks.works import ECHO, VARIED, Sample, Work, run_work, write_heads
 
 MOST_SOCKETS: Final = 10_000
-REVOKED_SECONDS: Final = 3.0
-"""How long to wait for sockets to be closed: ten times what is promised."""
 
 
 def socket_bound() -> int:
@@ -46,7 +43,8 @@ class Latency:
     most: float
 
 
-def _latency(name: str, seconds: list[float]) -> Latency:
+def latency_of(name: str, seconds: list[float]) -> Latency:
+    """Return what *seconds* say of what is called *name*."""
     milliseconds = [value * 1e3 for value in seconds]
     return Latency(
         name=name,
@@ -119,7 +117,7 @@ async def publication_latency(ground: Ground, count: int) -> Latency:
                 await asyncio.sleep(0.0005)
             seconds.append(time.monotonic() - began)
         writer.close()
-    return _latency("event published → routable", seconds)
+    return latency_of("event published → routable", seconds)
 
 
 async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> int:
@@ -129,23 +127,3 @@ async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, te
         length = next(line for line in head.lower().split(b"\r\n") if b"content-length" in line)
         await reader.readexactly(int(length.partition(b":")[2]))
     return int(head.split(b" ", 2)[1])
-
-
-async def revocation_latency(ground: Ground, count: int, load: Path) -> Latency:
-    """Return how long after a session's revocation its *count* sockets are closed."""
-    route = make_route(new_sid(), ground.backend.port)
-    async with running_gateway(ground.folder, [route]) as (proxy, orchestrator):
-        visitor = orchestrator.visitor(route.sid, "ada")
-        heads = write_heads(ground.folder / "revoked.heads", [socket_head(visitor, "/echo")])
-        async with loading(load, _idle_arguments(proxy, count, heads)) as idle:
-            await idle.until("ready")
-            began = time.monotonic()
-            await orchestrator.publisher.revoke(sid=route.sid, at=time.time())
-            await asyncio.sleep(REVOKED_SECONDS)
-            result = await idle.result()
-    if result.opened != count or len(result.closed_at) != count:
-        raise RuntimeError(f"{len(result.closed_at)} of {result.opened} sockets were closed")
-    return _latency(
-        f"revocation published → {count:,} sockets closed",
-        [at / 1e9 - began for at in result.closed_at],
-    )

@@ -21,6 +21,7 @@ class Plan:
     idle: int
     events: int
     revoked: int
+    followers: int
     tables: bool
     submitted: int
 
@@ -35,6 +36,7 @@ FULL: Final = Plan(
     idle=4000,
     events=300,
     revoked=5000,
+    followers=80,
     tables=True,
     submitted=100,
 )
@@ -48,6 +50,7 @@ QUICK: Final = Plan(
     idle=1000,
     events=50,
     revoked=1000,
+    followers=20,
     tables=False,
     submitted=0,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.budgets import OURS, Verdict, judge_all
+from benchmarks.growth import Latency
 from benchmarks.plot import Bars, Lines, draw_bars, draw_lines, round_number
 from benchmarks.results import Results
 from benchmarks.run import PEERS
@@ -37,6 +38,7 @@ def make_page(results: Results, prose: str) -> str:
         "works": "\n\n".join(_work(results, work) for work in WORKS),
         "memory": _memory(results),
         "latencies": _latencies(results),
+        "revocations": _revocations(results),
         "growth": _growth(results),
         "tables": results.tables or "Not measured in this run.",
         "submission": _submission(results),
@@ -114,6 +116,23 @@ def _latencies(results: Results) -> str:
         for one in results.latencies.values()
     ]
     return _table(("from → to", "times", "p50 ms", "p99 ms", "longest ms"), rows)
+
+
+def _revocations(results: Results) -> str:
+    if not results.revocations:
+        return "Not measured in this run."
+    found = [Latency(**one) for one in results.revocations["latencies"]]
+    rows = [
+        (one.name, f"{one.count:,}", f"{one.p50:.1f}", f"{one.p99:.1f}", f"{one.most:.1f}")
+        for one in found
+    ]
+    many = results.revocations["many"]
+    return _table(("revoked", "sockets", "p50 ms", "p99 ms", "last ms"), rows) + (
+        f"\n\n{many['followers']} followers of {many['routes']:,} routes, all in one process, "
+        f"whose Redis was flushed and filled again: all equal {many['equal_seconds']:.2f} s after "
+        f"the flush, by {many['snapshots']} snapshots; the slowest answer to somebody else "
+        f"meanwhile took {many['slowest_ms']:.0f} ms."
+    )
 
 
 def _growth(results: Results) -> str:

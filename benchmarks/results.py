@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from benchmarks.growth import Latency, Point
 from benchmarks.measure import median
@@ -63,6 +64,7 @@ class Results:
     latencies: dict[str, Latency] = field(default_factory=dict)
     tables: str = ""
     submission: dict[str, float] = field(default_factory=dict)
+    revocations: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -89,6 +91,8 @@ class Results:
         amounts = {name: latency.p99 for name, latency in self.latencies.items()}
         if "fumarole" in self.idle_kib:
             amounts["idle"] = self.idle_kib["fumarole"]
+        if self.revocations:
+            amounts["revoked"] = self.revocations["latencies"][-1]["p99"]
         if "ratio" in self.submission:
             amounts["submission"] = self.submission["ratio"]
         return amounts | _amounts_of(self.tables)

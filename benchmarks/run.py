@@ -136,14 +136,10 @@ class Run:
                 self.results.idle_kib[peer.name] = size / 1024
 
     async def _measure_bus(self) -> None:
-        self.say(f"{self.plan.events} publications, {self.plan.revoked} sockets revoked")
-        latencies = self.results.latencies
+        self.say(f"{self.plan.events} publications")
         try:
-            latencies["routable"] = await growth.publication_latency(
+            self.results.latencies["routable"] = await growth.publication_latency(
                 self._ground("events"), self.plan.events
-            )
-            latencies["revoked"] = await growth.revocation_latency(
-                self._ground("revoked"), self.plan.revoked, self._native["load"]
             )
         except _FAILURES as error:
             self._fail("the bus", error)
@@ -219,6 +215,13 @@ class Run:
 
     async def _measure_others(self) -> None:
         """Run the benchmarks that are programs of their own."""
+        sockets, followers = self.plan.revoked, self.plan.followers
+        self.say(
+            f"{sockets} sockets of two gateways revoked, a Redis lost by {followers} followers"
+        )
+        many = ("--sockets", str(sockets), "--followers", str(followers))
+        told = await self._output("benchmarks.revocations", *many)
+        self.results.revocations = json.loads(told) if told else {}
         if self.plan.tables and find_spec("benchmarks.routes") is not None:
             self.say("big tables")
             self.results.tables = await self._output("benchmarks.routes")

@@ -49,7 +49,10 @@ def measured() -> Results:
     for count in (1, 100):
         found.points.append(Point(curve="sockets", count=count, sample=SAMPLE))
     found.idle_kib = {"fumarole": 3.0}
-    found.latencies["revoked"] = Latency(name="revoked", count=5, p50=1, p99=260.0, most=300)
+    found.latencies["routable"] = Latency(name="routable", count=5, p50=1, p99=2, most=3)
+    everybody = {"name": "everybody", "count": 5000, "p50": 100.0, "p99": 260.0, "most": 300.0}
+    many = {"followers": 80, "routes": 1000, "equal_seconds": 1.234, "snapshots": 81}
+    found.revocations = {"latencies": [everybody], "many": many | {"slowest_ms": 7.5}}
     return found
 
 
@@ -72,7 +75,7 @@ def test_budgets_are_met_missed_or_not_known() -> None:
     assert nginx.met
     assert nginx.value == pytest.approx(4 / 3)
     assert verdicts[get, "≤ 0.8 × Envoy with jwt_authn"].met is None
-    revoked = "revocation published → 5,000 sockets closed, p99"
+    revoked = "revocation answered → 5,000 sockets of two gateways closed, p99"
     assert verdicts[revoked, "≤ 250 ms"].met is False
     assert verdicts["memory per idle proxied WebSocket", "≤ 6 KiB"].met
 
@@ -107,6 +110,8 @@ def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     assert "<!--" not in page
     assert "| **Fumarole** | 20.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |" in page
     assert "**missed** by 4 %" in page
+    assert "| everybody | 5,000 | 100.0 | 260.0 | 300.0 |" in page
+    assert "all equal 1.23 s after the flush, by 81 snapshots" in page
     assert json.loads((tmp_path / "benchmarks" / "results.json").read_text())["samples"]
     for name in ("costs", "growth"):
         root = ElementTree.parse(tmp_path / "benchmarks" / f"{name}.svg").getroot()

@@ -25,6 +25,7 @@ TINY = Plan(
     idle=16,
     events=3,
     revoked=16,
+    followers=2,
     tables=False,
     submitted=0,
 )

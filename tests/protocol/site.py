@@ -259,7 +259,9 @@ async def site(
         gateways = _make_gateways(folder, controller, instance, gateway_url, workers)
         one = Site(controllers, gateways)
         try:
-            await asyncio.gather(*(each.start() for each in (*controllers, *gateways)))
+            await asyncio.gather(
+                *(each.start() for each in controllers), *(each.start() for each in gateways)
+            )
             await asyncio.gather(*(_submit(controller, job) for job in JOBS))
             yield one
         finally:
