@@ -79,7 +79,7 @@ class TrippedKube:
 
 
 class TrippedStore(Store):
-    """A store that passes by a tripwire around each writing transaction."""
+    """A store that passes by a tripwire around each transaction."""
 
     def __init__(self, url: str, wire: Tripwire) -> None:
         super().__init__(url)
@@ -91,6 +91,13 @@ class TrippedStore(Store):
         async with super().write() as transaction:
             yield transaction
         self._wire.pass_by("after write")
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Transaction]:
+        self._wire.pass_by("before read")
+        async with super().read() as transaction:
+            yield transaction
+        self._wire.pass_by("after read")
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,6 +56,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 
 INSTANCE = "crash"
 AT_ONCE = 4
+SAMPLES = {"ends": 9, "asked": 6, "expires": 4, "suspended": 3}
+LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 LIVING = ("IN_QUEUE", "RUNNING")
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
 
@@ -277,33 +280,48 @@ async def points_of(world: World, job: Job, life: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("life", "stride"),
+    ("lives", "samples"),
     [
-        # Not every point each time: which ones differs from run to run with their number.
-        ("ends", 6),
-        ("asked", 12),
-        ("expires", 15),
-        ("suspended", 40),
-        *(pytest.param(life, 1, id=f"{life}-all", marks=pytest.mark.long) for life in LIVES),
+        # Not every point each time: which ones differs from run to run.
+        pytest.param(("ends", "asked", "expires", "suspended"), SAMPLES, id="some"),
+        *(pytest.param((life,), {}, id=life, marks=LONG) for life in LIVES),
     ],
 )
 async def test_wherever_it_dies_the_job_is_run_once_and_ends_once(
-    world: World, life: str, stride: int, request: pytest.FixtureRequest
+    world: World, lives: tuple[str, ...], samples: Mapping[str, int]
 ) -> None:
-    name = request.node.callspec.id
-    points = await points_of(world, make(f"{name}-first", life), life)
-    assert len(points) > 15, points
     gate = asyncio.Semaphore(AT_ONCE)
+    async with asyncio.TaskGroup() as tasks:
+        for life in lives:
+            tasks.create_task(die_everywhere(world, life, gate, samples.get(life)))
+
+
+def chosen(points: Sequence[str], count: int | None) -> list[int]:
+    """Return *count* of the points, mostly of those that change something; without it, all."""
+    if count is None:
+        # A few more: how many calls it takes depends on how often it had to look.
+        return list(range(len(points) + 4))
+    reads = [at for at, point in enumerate(points) if point.endswith((" read", " get"))]
+    others = sorted(set(range(len(points))) - set(reads))
+    return random.sample(reads, count // 3) + random.sample(others, count - count // 3)
+
+
+async def die_everywhere(
+    world: World, life: str, gate: asyncio.Semaphore, count: int | None
+) -> None:
+    """Have a job's controller die at each point of a life, or at *count* of them: each time one."""
+    name = f"{life}-{'all' if count is None else 'some'}"
+    points = await points_of(world, make(f"{name}-first", life), life)
+    assert len(points) > 100, points
     found: list[str] = []
 
     async def one(point: int) -> None:
         async with gate:
-            job = make(f"{name}-{point}", life)
-            found.append(await crash_once(world, job, point, life))
+            found.append(await crash_once(world, make(f"{name}-{point}", life), point, life))
 
     async with asyncio.TaskGroup() as tasks:
-        # A few more: how many calls it takes depends on how often it had to look.
-        for point in range(0, len(points) + 4, stride):
+        for point in chosen(points, count):
             tasks.create_task(one(point))
-    if stride == 1:
-        assert set(found) >= {"before create", "after create", "before write", "after write"}
+    if count is None:
+        calls = ("create", "write", "read")
+        assert set(found) >= {f"{when} {call}" for call in calls for when in ("before", "after")}
