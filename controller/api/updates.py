@@ -121,5 +121,5 @@ def _view(one: updates.Update) -> Update:
 
 
 def _forgotten(gone: UpdatesForgotten) -> ApiError:
-    message = "Some of these updates are kept no longer: look at the jobs, and follow from now on."
+    message = "Some of these updates are not known: look at the jobs, and follow from there."
     return ApiError(410, "forgotten", message, {"through": gone.through})

@@ -99,7 +99,7 @@ class Usage:
                 entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
             except UsageForgotten as gone:
                 raise ApiError(
-                    410, "forgotten", "Some of these entries are kept no longer.",
+                    410, "forgotten", "Some of these entries are not known.",
                     {"through": gone.through},
                 ) from None  # fmt: skip
             page = UsagePage(

@@ -9,6 +9,7 @@ from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ending import LOOK_AGAIN_SECONDS, Ending
 from controller.jobs.ground import Ground
 from controller.jobs.lifecycle import (
+    CatchUp,
     Conclude,
     Confirm,
     Expose,
@@ -104,6 +105,8 @@ class Actions:
                 await self._ending.renew(step, seen)
             case Replace():
                 await self._ending.replace(seen.record)
+            case CatchUp():
+                await self._ending.catch_up(seen)
             case Conclude():
                 await self._ending.conclude(step, seen)
             case Confirm():

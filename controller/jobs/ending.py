@@ -21,6 +21,7 @@ from controller.store.progress import (
     drop_due,
     hurry_due,
     move_attempt,
+    record_attempt,
 )
 from controller.store.runs import runs_of
 from controller.volcano.names import volcano_job_name
@@ -85,6 +86,28 @@ class Ending:
         async with self._records.lead() as transaction:
             await hurry_due(transaction, record.id, now=self._records.clock())
             await self._records.move(transaction, record, **values)
+
+    async def catch_up(self, seen: Seen) -> None:
+        """Go on with the attempt that the cluster shows, which is later than the store's."""
+        record, job = seen.record, seen.job
+        if job is None:
+            return
+        now, message = self._records.clock(), "found in the cluster, later than in the store"
+        values: dict[str, Any] = {
+            "attempt": job.attempt,
+            "uid": job.uid,
+            "renewal": None,
+            "stopping": job.phase in ("Aborting", "Aborted"),
+            "state": next_state(record.state, Happening.WAITS),
+            "reason": "adopted",
+            "message": message,
+        }
+        async with self._records.lead() as transaction:
+            await hurry_due(transaction, record.id, now=now)
+            if await self._records.move(transaction, record, **values):
+                await self._close_attempt(transaction, seen, "LOST", "lost", message)
+                await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
+        log.warning("caught up", extra={"job": record.id, "attempt": job.attempt, "uid": job.uid})
 
     # The job
 

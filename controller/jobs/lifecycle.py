@@ -119,6 +119,11 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Go on with an attempt that the store has never heard of: it was restored from before it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Conclude:
     """Decide how the job ends."""
 
@@ -156,6 +161,7 @@ Step: TypeAlias = (
     | Stop
     | Renew
     | Replace
+    | CatchUp
     | Conclude
     | Confirm
     | Remove
@@ -172,6 +178,8 @@ def decide(seen: Seen) -> Step:
         return _after_the_end(seen)
     if record.outcome is not None:
         return _ending(seen)
+    if seen.job is not None and seen.job.attempt > record.attempt:
+        return CatchUp()
     if record.desired == "ended":
         return _ended_on_purpose(record)
     if record.renewal is not None:

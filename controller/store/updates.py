@@ -39,10 +39,13 @@ class Update:
 
 
 class UpdatesForgotten(Exception):
-    """Updates after the one that was named are no longer kept; ``through`` is the last of them."""
+    """Not all updates after the one that was named are known; from ``through`` on they are.
+
+    They are no longer kept, or were told by a store that this one was restored from before.
+    """
 
     def __init__(self, through: int) -> None:
-        super().__init__(f"updates up to {through} are no longer kept")
+        super().__init__(f"updates up to {through} are not known")
         self.through = through
 
 
@@ -89,11 +92,13 @@ async def updates_after(transaction: Transaction, number: int, *, limit: int) ->
     """Return the first *limit* updates after *number*.
 
     Raises:
-        UpdatesForgotten: If some of them are no longer kept.
+        UpdatesForgotten: If some of them are not known.
     """
     forgotten = await read_counter(transaction, "updates_forgotten")
     if number < forgotten:
         raise UpdatesForgotten(forgotten)
+    if number > (last := await last_update(transaction)):
+        raise UpdatesForgotten(last)
     columns = [_table.c[name] for name in Update.__slots__]
     query = sa.select(*columns).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [Update(**row._mapping) for row in await transaction.execute(query)]

@@ -49,10 +49,13 @@ class LastEntry:
 
 
 class UsageForgotten(Exception):
-    """Entries after the one that was named are no longer kept; ``through`` is the last of them."""
+    """Not all entries after the one that was named are known; from ``through`` on they are.
+
+    They are no longer kept, or were told by a store that this one was restored from before.
+    """
 
     def __init__(self, through: int) -> None:
-        super().__init__(f"usage up to {through} is no longer kept")
+        super().__init__(f"usage up to {through} is not known")
         self.through = through
 
 
@@ -85,11 +88,13 @@ async def usage_after(transaction: Transaction, number: int, *, limit: int) -> l
     """Return the first *limit* entries after *number*.
 
     Raises:
-        UsageForgotten: If some of them are no longer kept.
+        UsageForgotten: If some of them are not known.
     """
     forgotten = await read_counter(transaction, "usage_forgotten")
     if number < forgotten:
         raise UsageForgotten(forgotten)
+    if number > (last := await read_counter(transaction, "usage")):
+        raise UsageForgotten(last)
     query = sa.select(*_COLUMNS).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [UsageEntry(**row._mapping) for row in await transaction.execute(query)]
 

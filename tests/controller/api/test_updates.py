@@ -110,6 +110,18 @@ async def test_whoever_is_behind_what_is_kept_is_told_so(api: Api) -> None:
         assert (await reader.next())["data"]["job"] == "j2"
 
 
+async def test_whoever_has_read_more_than_there_is_is_told_that_the_store_was_restored(
+    api: Api,
+) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING")
+    for after in ("3", "1000"):
+        answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": after})
+        assert (answer.status, (await answer.json())["details"]) == (410, {"through": 2})
+    async with following(api, "?after=2") as reader:
+        await happen(api, "SUCCESS")
+        assert (await reader.next())["id"] == "3"
+
+
 async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,18 @@ class World:
 
     parts: Parts
     admin: Kube
+    folder: Path
+    assemble: Callable[[Store, int], Parts]
+
+    def back_up(self) -> str:
+        """Copy the store as it is now; return the copy's URL."""
+        copy = self.folder / "backup.db"
+        with (
+            closing(sqlite3.connect(self.folder / "store.db")) as one,
+            closing(sqlite3.connect(copy)) as other,
+        ):
+            one.backup(other)
+        return f"sqlite:///{copy}"
 
     async def submit(self, job_id: str, **fields: Any) -> None:
         values = {"resources": {"cpu": 0.01, "memory": "16Mi"}, "invocation": SLEEPS} | fields
@@ -88,11 +102,14 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         await picture.complete()
         defaults = make_defaults(FUMAROLE_CONTROLLER_RETENTION_SECONDS="3")
         pipeline = make_pipeline(make_context(defaults=defaults), instance=INSTANCE)
-        parts = make_parts(
-            kube=kube, store=store, picture=picture, pipeline=pipeline, term=term,
-            instance=INSTANCE, evictions_allowed=1,
-        )  # fmt: skip
-        yield World(parts, admin)
+
+        def assemble(store: Store, term: int) -> Parts:
+            return make_parts(
+                kube=kube, store=store, picture=picture, pipeline=pipeline, term=term,
+                instance=INSTANCE, evictions_allowed=1,
+            )  # fmt: skip
+
+        yield World(assemble(store, term), admin, folder, assemble)
         watching.cancel()
         await asyncio.wait([watching])
     await store.close()
@@ -118,6 +135,36 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     ]  # fmt: skip
     assert [(run.attempt, run.reason) for run in runs] == [(1, "Evicted"), (2, "Evicted")]
     assert all(run.ended_at is not None for run in runs)
+
+
+async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
+    world: World,
+) -> None:
+    await world.submit("restored")
+    before = await world.until("restored", "RUNNING")
+    backup = world.back_up()
+    await world.evict("restored")
+    await world.until("restored", "RUNNING", attempt=2)
+    (runs,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=restored")
+    store = Store(backup)
+    await store.open()
+    async with store.write() as transaction:
+        parts = world.assemble(store, await raise_term(transaction))
+    assert (await parts.record("restored")).attempt == 1
+    record = await parts.drive("restored", lambda r: (r.attempt, r.state) == (2, "RUNNING"))
+    assert record.uid == runs["metadata"]["uid"]
+    assert record.started_at == before.started_at
+    async with store.read() as transaction:
+        attempts = await attempts_of(transaction, "restored")
+        assert all(one.ended_at for one in await runs_of(transaction, "restored", 1))
+    assert [(one.attempt, one.outcome) for one in attempts] == [(1, "LOST"), (2, None)]
+    (kept,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=restored")
+    assert kept["metadata"]["uid"] == runs["metadata"]["uid"]
+    assert "deletionTimestamp" not in kept["metadata"]
+    await parts.wishes.end("restored")
+    assert (await parts.drive_to_the_end("restored")).state == "SUCCESS"
+    await store.close()
+    await eventually(lambda: world.nothing_is_left("restored"), what="something is left")
 
 
 async def test_a_suspended_job_is_kept_without_pods_and_goes_on_as_another_attempt(

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.lifecycle import (
+    CatchUp,
     Conclude,
     Confirm,
     Expose,
@@ -26,6 +28,7 @@ from controller.jobs.lifecycle import (
     marks_of,
 )
 from controller.jobs.states import Happening, State
+from controller.volcano.names import ATTEMPT_ANNOTATION
 from controller.volcano.observed import Ended, ObservedPod
 from controller.volcano.phases import PROGRESS
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
@@ -219,6 +222,22 @@ def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt()
     assert step.why == "resumed"
     # Also one that is resumed before it was stopped: the command is on its way.
     assert isinstance(decide(make_seen(replace(STOPPING, desired="run"), aborted)), Renew)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"uid": None},
+        {"uid": "of the first"},
+        {"uid": "of the first", "renewal": "evicted"},
+        {"uid": "of the first", "desired": "ended", "state": "CANCELING"},
+    ],
+)
+def test_an_attempt_that_is_later_than_the_stores_is_gone_on_with(fields: dict[str, Any]) -> None:
+    record = make_record(attempt=1, **fields)
+    later = make_observed(annotations={ATTEMPT_ANNOTATION: "2"})
+    assert decide(make_seen(record, later)) == CatchUp()
+    assert decide(make_seen(replace(record, attempt=2, uid=UID, renewal=None), later)) != CatchUp()
 
 
 def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
