@@ -3,8 +3,8 @@
  *     spin -a -DLEADERS=1 -DCHANGES=1 -DFAULTS=1 -DLOST=1 docs/proxy-events.pml
  *     cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m400000 -n
  *
- * Actions have the names of the functions in shared/bus/publisher.py and gateway/follower.py that
- * they stand for; a test fails when the two lists differ. One session stands for all: its route is
+ * Actions have the names of the functions in shared/bus/publisher.py, gateway/follower.py and what
+ * it is made of that they stand for; a test fails when the two lists differ. One session stands for all: its route is
  * a number that only rises in the store, and "shut" says whether its users were shut out. Two
  * controllers lead one after the other, and the first may go on as if nothing had happened.
  *
@@ -250,10 +250,10 @@ inline holds() {
 }
 
 /* An event: the next one is applied; a revocation counts wherever in the order it stands. */
-inline _take() {
+inline take() {
     events?kind(epoch, seq, route, shut);
     _revoke();
-    _advance_by();
+    advance_by();
     holds();
     kind = BEAT; epoch = 0; seq = 0; route = 0; shut = 0
 }
@@ -265,7 +265,7 @@ inline _revoke() {
     fi
 }
 
-inline _advance_by() {
+inline advance_by() {
     if
     :: epoch == f.epoch && kind != BEAT && seq == f.seq + 1 -> f.seq = seq; f.route = route
     :: else /* the head will say */
@@ -296,14 +296,14 @@ inline _read_log() {
 inline _exchange() {
     head_epoch = redis.epoch; head_seq = redis.seq; head_term = redis.term;
     head_build = redis.build;
-    _adopt();
+    adopt();
     behind = 0;
     forget();
     holds()
 }
 
 /* The better table is taken, with all that the one before knew to be revoked. */
-inline _adopt() {
+inline adopt() {
     if
     :: head_epoch != 0 && !older() ->
         f.epoch = redis.epoch; f.seq = redis.seq; f.term = redis.term; f.build = redis.build;
@@ -327,7 +327,7 @@ active proctype Follower() {
     bit shut, was_shut, behind;
     mtype kind;
     do
-    :: atomic { nempty(events) -> _take() }
+    :: atomic { nempty(events) -> take() }
     :: atomic { listened < 1 -> listened++; _listen() }
     :: atomic { !behind -> _fetch_head() }
     :: atomic { behind -> _read_log() }

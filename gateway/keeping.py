@@ -1,0 +1,240 @@
+"""The table in use: it changes by the next event in order, or is exchanged for a better one.
+
+What changes it is told at once, and how far it is behind the head that was seen last is known
+here. Nothing here asks Redis: who finds that something is missing sets :attr:`Keeper.look`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from gateway.core.bus_state import Bus, BusClock
+from gateway.feed import Changed, Feed
+from shared.errors import MalformedEvent, SnapshotRefused
+from shared.events import (
+    Event,
+    GrantRevoked,
+    Head,
+    RouteRemoved,
+    RouteUpserted,
+    UnknownEvent,
+    decode_event,
+)
+from shared.routes import Outcome, RouteTable
+
+UNKNOWN_SECONDS: Final = 30.0
+"""Between two snapshots for events that this version does not know."""
+
+log = logging.getLogger(__name__)
+
+
+class Keeper(Feed):
+    """Holds the table.
+
+    Args:
+        clock: What is known of the bus' state.
+        monotonic: Seconds that only rise.
+        wall: Unix seconds.
+        on_change: Called with the sessions that changed, or None for all, after the table has.
+        on_closed: Called when the bus has been lost for longer than its grace.
+        on_event: Called with each event once it has been applied, before *on_change*: for who
+            keeps other tables in step.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: BusClock,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+        on_change: Changed,
+        on_closed: Callable[[], None],
+        on_event: Callable[[Event], None] | None,
+    ) -> None:
+        super().__init__(clock=clock, monotonic=monotonic)
+        self.look = asyncio.Event()
+        """Set to have the head looked at."""
+        self.mend = asyncio.Event()
+        """Set to have the table mended."""
+        self.wanted: tuple[Head, float] | None = None
+        """The head that the table has not reached yet, and when it was read."""
+        self.anew = False
+        """Whether the table is to be read whole, wherever it stands."""
+        self.behind: list[asyncio.Future[None]] = []
+        """Requests that wait until the table has reached the head."""
+        self._wall = wall
+        self._on_change = on_change
+        self._on_closed = on_closed
+        self._on_event = on_event
+        self._progress = asyncio.Event()
+        self._anew_at = float("-inf")
+        self._arrived: list[Event] | None = None
+        self._was = Bus.STARTING
+
+    # One event
+
+    def take(self, message: bytes) -> None:
+        """Apply what was published, if it is the next event; else have the head looked at."""
+        try:
+            event = decode_event(message)
+        except MalformedEvent as error:
+            self.noted["malformed"] += 1
+            log.warning("a message was dropped: %s", error)
+            return
+        if self._arrived is not None:
+            self._arrived.append(event)
+        if self.table is None:
+            return
+        if event.epoch == self.table.epoch:
+            self._clock.heard(self._monotonic())
+        self._revoke(event, self.table)
+        if self.advance_by(event, self.table) is Outcome.REPAIR:
+            self.noted["gap"] += 1
+            self.look.set()
+
+    def _revoke(self, event: Event, table: RouteTable) -> None:
+        """Let a revocation count at once, also one that is not the next event."""
+        if not isinstance(event, GrantRevoked) or event.epoch != table.epoch:
+            return
+        if event.seq == table.seq + 1:
+            return
+        if table.revoke(event):
+            self.noted["early"] += 1
+            if self._on_event is not None:
+                self._on_event(msgspec.structs.replace(event, seq=table.seq))
+            self._on_change(None if event.sid is None else (event.sid,))
+
+    def advance_by(self, event: Event, table: RouteTable) -> Outcome:
+        """Apply *event* to *table*, which is in use, if it is the next one."""
+        outcome = table.apply(event)
+        if outcome in (Outcome.APPLIED, Outcome.UNKNOWN):
+            self._applied(event)
+        if outcome is Outcome.UNKNOWN:
+            self._pass_unknown(event)
+        return outcome
+
+    def _applied(self, event: Event) -> None:
+        self.noted["applied"] += 1
+        at = None if isinstance(event, UnknownEvent) else event.at
+        if at is not None:
+            self.lag_seconds = max(0.0, self._wall() - at.timestamp())
+        if self._on_event is not None:
+            self._on_event(event)
+        self.advance()
+        match event:
+            case RouteUpserted(sid=sid) | RouteRemoved(sid=sid):
+                self._on_change((sid,))
+            case GrantRevoked(sid=sid):
+                self._on_change(None if sid is None else (sid,))
+            case _:
+                pass
+
+    def _pass_unknown(self, event: Event) -> None:
+        self.noted["unknown"] += 1
+        now = self._monotonic()
+        if now - self._anew_at < UNKNOWN_SECONDS:
+            return
+        self._anew_at = now
+        self.anew = True
+        self.mend.set()
+        kind = event.type if isinstance(event, UnknownEvent) else ""
+        log.warning("an event of a version or type that is not known", extra={"type": kind})
+
+    # Another table
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Keep the events that arrive meanwhile: for the table that is being read."""
+        self._arrived = []
+        try:
+            yield
+        finally:
+            self._arrived = None
+
+    def adopt(self, table: RouteTable, *, read_at: float) -> None:
+        """Take *table*, brought up by what arrived meanwhile, unless the one in use is newer.
+
+        Raises:
+            SnapshotRefused: If it is.
+        """
+        for event in self._arrived or ():
+            if event.epoch == table.epoch and event.seq > table.seq:
+                table.apply(event)
+        old = self.table
+        if old is not None and table.head.is_older_than(old.head):
+            raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
+        if old is not None:
+            table.inherit(old)
+        self.noted["snapshot"] += 1
+        if old is None or (old.epoch, old.seq) != (table.epoch, table.seq):
+            self._clock.heard(self._monotonic())
+        self.table = table
+        self._clock.good(read_at)
+        log.info(
+            "took a snapshot",
+            extra={"epoch": table.epoch, "seq": table.seq, "routes": len(table)},
+        )
+        if not self.advance():
+            self.look.set()
+        self.note_state()
+        self._on_change(None)
+
+    # How far behind
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is to be mended."""
+        return not self.advance() or self.anew
+
+    def advance(self) -> bool:
+        """Note whether the table has reached the head that was seen last."""
+        table, wanted = self.table, self.wanted
+        if wanted is None:
+            return True
+        head, read_at = wanted
+        if table is None or table.epoch != head.epoch or table.seq < head.seq:
+            return False
+        self.wanted = None
+        self._clock.good(read_at)
+        self._progress.set()
+        behind, self.behind = self.behind, []
+        release(behind)
+        return True
+
+    async def progress_within(self, seconds: float) -> bool:
+        """Wait until the table has reached its head; say whether it has."""
+        self._progress.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._progress.wait()
+        return False
+
+    def closing_at(self, now: float) -> float:
+        """Return when the bus is closed unless something good happens, *now* at the earliest."""
+        if self._was is Bus.CLOSED:
+            return float("inf")
+        return max(self._clock.closes_at(), now)
+
+    def note_state(self) -> None:
+        """Say how the bus stands, if that is news."""
+        state = self.bus
+        if state is self._was:
+            return
+        level = logging.INFO if state is Bus.FOLLOWING else logging.WARNING
+        log.log(level, "the bus is now %s, was %s", state.value, self._was.value)
+        self._was = state
+        if state is Bus.CLOSED:
+            self._on_closed()
+
+
+def release(waiting: Iterable[asyncio.Future[None]]) -> None:
+    """Let those who wait go on."""
+    for waiter in waiting:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,136 @@
+"""Mends a table that is behind its head: by the log, and where that does not reach by a snapshot.
+
+One at a time. Followers that lose the bus together do not read whole tables together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.keeping import Keeper
+from gateway.loading import load_table
+from shared.bus import BusReader
+from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
+from shared.events import decode_event
+from shared.routes import Outcome, RouteReader, RouteTable
+
+LOG_SECONDS: Final = 2.0
+"""For one part of the log."""
+SETTLE_SECONDS: Final = 0.02
+"""How long a head that is ahead may be explained by events that are still under way."""
+ROUTES_PER_SECOND: Final = 50_000
+"""Followers that lose the bus together spread their snapshots by this."""
+SNAPSHOT_SECONDS: Final = 60.0
+LOG_REACH: Final = 4096
+"""A table that is further behind is read whole: that is quicker than so many events."""
+
+log = logging.getLogger(__name__)
+
+
+class Mender:
+    """Mends whenever the keeper's ``mend`` is set.
+
+    Args:
+        keeper: Whose table it is.
+        reader: Reads the bus.
+        routes: Reads single routes.
+        monotonic: Seconds that only rise.
+        random: A number from 0 to below 1.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        reader: BusReader,
+        routes: RouteReader,
+        *,
+        monotonic: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self._keeper = keeper
+        self._reader = reader
+        self._routes = routes
+        self._monotonic = monotonic
+        self._random = random
+
+    async def run(self) -> None:
+        """Mend until cancelled."""
+        keeper = self._keeper
+        while True:
+            await keeper.mend.wait()
+            keeper.mend.clear()
+            if not keeper.is_behind:
+                continue
+            # Events under way get their time.
+            await keeper.progress_within(SETTLE_SECONDS)
+            if not keeper.is_behind or await self._read_log():
+                continue
+            await keeper.progress_within(self._spread())
+            if keeper.is_behind:
+                await self._exchange()
+
+    def _spread(self) -> float:
+        """Return how long to wait, so that many followers do not take snapshots at once."""
+        table = self._keeper.table
+        # Whoever waits is one request at one gateway, not all gateways at once.
+        if self._keeper.behind or table is None:
+            return 0.0
+        return self._random() * len(table) / ROUTES_PER_SECOND
+
+    async def _read_log(self) -> bool:
+        """Apply what the log holds after our seq; say whether the table has reached its head."""
+        keeper = self._keeper
+        table = keeper.table
+        if keeper.anew:
+            return False
+        while table is not None and keeper.wanted is not None:
+            head, _ = keeper.wanted
+            if head.epoch != table.epoch or head.seq - table.seq > LOG_REACH:
+                return False
+            try:
+                async with asyncio.timeout(LOG_SECONDS):
+                    part = await self._reader.log_after(table.seq)
+            except (BusUnavailable, TimeoutError):
+                return False
+            if keeper.table is not table or not self._apply_log(part.events, table):
+                return False
+            await asyncio.sleep(0)
+        return keeper.wanted is None
+
+    def _apply_log(self, events: Iterable[bytes], table: RouteTable) -> bool:
+        """Apply *events*, but those that have arrived meanwhile; say whether that led further."""
+        moved = False
+        for raw in events:
+            try:
+                event = decode_event(raw)
+            except MalformedEvent:
+                return False
+            if event.epoch != table.epoch:
+                return False
+            if event.seq <= table.seq:
+                moved = True
+                continue
+            if self._keeper.advance_by(event, table) is Outcome.REPAIR:
+                return False
+            self._keeper.noted["log"] += 1
+            moved = True
+        return moved
+
+    async def _exchange(self) -> None:
+        keeper = self._keeper
+        keeper.anew = False
+        try:
+            with keeper.arriving():
+                async with asyncio.timeout(SNAPSHOT_SECONDS):
+                    read_at = self._monotonic()
+                    snapshot = await self._reader.snapshot()
+                    if snapshot is not None:
+                        keeper.adopt(await load_table(snapshot, self._routes), read_at=read_at)
+        except (BusUnavailable, TimeoutError) as error:
+            log.warning("no snapshot could be had: %s", error or "it took too long")
+        except SnapshotRefused as error:
+            keeper.noted["snapshot_refused"] += 1
+            log.warning("a snapshot was refused: %s", error)
