@@ -38,6 +38,7 @@ from gateway.pages.assets import Assets
 from gateway.pages.documents import Documents
 from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
+from gateway.pages.parts import Inside, Linked
 from gateway.pages.session import SessionPages
 from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_trust
@@ -136,9 +137,9 @@ class Gateway:
             checks=self.checks,
         )
         self.grants = GrantKeys(settings.grant_keys)
-        documents = Documents(assets)
+        documents = Documents(Linked(assets))
         self.errors = PageErrors(
-            documents,
+            Inside(assets),
             frame_ancestors=settings.site.frame_ancestors,
             home=_home(settings),
         )

@@ -39,6 +39,10 @@ class Assets:
         """Return the path under which the file *name* of the sources is served."""
         return STATIC_PREFIX + self._manifest[name]
 
+    def text(self, name: str) -> str:
+        """Return the file *name* of the sources, for a page that holds it."""
+        return self._files[self._manifest[name]].body.decode()
+
     def find(self, hashed_name: str) -> Asset | None:
         """Return the file that browsers ask for as *hashed_name*; no name is ever opened."""
         return self._files.get(hashed_name)

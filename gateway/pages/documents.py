@@ -1,4 +1,4 @@
-"""The HTML of every page: one shell, a card or a screen inside it, nothing inline.
+"""The HTML of every page: one shell, and a card or a screen inside it.
 
 Pure functions of their arguments; whatever comes from elsewhere is escaped here and nowhere else.
 """
@@ -10,19 +10,25 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
-from gateway.pages.assets import Assets
+from gateway.pages.parts import Parts
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-def page_headers(frame_ancestors: str, *, sameorigin_referrer: bool = False) -> dict[str, str]:
-    """Return what every page of ours is sent with.
+def page_headers(
+    frame_ancestors: str,
+    *,
+    sameorigin_referrer: bool = False,
+    scripts: str = "'self'",
+    styles: str = "'self'",
+) -> dict[str, str]:
+    """Return what every page of ours is sent with; *scripts* and *styles* are what it may use.
 
     The page that posts a token needs its origin told to its own server: under ``no-referrer``
     browsers send ``Origin: null``.
     """
     policy = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src 'self' data:; "
         f"connect-src 'self'; form-action 'self'; base-uri 'none'; {frame_ancestors}"
     )
     return {
@@ -53,10 +59,10 @@ class Card:
 
 
 class Documents:
-    """Writes pages that use *assets*."""
+    """Writes pages that are made of *parts*."""
 
-    def __init__(self, assets: Assets) -> None:
-        self._assets = assets
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     def card(self, card: Card) -> str:
         """Return a page with one message in its middle."""
@@ -140,15 +146,15 @@ class Documents:
         classes: str = "",
     ) -> str:
         styles = ["pages.css", style] if style else ["pages.css"]
-        links = "".join(f'<link rel="stylesheet" href="{self._assets.url(one)}">' for one in styles)
-        code = f'<script type="module" src="{self._assets.url(script)}"></script>' if script else ""
+        links = "".join(map(self._parts.style, styles))
+        code = self._parts.script(script) if script else ""
         attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             f"<title>{escape(title)}</title>"
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta name="color-scheme" content="light dark">'
-            f'<link rel="icon" type="image/svg+xml" href="{self._assets.url("icon.svg")}">'
+            f'<link rel="icon" type="image/svg+xml" href="{self._parts.icon()}">'
             f"{links}{code}</head>"
             f'<body class="{classes}"{attributes}>{body}</body></html>'
         )
@@ -157,7 +163,7 @@ class Documents:
         return f'<div class="brand">{self._icon()}<span>Fumarole</span></div>'
 
     def _icon(self) -> str:
-        return f'<img src="{self._assets.url("icon.svg")}" alt="" width="24" height="24">'
+        return f'<img src="{self._parts.icon()}" alt="" width="24" height="24">'
 
 
 def link_action(url: str, text: str, *, first: bool = True) -> str:

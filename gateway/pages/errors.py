@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gateway.core.accept import wants_page
 from gateway.core.answers import REFUSALS, JsonErrors, Page, Refusal
 from gateway.pages.documents import Card, Documents, link_action, page_headers
+from gateway.pages.parts import Inside
 
 
 class Words(NamedTuple):
@@ -127,16 +128,17 @@ class PageErrors:
     """Renders refusals for the data path and for the pages themselves.
 
     Args:
-        documents: Writes the pages.
+        parts: What the pages hold: nothing else may be served where they are shown.
         frame_ancestors: Who may frame them, as a policy directive.
         home: Where links come from, if that is known.
     """
 
-    def __init__(self, documents: Documents, *, frame_ancestors: str, home: str | None) -> None:
-        self._documents = documents
+    def __init__(self, parts: Inside, *, frame_ancestors: str, home: str | None) -> None:
+        self._documents = Documents(parts)
+        headers = page_headers(frame_ancestors, scripts=parts.scripts, styles=parts.styles)
         self._headers = tuple(
             (name, value)
-            for name, value in page_headers(frame_ancestors).items()
+            for name, value in headers.items()
             # Set for every answer, by whoever writes it.
             if name not in ("Cache-Control", "X-Content-Type-Options")
         )

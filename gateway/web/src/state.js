@@ -17,4 +17,22 @@ export async function fetchState() {
   }
 }
 
+/**
+ * Resolves to {status} of this very page; a redirect counts as 302.
+ */
+export async function fetchPage() {
+  try {
+    const answer = await fetch(location.href, {
+      method: "HEAD",
+      cache: "no-store",
+      credentials: "same-origin",
+      redirect: "manual",
+      signal: AbortSignal.timeout(10_000),
+    });
+    return { status: answer.type === "opaqueredirect" ? 302 : answer.status };
+  } catch {
+    return { status: 0 };
+  }
+}
+
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.pages.assets import load_assets
 from gateway.pages.documents import Card, Documents, form_action, link_action, page_headers
+from gateway.pages.parts import Linked
 
 NASTY = "<script>alert(\"1\")</script> & 'x'"
 VOID = {"meta", "link", "img", "input", "br"}
@@ -38,7 +39,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def documents() -> Documents:
-    return Documents(load_assets())
+    return Documents(Linked(load_assets()))
 
 
 def pages(documents: Documents) -> list[str]:

@@ -9,16 +9,20 @@ import pytest
 
 from gateway.core.answers import REFUSALS, Refusal
 from gateway.pages.assets import load_assets
-from gateway.pages.documents import Documents
 from gateway.pages.errors import WORDS, PageErrors
+from gateway.pages.parts import Inside
 
 HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 HOME = "https://orchestrator.example.org"
 
 
+def holds(page: str, script: str) -> bool:
+    return load_assets().text(script) in page
+
+
 @pytest.fixture(scope="module")
 def errors() -> PageErrors:
-    return PageErrors(Documents(load_assets()), frame_ancestors="frame-ancestors 'self'", home=HOME)
+    return PageErrors(Inside(load_assets()), frame_ancestors="frame-ancestors 'self'", home=HOME)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=lambda refusal: refusal.code)
@@ -49,29 +53,29 @@ def test_a_page_says_how_to_go_on(errors: PageErrors) -> None:
 
 def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:
     text = errors.render(REFUSALS["bus_lost"], HTML).body.decode()
-    assert "/retry." in text
+    assert holds(text, "retry.js")
     assert f'data-retry-seconds="{REFUSALS["bus_lost"].retry_after_seconds}"' in text
     # The token of that request is gone: the same again cannot help.
-    assert "/retry." not in errors.render(REFUSALS["token_unsure"], HTML).body.decode()
+    assert not holds(errors.render(REFUSALS["token_unsure"], HTML).body.decode(), "retry.js")
 
 
 def test_an_app_that_does_not_answer_yet_is_tried_again_from_its_page(errors: PageErrors) -> None:
     text = errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
-    assert "/retry." in text
+    assert holds(text, "retry.js")
     assert 'data-retry-seconds="1"' in text
 
 
 def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: PageErrors) -> None:
     refusal = REFUSALS["session_starting"].saying("Pulling <image>")
     text = errors.render(refusal, HTML).body.decode()
-    assert "/starting." in text
+    assert holds(text, "starting.js")
     assert "Pulling &lt;image&gt;" in text
 
 
 def test_a_new_link_is_had_where_the_issuer_is_a_site(errors: PageErrors) -> None:
     assert HOME in errors.render(REFUSALS["token_spent"], HTML).body.decode()
     assert HOME not in errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
-    alone = PageErrors(Documents(load_assets()), frame_ancestors="", home=None)
+    alone = PageErrors(Inside(load_assets()), frame_ancestors="", home=None)
     assert 'href="http' not in alone.render(REFUSALS["token_spent"], HTML).body.decode()
 
 

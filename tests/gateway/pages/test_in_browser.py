@@ -132,6 +132,21 @@ async def test_a_starting_session_is_followed_and_entered_without_a_click(
         assert person.page.url == person.url(sid, "/deep?x=1")
 
 
+async def test_a_public_link_is_entered_without_a_click_and_has_its_looks(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        public: dict[str, Any] = {"public": True, "links": ["a-demo.apps.localhost"]}
+        sid = await world.publish(port=app.port, state="starting", message="In the queue", **public)
+        await person.page.goto(person.url(sid, "/deep").replace(sid, "a-demo"))
+        await expect(person.page.get_by_role("status")).to_have_text("In the queue")
+        # Nothing of ours is served on that host: the page has to hold what it needs.
+        await expect(person.page.locator(".card")).not_to_have_css("border-top-left-radius", "0px")
+        await world.change(sid, port=app.port, **public)
+        await expect(person.page.get_by_text("hello")).to_be_visible()
+        assert any(head.startswith(b"GET /deep ") for head in app.heads)
+
+
 async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
     world: World, person: Person
 ) -> None:
