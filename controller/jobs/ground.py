@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from controller.jobs.builder import SharedObject
@@ -22,10 +22,34 @@ from controller.volcano.names import INSTANCE_LABEL
 
 GOOD_FOR_SECONDS: Final = 10.0
 MADE_FOR_SECONDS: Final = 600.0
+PAUSE_SECONDS: Final = 0.4
+LONGEST_PAUSE_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What was missing somewhere, and until when nobody looks again."""
+
+    problem: str
+    until: float
+    pause: float
+
+    @classmethod
+    def after(cls, before: _Missing | None, problem: str, *, now: float) -> _Missing:
+        """Return what is missing *now*; the pause doubles where it has been missing *before*."""
+        known = before is not None and before.is_known(now)
+        pause = min(2 * before.pause, LONGEST_PAUSE_SECONDS) if before and known else PAUSE_SECONDS
+        return cls(problem, now + pause, pause)
+
+    def is_known(self, now: float) -> bool:
+        """Say whether somebody has looked lately."""
+        return now < self.until + LONGEST_PAUSE_SECONDS
 
 
 class Ground:
     """Namespaces, queues and what is shared: asked about every ten seconds while they are good.
+
+    Where something is missing, one look is for all jobs that wait for it, and less and less often.
 
     What is shared is made, and made again where somebody removed it, every ten minutes and
     whenever it should be something else.
@@ -43,6 +67,7 @@ class Ground:
         self._objects = SharedObjects(kube, instance=instance)
         self._good_until: dict[tuple[str, str], float] = {}
         self._made_until: dict[str, float] = {}
+        self._missing: dict[tuple[str, str], _Missing] = {}
 
     async def why_not_ready(
         self, namespace: str, queue: str, shared: Sequence[SharedObject] = ()
@@ -55,6 +80,22 @@ class Ground:
             NameTaken: If an object that is needed is there and is somebody else's.
             KubeError: If the cluster cannot be asked.
         """
+        now, place = self._clock(), (namespace, queue)
+        before = self._missing.get(place)
+        if before is not None and now < before.until:
+            return before.problem
+        problem = await self._look(namespace, queue, shared)
+        self._missing.pop(place, None)
+        if problem is not None:
+            self._missing[place] = _Missing.after(before, problem, now=now)
+        return problem
+
+    def look_again_in(self, namespace: str, queue: str) -> float:
+        """Return in how many seconds what is missing there is looked for again."""
+        missing = self._missing.get((namespace, queue))
+        return max(0.0, missing.until - self._clock()) if missing is not None else 0.0
+
+    async def _look(self, namespace: str, queue: str, shared: Sequence[SharedObject]) -> str | None:
         now = self._clock()
         made = _digest(shared)
         is_made = not shared or self._made_until.get(made, 0.0) > now
@@ -86,11 +127,13 @@ class Ground:
         """Ask again: something turned out not to be as it was."""
         self._good_until.clear()
         self._made_until.clear()
+        self._missing.clear()
 
     def _forget_old(self, now: float) -> None:
         # There are as many owners as there are users: those who went are not kept.
         self._made_until = {key: at for key, at in self._made_until.items() if at > now}
         self._good_until = {place: at for place, at in self._good_until.items() if at > now}
+        self._missing = {place: one for place, one in self._missing.items() if one.is_known(now)}
 
     async def _namespace(self, name: str) -> str | None:
         found = await self._kube.get(NAMESPACES, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from controller.jobs.builder import Companion
 from controller.jobs.cluster import JobsInCluster, NameTaken
@@ -30,6 +31,9 @@ from controller.store.progress import (
 from controller.store.vault import VaultClosed
 from controller.volcano.denials import findings_of
 from controller.volcano.observed import ObservedJob
+
+LOOK_AGAIN_SECONDS: Final = 0.5
+LONGEST_WAIT_SECONDS: Final = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +127,7 @@ class Submitting:
         problem = await self._ground.why_not_ready(*place, plan.shared)
         if problem is not None:
             await self._records.tell(record, reason="preparing", message=problem)
-            raise Later(0.5)
+            raise Later(max(LOOK_AGAIN_SECONDS, self._ground.look_again_in(*place)))
 
     async def _prepare(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
         """Make what the pods cannot start without, after writing down what will be made.
@@ -147,7 +151,9 @@ class Submitting:
         if plan.waiting:
             text = f"waiting for {plan.waiting[0]}"
             await self._records.tell(record, reason="preparing", message=text)
-            raise Later(0.5)
+            # The other one may wait for hours: so the longer this one has, the less often it looks.
+            waited = self._records.clock() - record.created_at
+            raise Later(min(max(LOOK_AGAIN_SECONDS, waited / 10), LONGEST_WAIT_SECONDS))
 
     async def _apply(
         self,

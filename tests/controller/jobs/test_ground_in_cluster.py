@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster import NameTaken
-from controller.jobs.ground import GOOD_FOR_SECONDS, MADE_FOR_SECONDS, Ground
+from controller.jobs.ground import GOOD_FOR_SECONDS, LONGEST_PAUSE_SECONDS, MADE_FOR_SECONDS, Ground
 from controller.jobs.pipeline import Plan
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
@@ -49,11 +50,12 @@ async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
         yield kube
 
 
-async def stand(ground: Ground, plan: Plan) -> None:
+async def stand(ground: Ground, plan: Plan, clock: Clock) -> None:
     """Wait until the job could be submitted."""
     place = plan.volcano_job.namespace, plan.volcano_job.queue
 
     async def ready() -> bool:
+        clock.now += ground.look_again_in(*place)
         return await ground.why_not_ready(*place, plan.shared) is None
 
     await eventually(ready)
@@ -71,7 +73,7 @@ async def test_what_an_owner_needs_is_made_and_made_again(
     ground = Ground(kube, instance="test", clock=clock)
     first = await ground.why_not_ready(name, name, plan.shared)
     assert first is None or name in first
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
     namespace = await admin.get(NAMESPACES, name)
     assert namespace["metadata"]["labels"]["fumarole.dev/instance"] == "test"
     assert (await admin.get(QUEUES, name))["spec"]["weight"] == 3
@@ -82,7 +84,7 @@ async def test_what_an_owner_needs_is_made_and_made_again(
     policy = "fumarole.default-deny"
     await admin.delete(NETWORK_POLICIES, policy, name)
     clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
     assert await admin.get(NETWORK_POLICIES, policy, name)
 
 
@@ -91,11 +93,11 @@ async def test_what_somebody_opened_is_closed_again_and_what_is_only_made_is_lef
 ) -> None:
     plan = await plan_of(owner={"user": "eve"}, FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))
     name = plan.volcano_job.namespace
-    await stand(Ground(kube, instance="test", clock=clock), plan)
+    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
     opened = {"spec": {"ingress": [{}], "policyTypes": ["Ingress"]}}
     await admin.merge(NETWORK_POLICIES, "fumarole.default-deny", opened, name)
     await admin.merge(QUEUES, name, {"spec": {"weight": 9}})
-    await stand(Ground(kube, instance="test", clock=clock), plan)
+    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
     found = await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
     assert found["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert (await admin.get(QUEUES, name))["spec"]["weight"] == 9
@@ -120,7 +122,7 @@ async def test_two_owners_whose_names_met_do_not_share(
 ) -> None:
     plan = await plan_of(owner={"user": "first"})
     name = plan.volcano_job.namespace
-    await stand(Ground(kube, instance="test", clock=clock), plan)
+    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
     other = [
         replace(one, annotations={"fumarole.dev/owner": '{"user":"second"}'})
         for one in plan.shared
@@ -135,7 +137,7 @@ async def test_what_is_there_costs_nothing_for_a_while(
 ) -> None:
     plan = await plan_of(owner={"user": "busy"})
     ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
 
     async def fail(*_: object, **__: object) -> None:
         raise AssertionError("the cluster was asked")
@@ -145,17 +147,47 @@ async def test_what_is_there_costs_nothing_for_a_while(
     assert await ground.why_not_ready(*place, plan.shared) is None
 
 
+async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_often(
+    kube: Kube, admin: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = await plan_of(owner={"user": "closed"})
+    place = plan.volcano_job.namespace, plan.volcano_job.queue
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan, clock)
+    await admin.merge(QUEUES, place[1], {"status": {"state": "Closed"}}, subresource="status")
+    clock.now += GOOD_FOR_SECONDS + 1
+    asked = 0
+    real = Kube.get
+
+    async def get(self: Kube, *given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await real(self, *given)
+
+    monkeypatch.setattr(Kube, "get", get)
+    began = clock.now
+    while clock.now < began + 60:  # a hundred jobs look twice a second
+        for _ in range(100):
+            assert "is not open" in (await ground.why_not_ready(*place, plan.shared) or "")
+        clock.now += 0.5
+    # The namespace, its ServiceAccount and the queue: after 0.4 s, 0.8 s, … 15 s.
+    assert asked <= 3 * 9
+    await admin.merge(QUEUES, place[1], {"status": {"state": "Open"}}, subresource="status")
+    clock.now += LONGEST_PAUSE_SECONDS
+    assert await ground.why_not_ready(*place, plan.shared) is None
+
+
 async def test_a_queue_that_somebody_removed_is_made_again(
     kube: Kube, admin: Kube, clock: Clock
 ) -> None:
     plan = await plan_of(owner={"user": "no queue"})
     name = plan.volcano_job.namespace
     ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
     await admin.delete(QUEUES, name)
     clock.now += GOOD_FOR_SECONDS + 1
     assert await ground.why_not_ready(name, name, plan.shared) == f"there is no queue {name}"
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
     assert await admin.get(QUEUES, name)
 
 
@@ -165,7 +197,7 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
     plan = await plan_of(owner={"user": "removed"})
     name = plan.volcano_job.namespace
     ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
     await admin.delete(NAMESPACES, name)
 
     async def gone() -> bool:
@@ -179,7 +211,7 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
     await admin.delete(QUEUES, name)
     clock.now += GOOD_FOR_SECONDS + 1
     assert await ground.why_not_ready(name, name, plan.shared) is not None
-    await stand(ground, plan)
+    await stand(ground, plan, clock)
     found = await admin.get(NAMESPACES, name)
     assert found["metadata"]["annotations"]["fumarole.dev/owner"] == '{"user":"removed"}'
     assert await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -68,7 +69,7 @@ async def both() -> AsyncIterator[Both]:
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
     ):
-        ground = Ground(kube, instance="test", clock=lambda: 0.0)
+        ground = Ground(kube, instance="test", clock=time.monotonic)
 
         async def ready() -> bool:
             return await ground.why_not_ready("jobs", "default") is None
@@ -219,7 +220,7 @@ async def test_what_is_written_on_a_volcano_job_stays_on_that_one(
 
 
 async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Both) -> None:
-    ground = Ground(both.kube, instance="test", clock=lambda: 0.0)
+    ground = Ground(both.kube, instance="test", clock=time.monotonic)
     assert "no queue" in (await ground.why_not_ready("jobs", "missing") or "")
     first = await ground.why_not_ready("new-ground", "default")
     assert first is None or "being prepared" in first
