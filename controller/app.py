@@ -113,7 +113,13 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
 def _make_core(settings: ControllerSettings, store: Store) -> Core:
     jobs, routes = Wakers(), Wakers()
     sessions = Sessions(store, clock=time.time, wake=routes.wake)
-    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=jobs.wake)
+    wishes = Wishes(
+        store,
+        clock=time.time,
+        random=os.urandom,
+        wake=jobs.wake,
+        catalogue=settings.jobs.pods.catalogue,
+    )
     links = PublicLinks(store, clock=time.time, random=os.urandom, wake=routes.wake)
     context = PluginContext(
         instance=settings.instance,

@@ -5,6 +5,7 @@ docs/plugins/task.md describes it. Every mistake in it is told with its path.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -28,6 +29,7 @@ _QUALIFIED: Final = (
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
 _PRICE: Final = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
 
+Feature = Literal["web", "vnc", "terminal", "logs", "peers", "extend", "utilization", "batch"]
 QualifiedName = Annotated[str, Field(pattern=_QUALIFIED)]
 
 
@@ -66,7 +68,7 @@ class Features(Strict):
     """What may be done with a job of the product.
 
     ``batch`` is a job that nobody reaches into by an endpoint. ``kinds`` are those that a job may
-    say; without them, any.
+    say; without them, any. ``utilization`` is whether it is told how full the product's nodes are.
     """
 
     web: bool = True
@@ -124,6 +126,13 @@ class Product(Strict):
         required = {"nodeSelectorTerms": [{"matchExpressions": several}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
+    def accepts(self, labels: Mapping[str, str]) -> bool:
+        """Say whether a node with these labels is one of its own."""
+        return all(
+            labels.get(name) in ([value] if isinstance(value, str) else value)
+            for name, value in self.node_labels.items()
+        )
+
     def node_selector(self) -> dict[str, str]:
         """Return the labels that nodes must have with exactly one value."""
         labels = sorted(self.node_labels.items())
@@ -147,6 +156,11 @@ class Catalogue(Strict):
         """Return the product *name*, or the default one; None where there is none such."""
         wanted = name or self.default
         return None if wanted is None else self.products.get(wanted)
+
+    def offers(self, name: str | None, feature: Feature) -> bool:
+        """Say whether the product *name* has the feature; what is of no product has all of them."""
+        product = self.find(name)
+        return product is None or bool(getattr(product.features, feature))
 
 
 def read_catalogue(raw: str) -> Catalogue:

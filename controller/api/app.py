@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,7 +17,7 @@ from controller.api.logs import Logs
 from controller.api.maintenance import Maintenance
 from controller.api.openapi import describe
 from controller.api.operations import Operation
-from controller.api.products import Products
+from controller.api.products import CapacityOf, Products
 from controller.api.sessions import Sessions
 from controller.api.tasks import Tasks
 from controller.api.updates import Updates
@@ -25,7 +25,6 @@ from controller.api.usage import Usage
 from controller.api.wishes import JobWishes
 from controller.jobs.submission import Submissions
 from controller.jobs.wishes import Wishes
-from controller.kube.capacity import NodeCapacity
 from controller.kube.client import Kube
 from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
@@ -42,7 +41,7 @@ class ApiParts:
     wishes: Wishes
     sessions: SessionService
     kube: Kube
-    capacity: Callable[[], Awaitable[NodeCapacity | None]]
+    capacity: CapacityOf
     defaults: JobDefaults
     offered_fields: Collection[str]
     clock: Callable[[], float]
@@ -81,7 +80,7 @@ def list_operations(parts: ApiParts) -> list[Operation]:
         *Jobs(store, parts.submissions, parts.wishes, parts.defaults).operations(),
         *JobWishes(parts.wishes).operations(),
         *Tasks(store).operations(),
-        *Logs(store, parts.kube, streams).operations(),
+        *Logs(store, parts.kube, streams, parts.defaults.pods.catalogue).operations(),
         *Updates(store, streams).operations(),
         *Sessions(parts.sessions).operations(),
         *Usage(store, parts.wishes).operations(),

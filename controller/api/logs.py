@@ -19,6 +19,7 @@ from controller.jobs.problems import Problem
 from controller.kube.client import Kube
 from controller.kube.errors import Invalid, KubeError, NotFound
 from controller.kube.kinds import PODS
+from controller.products import Catalogue
 from controller.store.database import Store
 from controller.store.jobs import JobRecord, find_job
 from controller.store.runs import Run, runs_of
@@ -43,10 +44,11 @@ class LogsQuery(Query):
 class Logs:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, kube: Kube, streams: Streams) -> None:
+    def __init__(self, store: Store, kube: Kube, streams: Streams, catalogue: Catalogue) -> None:
         self._store = store
         self._kube = kube
         self._streams = streams
+        self._catalogue = catalogue
 
     def operations(self) -> list[Operation]:
         """Return what is offered."""
@@ -85,6 +87,8 @@ class Logs:
             if record is None:
                 raise not_found("job")
             runs = [run for run in await runs_of(transaction, job_id) if run.rank == rank]
+        if not self._catalogue.offers(record.product, "logs"):
+            raise ApiError(409, "not_offered", "The job's product offers no logs.")
         if read_spec(record.spec, {}).task_of(rank) is None:
             raise invalid([Problem("rank", "the job has no such rank")])
         started = [run for run in runs if run.started_at is not None]

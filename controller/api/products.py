@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from aiohttp import web
 
+from controller.api.answers import ApiError, not_found
 from controller.api.operations import Operation
+from controller.api.queries import Query, read_query
 from controller.api.shown import Amounts, Counted, ProductFeatures, ProductView, Utilization
-from controller.kube.capacity import NodeCapacity
+from controller.kube.capacity import Counts, NodeCapacity
 from controller.products import Product
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.jobs import Demand, demand_by_state
+
+CapacityOf: TypeAlias = Callable[[Counts], Awaitable[NodeCapacity | None]]
 
 # Which fields of a job must be carried out for a feature to be there at all.
 _NEEDS: Final[Mapping[str, str]] = {
@@ -24,6 +28,12 @@ _NEEDS: Final[Mapping[str, str]] = {
 }
 
 
+class UtilizationQuery(Query):
+    """Of which product's nodes and jobs; without one, of all."""
+
+    product: str | None = None
+
+
 class Products:
     """The handlers of both resources.
 
@@ -31,7 +41,7 @@ class Products:
         store: Where jobs are.
         defaults: The catalogue.
         offered_fields: What the plugins that run carry out.
-        capacity: Returns what the cluster's nodes have, None while it does not answer.
+        capacity: Returns what nodes of the cluster have, None while it does not answer.
     """
 
     def __init__(
@@ -40,7 +50,7 @@ class Products:
         *,
         defaults: JobDefaults,
         offered_fields: Collection[str],
-        capacity: Callable[[], Awaitable[NodeCapacity | None]],
+        capacity: CapacityOf,
     ) -> None:
         self._store = store
         self._defaults = defaults
@@ -63,6 +73,7 @@ class Products:
                 path="/v1/utilization",
                 summary="See how full the cluster is",
                 handler=self.utilization,
+                query=UtilizationQuery,
                 answer=Utilization,
             ),
         ]
@@ -76,17 +87,28 @@ class Products:
         ]
         return web.json_response({"items": [one.model_dump(mode="json") for one in views]})
 
-    async def utilization(self, _request: web.Request) -> web.Response:
-        """Show what there is, what runs and what waits."""
+    async def utilization(self, request: web.Request) -> web.Response:
+        """Show what there is, what runs and what waits; of one product, where it offers that."""
+        name = read_query(request, UtilizationQuery).product
+        counts = self._nodes_of(name) if name is not None else _any_node
         async with self._store.read() as transaction:
-            demand = await demand_by_state(transaction)
-        known = await self._capacity()
+            demand = await demand_by_state(transaction, product=name)
+        known = await self._capacity(counts)
         shown = Utilization(
             capacity=Amounts.model_validate(known) if known is not None else None,
             used=_sum(demand, ("RUNNING", "CANCELING")),
             queued=_sum(demand, ("IN_QUEUE",)),
         )
         return web.json_response(shown.model_dump(mode="json"))
+
+    def _nodes_of(self, name: str) -> Counts:
+        catalogue = self._defaults.pods.catalogue
+        product = catalogue.products.get(name)
+        if product is None:
+            raise not_found("product")
+        if not catalogue.offers(name, "utilization"):
+            raise ApiError(409, "not_offered", "The product does not tell how full it is.")
+        return product.accepts
 
     def _view(self, name: str, product: Product, *, default: bool) -> ProductView:
         return ProductView(
@@ -105,6 +127,10 @@ class Products:
         for feature, field in _NEEDS.items():
             said[feature] = said[feature] and field in self._offered
         return ProductFeatures(**said, suspend=True)
+
+
+def _any_node(_labels: Mapping[str, str]) -> bool:
+    return True
 
 
 def _sum(demand: Mapping[str, Demand], states: Collection[str]) -> Counted:

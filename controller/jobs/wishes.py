@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from controller.products import Catalogue
 from controller.store.counters import lift_counter, read_counter
 from controller.store.database import Store, Transaction
 from controller.store.extensions import add_extension, find_extension
@@ -29,6 +30,7 @@ from shared.errors import FumaroleError
 EXPIRED: Final = Ending("EXPIRED", "expired", "its time is over")
 OUT_OF_FUNDS: Final = Ending("FAILURE", "out_of_funds", "there are no funds for it any more")
 _KEY_BYTES: Final = 16
+_ANYTHING: Final = Catalogue()
 
 
 class WishRefused(FumaroleError):
@@ -63,6 +65,7 @@ class Wishes:
         clock: Unix seconds.
         random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
+        catalogue: Says whose jobs may be extended.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class Wishes:
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         wake: Callable[[str], None],
+        catalogue: Catalogue = _ANYTHING,
     ) -> None:
         self._store = store
+        self._catalogue = catalogue
         self._clock = clock
         self._random = random
         self._wake = wake
@@ -125,7 +130,8 @@ class Wishes:
             key: Names the call: the same again adds nothing. Without one, every call adds.
 
         Raises:
-            WishRefused: If it is over or about to be, has no end, or *key* was another addition's.
+            WishRefused: If it is over or about to be, has no end, its product offers no more time,
+                or *key* was another addition's.
         """
         async with self._held(job_id) as (transaction, record):
             if record is None:
@@ -136,6 +142,8 @@ class Wishes:
                     raise WishRefused("key_reused", "this key was used to add another time")
                 return Extended(record, added=False)
             _refuse_ending(record)
+            if not self._catalogue.offers(record.product, "extend"):
+                raise WishRefused("not_offered", "the job's product offers no more time")
             if record.allocated_seconds is None:
                 raise WishRefused("no_end", "the job was given no time that could be extended")
             now, name = self._clock(), key or self._random(_KEY_BYTES).hex()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError
 from controller.kube.kinds import NODES
 from controller.volcano.quantity import parse_quantity
+
+Counts: TypeAlias = Callable[[Mapping[str, str]], bool]
 
 GOOD_FOR_SECONDS: Final = 10.0
 
@@ -24,6 +26,12 @@ class NodeCapacity:
     cpu: float
     memory: float
     gpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    labels: Mapping[str, str]
+    given: NodeCapacity
 
 
 class Capacity:
@@ -41,11 +49,15 @@ class Capacity:
         self._kube = kube
         self._gpu_resources = gpu_resources
         self._clock = clock
-        self._known: NodeCapacity | None = None
+        self._known: list[_Node] | None = None
         self._good_until = 0.0
 
-    async def __call__(self) -> NodeCapacity | None:
-        """Return it, at most ten seconds old; None while the cluster does not answer."""
+    async def __call__(self, counts: Counts = lambda _labels: True) -> NodeCapacity | None:
+        """Return what there is, at most ten seconds old; None while the cluster does not answer.
+
+        Args:
+            counts: Says by a node's labels whether it counts.
+        """
         if self._clock() >= self._good_until:
             try:
                 nodes = await self._kube.list(NODES)
@@ -53,22 +65,25 @@ class Capacity:
                 log.warning("nodes cannot be listed", extra={"why": str(error)})
                 self._known = None
             else:
-                self._known = capacity_of(nodes, self._gpu_resources)
+                self._known = [self._read(node) for node in nodes if _takes_pods(node)]
             self._good_until = self._clock() + GOOD_FOR_SECONDS
-        return self._known
+        if self._known is None:
+            return None
+        given = [node.given for node in self._known if counts(node.labels)]
+        return NodeCapacity(
+            cpu=sum(one.cpu for one in given),
+            memory=sum(one.memory for one in given),
+            gpu=sum(one.gpu for one in given),
+        )
 
-
-def capacity_of(nodes: list[dict[str, Any]], gpu_resources: frozenset[str]) -> NodeCapacity:
-    """Return what those of *nodes* can give that are ready and take pods."""
-    cpu = memory = gpu = 0.0
-    for node in nodes:
-        if not _takes_pods(node):
-            continue
+    def _read(self, node: Mapping[str, Any]) -> _Node:
         given = (node.get("status") or {}).get("allocatable") or {}
-        cpu += _amount(given, "cpu")
-        memory += _amount(given, "memory")
-        gpu += sum(_amount(given, name) for name in gpu_resources)
-    return NodeCapacity(cpu, memory, gpu)
+        amounts = NodeCapacity(
+            cpu=_amount(given, "cpu"),
+            memory=_amount(given, "memory"),
+            gpu=sum(_amount(given, name) for name in self._gpu_resources),
+        )
+        return _Node((node.get("metadata") or {}).get("labels") or {}, amounts)
 
 
 def _takes_pods(node: Mapping[str, Any]) -> bool:

@@ -219,8 +219,7 @@ class SessionService:
         kind, port, base_path = _place(wanted, job)
         if self._rank_services and kind != "terminal":
             _check_declared(port, job, wanted.rank)
-        product = self._catalogue.find(job.product)
-        if product is not None and not getattr(product.features, kind):
+        if not self._catalogue.offers(job.product, kind):
             field = "kind" if wanted.endpoint is None else "endpoint"
             raise _Wrong(field, f"the job's product offers no {kind}")
         return Session(

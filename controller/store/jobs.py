@@ -226,8 +226,10 @@ class Demand:
     gpu: float
 
 
-async def demand_by_state(transaction: Transaction) -> dict[str, Demand]:
-    """Return what the jobs that are not over take, by state."""
+async def demand_by_state(
+    transaction: Transaction, *, product: str | None = None
+) -> dict[str, Demand]:
+    """Return what the jobs that are not over take, by state; of one product, if that is named."""
     total = sa.func.sum
     query = (
         sa.select(
@@ -240,6 +242,8 @@ async def demand_by_state(transaction: Transaction) -> dict[str, Demand]:
         .where(_table.c.state.not_in(FINAL_STATES))
         .group_by(_table.c.state)
     )
+    if product is not None:
+        query = query.where(_table.c.product == product)
     return {row[0]: Demand(*row) for row in await transaction.execute(query)}
 
 

@@ -74,8 +74,14 @@ async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
 
 
 @pytest.fixture
-async def api(tmp_path: Path, kube: Kube) -> AsyncIterator[Api]:
-    jobs = read_settings(Environment({})).jobs
+def settings() -> dict[str, str]:
+    """What the deployment sets: nothing, unless a test says otherwise."""
+    return {}
+
+
+@pytest.fixture
+async def api(tmp_path: Path, kube: Kube, settings: dict[str, str]) -> AsyncIterator[Api]:
+    jobs = read_settings(Environment(settings)).jobs
     context = make_context(defaults=jobs)
     pipeline = Pipeline(
         make_plugins(PLUGINS, context, wanted=None), instance="test", namespace="jobs"
@@ -94,7 +100,13 @@ async def api(tmp_path: Path, kube: Kube) -> AsyncIterator[Api]:
         wake=woken.append,
         dry_run=DryRun(kube, seconds=2.0, clock=time.monotonic),
     )
-    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=woken.append)
+    wishes = Wishes(
+        store,
+        clock=time.time,
+        random=os.urandom,
+        wake=woken.append,
+        catalogue=jobs.pods.catalogue,
+    )
     sessions = SessionService(
         store=store,
         base_domain="apps.example.com",
