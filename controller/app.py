@@ -113,11 +113,17 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
 def _make_core(settings: ControllerSettings, store: Store) -> Core:
     jobs, routes = Wakers(), Wakers()
     sessions = Sessions(store, clock=time.time, wake=routes.wake)
+
+    def wake(job_id: str) -> None:
+        # Routes too: who is to be let in no more must not wait until the job's turn comes.
+        routes.wake(job_id)
+        jobs.wake(job_id)
+
     wishes = Wishes(
         store,
         clock=time.time,
         random=os.urandom,
-        wake=jobs.wake,
+        wake=wake,
         catalogue=settings.jobs.pods.catalogue,
     )
     links = PublicLinks(store, clock=time.time, random=os.urandom, wake=routes.wake)

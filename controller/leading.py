@@ -44,6 +44,7 @@ from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.leadership import Leadership, raise_term, read_leadership
+from controller.store.news import hear_others
 from shared.bus import Keys, Publisher
 from shared.link import Seal
 
@@ -77,6 +78,11 @@ class _Term:
     adoption: Adoption
     reconciler: Reconciler
     publisher: RoutePublisher
+
+    def look_at_store(self) -> None:
+        """Have looked at what another process has written."""
+        self.reconciler.look_at_store()
+        self.publisher.look_at_store()
 
 
 class Leading:
@@ -158,6 +164,7 @@ class Leading:
             tasks.create_task(self._election.keep())
             tasks.create_task(self._learn(term.number))
             tasks.create_task(term.reconciler.run())
+            tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
 
     async def _begin(self) -> _Term:

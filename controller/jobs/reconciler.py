@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from controller.jobs.actions import Actions
@@ -35,7 +36,9 @@ AT_ONCE: Final = 500
 RESYNC_SECONDS: Final = 60.0
 RESYNC_PER_SECOND: Final = 20
 POLL_SECONDS: Final = 0.5
-"""How soon is noticed what another process wrote into the store."""
+"""How soon is noticed what another process wrote into the store, should nobody tell."""
+REST_SECONDS: Final = 0.02
+"""After each look: many writes at once are looked at together."""
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +95,7 @@ class Reconciler:
         self._measures = measures
         self._clock = clock
         self._beside = tuple(beside)
+        self._news = asyncio.Event()
 
     async def run(self) -> None:
         """Work; returns only by an error that ends this process' leadership."""
@@ -99,9 +103,11 @@ class Reconciler:
             tasks.create_task(self._picture.run())
             await self._picture.complete()
             await self._adoption.settle()
+            # Before all are read: what comes meanwhile is seen by one of the two.
+            since = await self._revision()
             await self._add_all()
             tasks.create_task(self._resync())
-            tasks.create_task(self._poll())
+            tasks.create_task(self._poll(since))
             for other in self._beside:
                 tasks.create_task(_running(other))
             for _ in range(WORKERS):
@@ -194,11 +200,18 @@ class Reconciler:
                     self._queue.add(job_id)
                 await asyncio.sleep(1.0)
 
-    async def _poll(self) -> None:
+    def look_at_store(self) -> None:
+        """Have looked, at once, at what another process has written."""
+        self._news.set()
+
+    async def _poll(self, since: int) -> None:
         """Notice jobs that an API in another process was asked for, or to end."""
-        seen = await self._revision()
+        seen = since
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
             try:
                 async with self._store.read() as transaction:
                     changed, seen = await changed_jobs(transaction, after=seen)
@@ -206,7 +219,10 @@ class Reconciler:
                 log.warning("the store cannot be read", extra={"why": str(error)})
                 continue
             for job_id in changed:
+                # Who is to be let in no more must not wait until a worker has the time.
+                self._told(job_id)
                 self._queue.add(job_id)
+            await asyncio.sleep(REST_SECONDS)
 
     async def _revision(self) -> int:
         async with self._store.read() as transaction:

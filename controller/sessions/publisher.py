@@ -42,7 +42,7 @@ from shared.link import Seal
 from shared.routes import digest
 
 LOOK_SECONDS: Final = 0.5
-"""How soon is noticed what another process wrote into the store."""
+"""How soon is noticed what another process wrote into the store, should nobody tell."""
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
@@ -111,6 +111,10 @@ class RoutePublisher:
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
         self._dirty.add(job_id)
+        self._woken.set()
+
+    def look_at_store(self) -> None:
+        """Have looked, at once, at what another process has written."""
         self._woken.set()
 
     def state_of(self, sid: str) -> Literal["starting", "ready"]:
@@ -205,8 +209,6 @@ class RoutePublisher:
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
-        if _uptime() >= self._resync_at:
-            await self._look_at_all()
         dirty, self._dirty = self._dirty, set()
         try:
             await self._catch_up(dirty)
@@ -214,6 +216,8 @@ class RoutePublisher:
             self._dirty |= dirty
             raise
         await self._remember()
+        if _uptime() >= self._resync_at:
+            await self._look_at_all()
 
     async def _look_at_all(self) -> None:
         """Look at every session, and forget what nobody needs, now and then."""
@@ -223,6 +227,7 @@ class RoutePublisher:
             await forget_dead_hubs(transaction, now=now)
             sessions = await live_sessions(transaction)
         self._dirty |= {session.job_id for session in sessions} | self._sids_of.keys()
+        self._woken.set()
         self._resync_at = _uptime() + RESYNC_SECONDS
 
     async def _catch_up(self, dirty: Collection[str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
+import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -40,6 +42,13 @@ _POSTGRESQL: Final[Json] = {
 
 # The lock keeps a new leader from raising the term until the one who reads it has committed.
 _TERM: Final = sa.select(tables.leadership.c.term).with_for_update(read=True)
+# By itself PostgreSQL shows each statement of a transaction another state of the store: a revision
+# that is read after the rows may be of a change that is not among them.
+_ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+CHANGED: Final = "fumarole_changed"
+"""On which channel PostgreSQL tells that a revision was raised, and by whom."""
+
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
 
 
@@ -53,6 +62,8 @@ class Store:
     def __init__(self, url: str) -> None:
         self._engine = _make_engine(url)
         self._sqlite = self._engine.dialect.name == "sqlite"
+        self.name = secrets.token_hex(8)
+        """Tells what this process writes from what others do."""
         # SQLite has one writer; waiting here is cheaper than on its file lock.
         self._writing = asyncio.Lock()
 
@@ -85,8 +96,11 @@ class Store:
             StoreUnavailable: If the database does not answer.
         """
         with _translated():
-            async with self._engine.connect() as connection, connection.begin():
-                yield connection
+            async with self._engine.connect() as connection:
+                if not self._sqlite:
+                    await connection.execution_options(**_ONE_STATE)
+                async with connection.begin():
+                    yield connection
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Transaction]:
@@ -97,7 +111,7 @@ class Store:
         """
         with _translated():
             async with self._one_writer(), self._engine.connect() as connection:
-                await connection.execution_options(fumarole_writes=True)
+                await connection.execution_options(fumarole_writes=True, fumarole_writer=self.name)
                 async with connection.begin():
                     yield connection
 
@@ -116,12 +130,42 @@ class Store:
             yield transaction
 
     @asynccontextmanager
+    async def listening(
+        self, heard: Callable[[Any, int, str, str], None]
+    ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Have *heard* called with the name of whoever raised a revision; PostgreSQL's only.
+
+        Gives what finds out whether the connection is still there.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        with _translated():
+            async with self._engine.connect() as connection:
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                try:
+                    await driver.add_listener(CHANGED, heard)
+                    yield lambda: driver.execute("SELECT 1")
+                except (asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+                    raise StoreUnavailable(f"the database does not answer: {error}") from error
+                finally:
+                    # Nobody else is to be given a connection that listens.
+                    await connection.invalidate()
+
+    @asynccontextmanager
     async def _one_writer(self) -> AsyncIterator[None]:
         if not self._sqlite:
             yield
             return
         async with self._writing:
             yield
+
+
+def writer_of(transaction: Transaction) -> str:
+    """Return the name of the store that gave this writing transaction."""
+    sync = transaction.sync_connection
+    name: str = sync.get_execution_options()["fumarole_writer"] if sync is not None else ""
+    return name
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, insert_if_absent
+from controller.store.database import CHANGED, Transaction, insert_if_absent, writer_of
 
 _ONLY = 1
 _table = tables.position
@@ -17,6 +17,9 @@ _RAISE: Final = (
     sa.update(_table)
     .values(revision=_table.c.revision + sa.bindparam("by"))
     .returning(_table.c.revision)
+)
+_RAISE_AND_TELL: Final = _RAISE.returning(
+    sa.func.pg_notify(CHANGED, sa.bindparam("writer", type_=sa.String))
 )
 
 
@@ -45,8 +48,16 @@ async def ensure_position(transaction: Transaction, *, new_identity: str) -> Pos
 
 
 async def raise_revision(transaction: Transaction, by: int = 1) -> int:
-    """Return a revision higher than every one before; the last of *by* ones."""
-    revision: int = (await transaction.execute(_RAISE, {"by": by})).scalar_one()
+    """Return a revision higher than every one before; the last of *by* ones.
+
+    Those who listen (see ``controller.store.news``) are told once this is committed.
+    """
+    if transaction.dialect.name == "postgresql":
+        told = {"by": by, "writer": writer_of(transaction)}
+        raised = await transaction.execute(_RAISE_AND_TELL, told)
+    else:
+        raised = await transaction.execute(_RAISE, {"by": by})
+    revision: int = raised.scalars().one()
     return revision
 
 

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.store import news
+from controller.store.database import Store
+from controller.store.news import hear_others
+from controller.store.position import ensure_position, raise_revision, read_position
+from tests.controller.postgres import Postgres
+
+pytestmark = pytest.mark.needs("postgres")
+
+
+@pytest.fixture
+async def other(store_url: str, store: Store) -> AsyncIterator[Store]:
+    """Another process' store."""
+    opened = Store(store_url)
+    yield opened
+    await opened.close()
+
+
+class Heard:
+    """Counts what was heard."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._news = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._news.set()
+
+    async def something(self, seconds: float = 20.0) -> None:
+        """Return when something was heard since the last call."""
+        async with asyncio.timeout(seconds):
+            await self._news.wait()
+        self._news.clear()
+
+
+@asynccontextmanager
+async def hearing(store: Store) -> AsyncIterator[Heard]:
+    heard = Heard()
+    task = asyncio.create_task(hear_others(store, heard))
+    try:
+        yield heard
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.fixture
+def store_url(postgres: Postgres) -> str:
+    """Only PostgreSQL tells."""
+    return postgres.new_database()
+
+
+async def write(store: Store) -> None:
+    async with store.write() as transaction:
+        await raise_revision(transaction)
+
+
+async def fail(store: Store) -> None:
+    async with store.write() as transaction:
+        await raise_revision(transaction)
+        raise ZeroDivisionError
+
+
+async def test_what_others_have_committed_is_heard_at_once_and_ones_own_is_not(
+    store: Store, other: Store
+) -> None:
+    async with hearing(store) as heard:
+        await heard.something()  # what came before, nobody heard
+        await write(store)
+        async with other.write() as transaction:
+            await raise_revision(transaction)
+            await asyncio.sleep(0.1)
+            assert heard.count == 1, "it was told of what was not there yet"
+        await heard.something(2.0)
+        assert heard.count == 2
+
+
+async def test_what_is_rolled_back_is_told_to_nobody(store: Store, other: Store) -> None:
+    async with hearing(store) as heard:
+        await heard.something()
+        with pytest.raises(ZeroDivisionError):
+            await fail(other)
+        await write(other)
+        await heard.something(2.0)
+        assert heard.count == 2
+
+
+async def test_a_connection_that_broke_is_made_again_and_what_came_meanwhile_is_looked_for(
+    store: Store, other: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(news, "AGAIN_SECONDS", 0.1)
+    async with hearing(store) as heard:
+        await heard.something()
+        await asyncio.to_thread(postgres.restart)
+        await heard.something()
+        await write(other)
+        await heard.something(5.0)
+
+
+async def test_who_reads_sees_one_state_of_the_store(store: Store, other: Store) -> None:
+    # Else a revision read last would be of a change that is not among the rows read before.
+    async with store.read() as transaction:
+        before = await read_position(transaction)
+        await write(other)
+        assert await read_position(transaction) == before
+    async with store.write() as transaction:
+        assert (await ensure_position(transaction, new_identity="x")).revision > before.revision
