@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def main() -> None:
     """Run the controller until SIGTERM or SIGINT; end at once at a second one."""
-    settings = or_exit(read_settings)
+    settings = or_exit(read_settings, prefix="FUMAROLE_CONTROLLER_")
     settings.log.apply()
     try:
         uvloop.run(_run(settings))

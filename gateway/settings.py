@@ -73,7 +73,7 @@ class Settings:
 
 def read_settings(values: Mapping[str, str] | None = None) -> Settings:
     """Return the settings, or end the process with every problem listed, exit code 2."""
-    return or_exit(settings_from, values)
+    return or_exit(settings_from, values, prefix="FUMAROLE_GATEWAY_")
 
 
 def settings_from(env: Environment) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import ipaddress
 import os
 import re
@@ -21,6 +22,10 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 EXIT_BAD_SETTINGS = 2
 MIN_KEY_BYTES = 32
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
+# What Kubernetes sets in every container for a Service that is named like a program of ours.
+_SERVICE_LINK = re.compile(
+    r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
+)
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -34,6 +39,26 @@ class Environment:
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = os.environ if values is None else values
         self.problems: list[str] = []
+        self._known: set[str] = set()
+
+    def unknown(self, prefix: str) -> list[str]:
+        """Return what is set, begins with *prefix*, and is no setting, once all have been read.
+
+        A misspelt name would leave a default in force, and some defaults are wider than what was
+        meant.
+        """
+        found = (
+            name
+            for name in sorted(self._values)
+            if name.startswith(prefix)
+            and name not in self._known
+            and not _SERVICE_LINK.fullmatch(name)
+        )
+        return [self._unknown(name) for name in found]
+
+    def _unknown(self, name: str) -> str:
+        meant = difflib.get_close_matches(name, sorted(self._known), n=1, cutoff=0.8)
+        return f"{name} is no setting" + (f"; {meant[0]} is one" if meant else "")
 
     def check(self) -> None:
         """Raise SettingsError with all problems, if there were any."""
@@ -46,6 +71,7 @@ class Environment:
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
         """Return the parsed value, or None where it is not set."""
+        self._known.add(name)
         raw = self._values.get(name, "").strip()
         if not raw:
             return None
@@ -63,20 +89,29 @@ class Environment:
 
     def required(self, name: str, parse: Callable[[str], T], stand_in: T) -> T:
         """Return the parsed value; *stand_in* after noting that it is missing."""
+        self._known.add(name)
         if not self._values.get(name, "").strip():
             self.problem(name, "is not set")
             return stand_in
         return self.value(name, parse, stand_in)
 
 
-def or_exit(read: Callable[[Environment], T], values: Mapping[str, str] | None = None) -> T:
-    """Return what *read* makes of the environment, or end the process with every problem listed."""
+def or_exit(
+    read: Callable[[Environment], T], values: Mapping[str, str] | None = None, *, prefix: str
+) -> T:
+    """Return what *read* makes of the environment, or end the process with every problem listed.
+
+    What begins with *prefix* and is no setting is warned about: the program before or after this
+    one may know it.
+    """
     environment = Environment(values)
     try:
         settings = read(environment)
         environment.check()
     except SettingsError as error:
         _exit(error)
+    for warning in environment.unknown(prefix):
+        print(f"warning: {warning}", file=sys.stderr)
     return settings
 
 

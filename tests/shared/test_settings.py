@@ -31,9 +31,21 @@ def test_bad_settings_end_the_process_with_exit_code_2(capsys: pytest.CaptureFix
         )
 
     with pytest.raises(SystemExit) as end:
-        settings.or_exit(read, {"B": " "})
+        settings.or_exit(read, {"B": " "}, prefix="X_")
     assert end.value.code == 2
     assert capsys.readouterr().err == "error: A is not set\nerror: B is not set\n"
+
+
+def test_a_misspelt_setting_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
+    def read(environment: Environment) -> str | None:
+        return environment.optional("X_ROUTE_KEYS", settings.text)
+
+    given = {"X_ROUTE_KEY": "a", "X_ROUTE_KEYS": "b", "X_ZZZ": "", "Y_ROUTE_KEY": "c"}
+    links = {"X_SERVICE_HOST": "d", "X_OPS_SERVICE_PORT_HTTP": "1", "X_PORT_8080_TCP_ADDR": "e"}
+    assert settings.or_exit(read, given | links | {"X_PORT": "f"}, prefix="X_") == "b"
+    assert capsys.readouterr().err == (
+        "warning: X_ROUTE_KEY is no setting; X_ROUTE_KEYS is one\nwarning: X_ZZZ is no setting\n"
+    )
 
 
 def test_an_empty_setting_is_one_that_is_not_set() -> None:

@@ -85,7 +85,7 @@ async def serve(own: Settings) -> None:
 
 def main() -> None:
     """Read the settings and serve."""
-    asyncio.run(serve(settings.or_exit(Settings.read)))
+    asyncio.run(serve(settings.or_exit(Settings.read, prefix="ORCHESTRATOR_")))
 
 
 if __name__ == "__main__":
