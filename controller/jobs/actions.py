@@ -110,7 +110,7 @@ class Actions:
             case Conclude():
                 await self._ending.conclude(step, seen)
             case Confirm():
-                await self._ending.confirm(seen)
+                await self._ending.confirm(step, seen)
             case Remove(uid):
                 if seen.job is not None:
                     await self._cluster.remove_volcano_job(seen.job, uid)

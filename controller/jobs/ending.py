@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from controller.jobs.cluster import JobsInCluster
-from controller.jobs.lifecycle import Conclude, Renew, Seen
+from controller.jobs.lifecycle import Conclude, Confirm, Renew, Seen
 from controller.jobs.records import Records, decided_as
 from controller.jobs.runs import exits_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
@@ -136,15 +136,20 @@ class Ending:
             retries=seen.job.retries if seen.job is not None else 0,
         )
 
-    async def confirm(self, seen: Seen) -> None:
-        """Conclude that the VolcanoJob is lost, if the cluster itself says so."""
+    async def confirm(self, step: Confirm, seen: Seen) -> None:
+        """Do what follows from it that the VolcanoJob is gone, if the cluster itself says so."""
         record = seen.record
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is not None and found.uid == record.uid:
             raise Later(1.0)  # the picture is behind, and will come
-        lost = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
-        await self.conclude(lost, seen)
+        match step.then:
+            case Conclude() as conclusion:
+                await self.conclude(conclusion, seen)
+            case Renew() as renewal:
+                await self.renew(renewal, seen)
+            case _:
+                assert_never(step.then)
 
     async def finish(self, record: JobRecord) -> None:
         """Take the outcome as the state; what was kept for the job goes."""

@@ -27,7 +27,8 @@ from controller.volcano.phases import Progress, progress_of
 class Seen:
     """A job in the store and in the cluster, at one moment.
 
-    ``pods`` are there, ``departed`` were seen to leave; ``runs`` are what is written down of them,
+    ``pods`` are there, ``departed`` were seen to leave, ``last`` is the VolcanoJob as it was last
+    if it was seen to leave; ``runs`` are what is written down of them,
     by their uids. ``exposed`` says that all companions were made and are owned by the VolcanoJob,
     ``lost`` that the cluster does not show one of those by which people reach it;
     ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
@@ -39,6 +40,7 @@ class Seen:
     job: ObservedJob | None
     pods: tuple[ObservedPod, ...]
     departed: tuple[ObservedPod, ...] = ()
+    last: ObservedJob | None = None
     runs: Mapping[str, Run] = field(default_factory=dict)
     exposed: bool
     started: bool
@@ -132,9 +134,14 @@ class Conclude:
     message: str | None = None
 
 
+LOST: Final = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
+
+
 @dataclass(frozen=True, slots=True)
 class Confirm:
     """Ask the cluster itself whether the VolcanoJob is gone: the picture may be behind."""
+
+    then: Conclude | Renew = LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +194,27 @@ def decide(seen: Seen) -> Step:
     if record.uid is None:
         return _submitting(seen)
     if seen.job is None or seen.job.uid != record.uid:
-        return Confirm()
-    if seen.job.deleting:
+        return Confirm(_as_it_was(seen))
+    if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
         return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
     return _living(seen, seen.job)
+
+
+_OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
+"""One that is over is removed by Volcano itself, perhaps before we have seen its end."""
+
+
+def _as_it_was(seen: Seen) -> Conclude | Renew:
+    """Return what follows if the VolcanoJob is gone: its own end, if it had come to that."""
+    if seen.last is None:
+        return LOST
+    match progress_of(seen.last.phase):
+        case Progress.SUCCEEDED:
+            return _SUCCEEDED
+        case Progress.FAILED:
+            return _failed(seen, seen.last)
+        case _:
+            return LOST
 
 
 def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
@@ -217,6 +241,7 @@ def _submitting(seen: Seen) -> Step:
     return Submit()
 
 
+_SUCCEEDED: Final = Conclude(State.SUCCESS, "completed")
 _SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
 
 
@@ -232,7 +257,7 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
         case Progress.ENDING:
             return Rest()
         case Progress.SUCCEEDED:
-            return Conclude(State.SUCCESS, "completed")
+            return _SUCCEEDED
         case Progress.FAILED:
             return _failed(seen, job)
         case Progress.STOPPED:
@@ -297,7 +322,7 @@ def _stopped(seen: Seen, job: ObservedJob) -> Step:
     return Renew("resumed", "resumed, and submitted again")
 
 
-def _failed(seen: Seen, job: ObservedJob) -> Step:
+def _failed(seen: Seen, job: ObservedJob) -> Conclude | Renew:
     reason, message = explain_failure(job, (*seen.pods, *seen.departed))
     if reason == "evicted" and seen.record.evictions < seen.evictions_allowed:
         return Renew("evicted", f"{message}; submitted again")

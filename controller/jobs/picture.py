@@ -131,8 +131,8 @@ class Picture:
     ) -> None:
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance}"
-        self.jobs: Shelf[ObservedJob] = Shelf(changed)
-        # How a pod ended may be seen no earlier than when it is gone.
+        # How one ended may be seen no earlier than when it is gone.
+        self.jobs: Shelf[ObservedJob] = Shelf(changed, remembers=True)
         self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True)
         self.services: Shelf[ObservedService] = Shelf(changed)
         self._trouble: dict[str, str] = {}

@@ -17,7 +17,7 @@ from controller.store.maintenance import read_maintenance
 from controller.store.progress import CompanionRecord, companions_of, hooks_done
 from controller.store.runs import Run, runs_of
 from controller.volcano.names import is_rank_service
-from controller.volcano.observed import ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -73,6 +73,7 @@ class Sight:
             job=self._picture.job(record.namespace, job_id),
             pods=pods,
             departed=self._not_written_down(record, departed, runs),
+            last=self._last(record),
             runs=runs,
             exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
             and self._has_its_services(record, companions),
@@ -107,6 +108,16 @@ class Sight:
     def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
         return self._picture.pods.of_job(job_id), self._picture.pods.departed_of(job_id)
 
+    def _last(self, record: JobRecord) -> ObservedJob | None:
+        """Return the job's VolcanoJob if it was seen to leave and matters still; else forget it."""
+        last = None
+        for job in self._picture.jobs.departed_of(record.id):
+            if job.uid == record.uid and record.outcome is None and not record.is_final:
+                last = job
+            else:
+                self._picture.jobs.forget(job)
+        return last
+
     async def _runs(
         self, transaction: Transaction, record: JobRecord, matter: bool
     ) -> Mapping[str, Run]:
@@ -135,6 +146,8 @@ class Sight:
     def _forget_departed(self, job_id: str) -> None:
         for pod in self._picture.pods.departed_of(job_id):
             self._picture.pods.forget(pod)
+        for job in self._picture.jobs.departed_of(job_id):
+            self._picture.jobs.forget(job)
 
 
 def _rank_services(

@@ -157,7 +157,7 @@ async def test_however_a_job_ends_its_end_is_told_paid_and_cleaned_up_after_once
 ) -> None:
     way, (run,) = WAYS[job], await world.rows(tables.runs, job)
     *before, last = await world.rows(tables.transitions, job)
-    assert last.state == way.state
+    assert last.state == way.state, last
     assert last.reason in way.reasons
     assert not {one.state for one in before} & {"SUCCESS", "FAILURE", "EXPIRED"}
     # Paid for once, to the second that its program ended.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.picture import Picture
-from controller.kube.client import Kube
+from controller.kube.client import Kube, Objects
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, VCJOBS
 from controller.store.database import Store
 from controller.store.jobs import JobRecord
@@ -247,7 +247,18 @@ async def test_while_submission_is_paused_jobs_wait_and_say_so(world: World) -> 
 
 
 async def test_a_job_that_is_over_leaves_nothing_after_its_retention(world: World) -> None:
-    await world.submit("short", invocation={"command": ["true"]})
+    for job in ("short", "unseen"):
+        await world.submit(job, invocation={"command": ["true"]})
+    await world.parts.drive("unseen", lambda r: r.uid is not None)
     record = await world.parts.drive_to_the_end("short")
     assert record.state == "SUCCESS"
     await eventually(lambda: world.nothing_is_left("short"), seconds=40, what="something is left")
+    # Whoever looks only now sees that it had come to its end before Volcano removed it.
+    labels = "fumarole.dev/job=unseen"
+    await eventually(lambda: gone(world.admin.list(VCJOBS, labels=labels)), seconds=40)
+    record = await world.parts.drive_to_the_end("unseen")
+    assert (record.state, record.reason) == ("SUCCESS", "completed")
+
+
+async def gone(found: Awaitable[Objects]) -> bool:
+    return not await found

@@ -55,7 +55,7 @@ from tests.controller.samples import make_context, make_defaults, make_job
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 INSTANCE = "crash"
-AT_ONCE = 4
+AT_ONCE = 6
 SAMPLES = {"ends": 9, "asked": 6, "expires": 4, "suspended": 3}
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 LIVING = ("IN_QUEUE", "RUNNING")

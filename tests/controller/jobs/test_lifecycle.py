@@ -109,6 +109,29 @@ def test_a_job_that_somebody_deletes_in_the_cluster_has_failed() -> None:
     ("phase", "outcome", "reason"),
     [
         ("Completed", State.SUCCESS, "completed"),
+        ("Failed", State.FAILURE, "exit_code"),
+        ("Running", State.FAILURE, "lost"),
+        ("Terminating", State.FAILURE, "lost"),
+    ],
+)
+def test_one_that_was_over_before_it_went_ended_as_it_did(
+    phase: str, outcome: State, reason: str
+) -> None:
+    failed = make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
+                                                  finished_at=8.0))  # fmt: skip
+    gone = decide(make_seen(RUNS, None, failed, last=make_observed(phase, deleting=True)))
+    assert isinstance(gone, Confirm)
+    assert isinstance(gone.then, Conclude)
+    assert (gone.then.outcome, gone.then.reason) == (outcome, reason)
+    if phase in ("Completed", "Failed"):
+        going = decide(make_seen(RUNS, make_observed(phase, deleting=True), failed))
+        assert going == gone.then
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "reason"),
+    [
+        ("Completed", State.SUCCESS, "completed"),
         ("Failed", State.FAILURE, "failed"),
         ("Aborted", State.FAILURE, "stopped"),
         ("Terminated", State.FAILURE, "stopped"),
