@@ -59,20 +59,24 @@ class Monitoring:
         self._see = see
         self._show = show
         self._clock = clock
+        self._served: set[str] = set()
 
     async def run(self) -> None:
         """Look every half second; returns only by LeadershipLost."""
         alive_at = 0.0
-        while True:
-            try:
-                if not 0.0 <= self._clock() - alive_at < ALIVE_SECONDS:
-                    await self._say_alive()
-                    alive_at = self._clock()
-                full = await self.look()
-            except StoreUnavailable as error:
-                full = False
-                log.warning("due times cannot be read", extra={"why": str(error)})
-            if not full:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                try:
+                    if not 0.0 <= self._clock() - alive_at < ALIVE_SECONDS:
+                        await self._say_alive()
+                        alive_at = self._clock()
+                    # Side by side: what one plugin has to do must not make another one late.
+                    for plugin, job_ids in (await self._due()).items():
+                        if plugin not in self._served:
+                            self._served.add(plugin)
+                            tasks.create_task(self._serve(plugin, job_ids))
+                except StoreUnavailable as error:
+                    log.warning("due times cannot be read", extra={"why": str(error)})
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _say_alive(self) -> None:
@@ -81,18 +85,21 @@ class Monitoring:
             if not await refresh_leadership(transaction, term=self._term, now=self._clock()):
                 raise LeadershipLost("another controller leads")
 
-    async def look(self) -> bool:
-        """Hand over what is due now; say whether there may be more.
-
-        Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
-        """
+    async def _due(self) -> dict[str, list[str]]:
         async with self._store.read() as transaction:
-            due = await due_jobs(transaction, now=self._clock(), limit=BATCH)
-        for plugin, job_ids in due.items():
-            await self._hand_over(plugin, job_ids)
-        return sum(map(len, due.values())) == BATCH
+            return await due_jobs(transaction, now=self._clock(), limit=BATCH)
+
+    async def _serve(self, plugin: str, job_ids: Sequence[str]) -> None:
+        """Hand over *job_ids*, and what is due after them, until a batch is not full."""
+        try:
+            while job_ids:
+                await self._hand_over(plugin, job_ids)
+                full = len(job_ids) == BATCH
+                job_ids = (await self._due()).get(plugin, ()) if full else ()
+        except StoreUnavailable as error:
+            log.warning("due jobs are handed over later", extra={"why": str(error)})
+        finally:
+            self._served.discard(plugin)
 
     async def _hand_over(self, plugin: str, job_ids: Sequence[str]) -> None:
         seen = [await self._see(job_id) for job_id in job_ids]

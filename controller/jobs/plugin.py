@@ -36,8 +36,8 @@ class SessionControl(Protocol):
 class JobControl(Protocol):
     """What plugins may do with a job itself."""
 
-    async def end_if_over(self, job_id: str) -> float | None:
-        """End the job if its time is over; return when it will be, None where that is never."""
+    async def end_if_over(self, job_ids: Collection[str]) -> Mapping[str, float | None]:
+        """End the jobs whose time is over; return of each when it will be, None where never."""
         ...
 
 

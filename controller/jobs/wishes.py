@@ -22,6 +22,7 @@ from controller.store.jobs import (
     JobRecord,
     ask_to_end,
     hold_job,
+    hold_jobs,
     tell_job,
     unfinished_of,
 )
@@ -153,19 +154,29 @@ class Wishes:
                 await tell_job(transaction, record, now=now, allocated_seconds=more), added=True
             )
 
-    async def end_if_over(self, job_id: str) -> float | None:
-        """End the job if its time is over; return when it will be, None where that is never.
+    async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
+        """End the jobs whose time is over; return of each when it will be, None where never.
+
+        All in one transaction: of many that are due together none waits for the others' commits.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If it could not be kept; none was ended.
         """
-        async with self._held(job_id) as (transaction, record):
-            if record is None or record.is_final or record.expires_at is None:
-                return None
-            if self._clock() < record.expires_at:
-                return record.expires_at
-            await ask_to_end(transaction, record, now=self._clock(), how=EXPIRED)
-        return None
+        again, over = dict[str, float | None].fromkeys(job_ids), list[JobRecord]()
+        async with self._store.write() as transaction:
+            held, now = await hold_jobs(transaction, job_ids), self._clock()
+            for record in held.values():
+                if record.is_final or record.expires_at is None:
+                    continue
+                if now < record.expires_at:
+                    again[record.id] = record.expires_at
+                else:
+                    over.append(record)
+            for record in over:
+                await ask_to_end(transaction, record, now=now, how=EXPIRED)
+        for record in over:
+            self._wake(record.id)
+        return again
 
     async def acknowledge(
         self, through: int, *, owners: Collection[Owner], job_ids: Collection[str]

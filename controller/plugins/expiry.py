@@ -26,4 +26,4 @@ class ExpiryPlugin(JobPlugin):
         self, job_batch: Sequence[JobFromServer]
     ) -> Mapping[str, float | None]:
         """End those whose time is over; look again at those that were given more."""
-        return {one.job.id: await self.context.control.end_if_over(one.job.id) for one in job_batch}
+        return await self.context.control.end_if_over([one.job.id for one in job_batch])

@@ -114,18 +114,25 @@ async def hurry_due(transaction: Transaction, job_id: str, *, now: float) -> Non
     await transaction.execute(later.values(at=now))
 
 
-async def next_due(transaction: Transaction) -> float | None:
-    """Return when a job is due next, None where none is."""
-    at: float | None = await transaction.scalar(sa.select(sa.func.min(tables.due.c.at)))
-    return at
+_place: Final = sa.func.row_number().over(
+    partition_by=tables.due.c.plugin, order_by=(tables.due.c.at, tables.due.c.job_id)
+)
+_IN_LINE: Final = (
+    sa.select(tables.due, _place.label("place"))
+    .where(tables.due.c.at <= sa.bindparam("now"))
+    .subquery()
+)
+_DUE: Final = (
+    sa.select(_IN_LINE.c.plugin, _IN_LINE.c.job_id)
+    .where(_IN_LINE.c.place <= sa.bindparam("limit"))
+    .order_by(_IN_LINE.c.place)
+)
 
 
 async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[str, list[str]]:
-    """Return the jobs that are due by plugin, those longest due first."""
-    table = tables.due
-    query = sa.select(table.c.plugin, table.c.job_id).where(table.c.at <= now)
+    """Return the jobs that are due by plugin, of each the first *limit*: those longest due."""
     due: dict[str, list[str]] = {}
-    for row in await transaction.execute(query.order_by(table.c.at).limit(limit)):
+    for row in await transaction.execute(_DUE, {"now": now, "limit": limit}):
         due.setdefault(row.plugin, []).append(row.job_id)
     return due
 

@@ -171,7 +171,8 @@ async def live(parts: Parts, job: Job, life: str) -> None:
     if life in ("asked", "suspended"):
         await patiently(lambda: parts.wishes.end(job.id))
     while (
-        life == "expires" and await patiently(lambda: parts.wishes.end_if_over(job.id)) is not None
+        life == "expires"
+        and (await patiently(lambda: parts.wishes.end_if_over([job.id])))[job.id] is not None
     ):
         await asyncio.sleep(0.2)
     record = await parts.drive_to_the_end(job.id)

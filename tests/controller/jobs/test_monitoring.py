@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -57,10 +59,24 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
     return Monitoring(store=store, term=term, pipeline=pipeline, see=see, show=show, clock=clock)
 
 
-async def due_at(store: Store, clock: Clock, seconds: float) -> list[str]:
+async def look(monitoring: Monitoring, store: Store, clock: Clock) -> None:
+    """Let it look until nothing is due."""
+    looking = asyncio.create_task(monitoring.run())
+    async with asyncio.timeout(30):
+        while await all_due(store, clock()) and not looking.done():
+            await asyncio.sleep(0.01)
+    looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
+
+
+async def all_due(store: Store, now: float) -> dict[str, list[str]]:
     async with store.read() as transaction:
-        found = await due_jobs(transaction, now=clock() + seconds, limit=99)
-    return found.get("counting", [])
+        return await due_jobs(transaction, now=now, limit=99)
+
+
+async def due_at(store: Store, clock: Clock, seconds: float) -> list[str]:
+    return (await all_due(store, clock() + seconds)).get("counting", [])
 
 
 async def make_due(store: Store, clock: Clock, *ids: str, plugin: str = "counting") -> None:
@@ -73,7 +89,7 @@ async def test_jobs_that_are_due_come_in_one_batch_and_not_again(
     monitoring: Monitoring, store: Store, clock: Clock
 ) -> None:
     await make_due(store, clock, "b", "a")
-    assert not await monitoring.look()
+    await look(monitoring, store, clock)
     assert Counting.batches == [["b", "a"]]
     assert await due_at(store, clock, 10**9) == []
 
@@ -83,7 +99,7 @@ async def test_when_a_plugin_wants_a_job_again_it_gets_it_then(
 ) -> None:
     monkeypatch.setattr(Counting, "answer", clock() + 500)
     await make_due(store, clock, "a")
-    await monitoring.look()
+    await look(monitoring, store, clock)
     assert await due_at(store, clock, 499) == []
     assert await due_at(store, clock, 500) == ["a"]
 
@@ -101,7 +117,7 @@ async def test_a_job_that_was_forgotten_or_failed_with_comes_again(
     else:
         monkeypatch.setattr(Counting, "on_job_monitoring", _forgets)
     await make_due(store, clock, "a")
-    await monitoring.look()
+    await look(monitoring, store, clock)
     assert await due_at(store, clock, AGAIN_SECONDS - 1) == []
     assert await due_at(store, clock, AGAIN_SECONDS) == ["a"]
 
@@ -116,7 +132,7 @@ async def test_a_job_that_is_over_or_gone_is_not_shown_again(
     await make_due(store, clock, "a", "b")
     async with store.write() as transaction:
         await move_job(transaction, make_record(id="a"), now=1.0, outcome="SUCCESS")
-    await monitoring.look()
+    await look(monitoring, store, clock)
     assert Counting.batches == [["b"]]
     assert await due_at(store, clock, 10**9) == []
 
@@ -125,10 +141,8 @@ async def test_a_plugin_that_was_taken_out_keeps_no_job_waiting(
     monitoring: Monitoring, store: Store, clock: Clock
 ) -> None:
     await make_due(store, clock, "a", plugin="gone")
-    await monitoring.look()
-    assert not await monitoring.look()
-    async with store.read() as transaction:
-        assert await due_jobs(transaction, now=10**12, limit=9) == {}
+    await look(monitoring, store, clock)
+    assert await all_due(store, 10**12) == {}
 
 
 async def test_a_full_batch_is_followed_by_the_next_at_once(
@@ -136,6 +150,38 @@ async def test_a_full_batch_is_followed_by_the_next_at_once(
 ) -> None:
     monkeypatch.setattr("controller.jobs.monitoring.BATCH", 2)
     await make_due(store, clock, "a", "b", "c")
-    assert await monitoring.look()
-    assert not await monitoring.look()
+    monkeypatch.setattr("controller.jobs.monitoring.LOOK_SECONDS", 3600.0)
+    await look(monitoring, store, clock)
     assert Counting.batches == [["a", "b"], ["c"]]
+
+
+class Stuck(JobPlugin):
+    """Waits for what never comes."""
+
+    name: ClassVar[str] = "stuck"
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        await asyncio.Event().wait()
+        return {}
+
+
+async def test_a_plugin_that_hangs_makes_no_other_one_late(
+    monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(
+        [Stuck(make_context()), Counting(make_context())], instance="test", namespace="jobs"
+    )
+    monkeypatch.setattr(monitoring, "_pipeline", pipeline)
+    await make_due(store, clock, "a", "b", plugin="stuck")
+    looking = asyncio.create_task(monitoring.run())
+    async with asyncio.timeout(30):
+        for number in (1, 2):
+            await make_due(store, clock, "c")
+            while len(Counting.batches) < number:
+                await asyncio.sleep(0.01)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    assert await all_due(store, clock()) == {"stuck": ["a", "b"]}
