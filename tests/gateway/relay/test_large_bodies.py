@@ -10,17 +10,21 @@ import pytest
 
 from gateway.relay.gateway import DataPath
 from gateway.relay.limits import Limits
+from gateway.relay.listening import Listener
 from gateway.relay.states import State
+from shared.listening import listen
 from tests.gateway.relay.harness import (
     GRANT,
     ORIGIN,
     SID,
+    App,
     Peer,
     Rig,
     answer,
     code_of,
     request,
     rig,
+    route,
     status_of,
 )
 
@@ -164,6 +168,23 @@ async def test_small_pieces_arrive_at_once(limits: Limits) -> None:
             assert await app.exactly(1) == b"b"
 
 
+async def test_ipv6_on_both_sides_is_the_kernels_as_well() -> None:
+    async with rig() as r, App().running("::1") as far:
+        r.world.upsert(route(far.port, rev=2, target={"host": "::1"}))
+        listener = Listener(r.path, listen("::1", 0))
+        reader, writer = await asyncio.open_connection(*listener.address, limit=1 << 22)
+        browser = Peer(reader, writer)
+        browser.send(request())
+        app = await far.connection()
+        app.send(HEAD + BODY)
+        await browser.head()
+        assert await browser.exactly(SIZE) == BODY
+        assert states(r) == [State.FLOWING]
+        browser.reset()
+        await app.gone()
+        listener.close()
+
+
 # Who is slow
 
 
@@ -237,6 +258,23 @@ async def test_an_upload_to_an_app_that_stalls_is_504(limits: Limits) -> None:
         await flood(browser, lambda: r.path.meters.upstream_failures["app_timeout"] > 0)
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (504, "app_timeout")
+        assert nothing_left(r.path)
+
+
+@either
+@pytest.mark.parametrize("drips", [False, True], ids=["stops", "drips"])
+async def test_an_upload_that_is_too_slow_is_408(limits: Limits, drips: bool) -> None:
+    limits = Limits(splice_bytes=limits.splice_bytes, slow_body_seconds=0.2)
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(put())
+        browser.send(BODY)
+        assert await app.exactly(SIZE) == BODY
+        async with asyncio.timeout(30):
+            while not r.path.meters.refusals["body_timeout"]:
+                browser.send(b"x" if drips else b"")
+                await asyncio.sleep(0.01)
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (408, "body_timeout")
         assert nothing_left(r.path)
 
 
@@ -446,6 +484,6 @@ async def test_bodies_beyond_the_last_pipe_are_passed_on_all_the_same() -> None:
 async def test_small_bodies_are_no_work_for_the_kernel() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
-        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n")
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         await browser.head()
         assert states(r) == []
