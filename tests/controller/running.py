@@ -82,6 +82,8 @@ class Controller:
             "FUMAROLE_CONTROLLER_PUBLIC_URL": f"https://{BASE_DOMAIN}",
             "FUMAROLE_CONTROLLER_NAMESPACE": "jobs",
             "FUMAROLE_CONTROLLER_FAIR_SHARE": "off",
+            # A busy machine must not make silence of an answer.
+            "FUMAROLE_CONTROLLER_DRY_RUN_SECONDS": "10",
             "FUMAROLE_LOG_LEVEL": "INFO",
             **settings,
         }

@@ -98,7 +98,7 @@ async def api(tmp_path: Path, kube: Kube, settings: dict[str, str]) -> AsyncIter
         clock=time.time,
         random=os.urandom,
         wake=woken.append,
-        dry_run=DryRun(kube, seconds=2.0, clock=time.monotonic),
+        dry_run=DryRun(kube, seconds=60.0, clock=time.monotonic),
     )
     wishes = Wishes(
         store,
