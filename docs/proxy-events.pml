@@ -47,9 +47,19 @@ typedef Table {
     byte server;
     byte route;
     bit shut;
-    byte last;          /* who published the last event: so a call that was not answered is known */
+    byte last;          /* whose the last event is: so a call that was not answered is known */
     byte log[MOST];     /* the route after each event */
     bit logged[MOST];   /* whether users were shut out after it */
+};
+
+/* What a follower knows. */
+typedef Known {
+    byte epoch;
+    byte seq;
+    byte term;
+    byte build;
+    byte route;
+    bit shut;
 };
 
 /* The store */
@@ -63,7 +73,6 @@ Table backup;
 byte server = 1;
 
 byte epochs;    /* how many there were: each gets a name of its own */
-byte calls;     /* how many there were, likewise */
 byte changes, faults, lost;
 byte leaving;   /* leaders that have ended */
 bit at_rest;
@@ -81,7 +90,20 @@ inline copy(from, to) {
     i = 0
 }
 
-/* A message is lost, told, or told twice; late is whenever the follower comes to it. */
+/* What nobody can read any more makes no difference between two states. */
+inline drop(table) {
+    table.epoch = 0; table.seq = 0; table.term = 0; table.build = 0; table.server = 0;
+    table.route = 0; table.shut = 0; table.last = 0;
+    i = 0;
+    do
+    :: i < MOST -> table.log[i] = 0; table.logged[i] = 0; i++
+    :: else -> break
+    od;
+    i = 0
+}
+
+/* A message is lost, told, or told twice; late is whenever the follower comes to it. Heartbeats are
+ * left out: a follower does no more for them than look at the head, which it may do at any time. */
 inline announce(kind) {
     if
     :: skip
@@ -110,10 +132,10 @@ inline script(kind) {
        (redis.epoch != my_epoch || redis.server != server) -> answer = REFUSED
     :: redis.epoch == my_epoch && redis.term <= my_term && redis.server == server ->
         if
-        :: kind == BEAT && redis.seq == my_seq -> announce(BEAT); answered()
-        :: kind != BEAT && redis.seq == my_seq + 1 && redis.last == my_call -> answered()
+        :: kind == BEAT && redis.seq == my_seq -> answered()
+        :: kind != BEAT && redis.seq == my_seq + 1 && redis.last == my_term -> answered()
         :: kind != BEAT && redis.seq == my_seq ->
-            redis.seq++; redis.last = my_call;
+            redis.seq++; redis.last = my_term;
             if
             :: kind == ROUTE -> redis.route = my_route
             :: kind == REVOKED -> redis.shut = 1
@@ -137,15 +159,15 @@ inline learn() {
     :: answer == DEPOSED -> goto deposed
     fi;
     if
-    :: pending == BEAT -> my_route = 0; my_call = 0
+    :: pending == BEAT -> my_route = 0
     :: else
     fi;
     answer = OK
 }
 
-inline upsert() { my_route = store_route; pending = ROUTE; calls++; my_call = calls; script(ROUTE); learn() }
-inline remove() { my_route = store_route; pending = ROUTE; calls++; my_call = calls; script(ROUTE); learn() }
-inline revoke() { pending = REVOKED; calls++; my_call = calls; script(REVOKED); learn() }
+inline upsert() { my_route = store_route; pending = ROUTE; script(ROUTE); learn() }
+inline remove() { my_route = store_route; pending = ROUTE; script(ROUTE); learn() }
+inline revoke() { pending = REVOKED; script(REVOKED); learn() }
 inline beat() { pending = BEAT; script(BEAT); learn() }
 inline settle() { unsure = 0; script(pending); learn() }
 
@@ -159,7 +181,7 @@ inline notice() {
 }
 
 inline rebuild() {
-    atomic { my_route = store_route; my_shut = store_shut; my_call = 0 };
+    atomic { !built -> my_route = store_route; my_shut = store_shut };
     /* filled in meanwhile, into keys of this epoch's own */
     atomic {
         if
@@ -169,11 +191,10 @@ inline rebuild() {
             redis.epoch = epochs; redis.seq = 0; redis.term = my_term; redis.build = my_builds;
             redis.server = server; redis.route = my_route; redis.shut = my_shut; redis.last = 0;
             do
-            :: my_call < MOST -> redis.log[my_call] = 0; redis.logged[my_call] = 0; my_call++
-            :: my_call >= MOST -> break
+            :: i < MOST -> redis.log[i] = 0; redis.logged[i] = 0; i++
+            :: else -> break
             od;
-            my_call = 0;
-            announce(BEAT);
+            i = 0;
             answered();
             if
             :: answer == OK ->
@@ -187,18 +208,18 @@ inline rebuild() {
 }
 
 proctype Leader() {
-    byte my_term, my_epoch, my_seq, my_builds, my_route, my_call, told_route;
+    byte my_term, my_epoch, my_seq, my_builds, my_route, told_route, i;
     bit my_shut, told_shut, built, unsure;
     mtype pending = BEAT;
     mtype answer = OK;
     atomic { store_term++; my_term = store_term };
     do
-    :: !built -> rebuild()
-    :: built && unsure -> atomic { settle() }
-    :: built && !unsure && store_shut && !told_shut -> atomic { revoke() }
-    :: built && !unsure && told_route != store_route -> atomic { upsert() }
-    :: built && !unsure && told_route != store_route -> atomic { remove() }
-    :: built && !unsure -> atomic { beat() }
+    :: rebuild()
+    :: atomic { built && unsure -> settle() }
+    :: atomic { built && !unsure && store_shut && !told_shut -> revoke() }
+    :: atomic { built && !unsure && told_route != store_route -> upsert() }
+    :: atomic { built && !unsure && told_route != store_route -> remove() }
+    :: atomic { built && !unsure -> beat() }
     /* It ends when nothing can happen any more, and what it said last was right. */
     :: atomic { built && !unsure && told_route == store_route && told_shut == store_shut &&
         changes == CHANGES && faults == FAULTS && store_term == LEADERS &&
@@ -213,8 +234,8 @@ deposed:
 /* What the controller is asked for. */
 active proctype World() {
     do
-    :: changes < CHANGES -> atomic { changes++; store_route++ }
-    :: changes < CHANGES && !store_shut -> atomic { changes++; store_shut = 1 };
+    :: atomic { changes < CHANGES -> changes++; store_route++ }
+    :: atomic { changes < CHANGES && !store_shut -> changes++; store_shut = 1 };
         if
         :: atomic { notice() }
         :: skip
@@ -223,14 +244,20 @@ active proctype World() {
     od
 }
 
+/* Only the last copy before going back matters; to go back to it again is to copy it again. */
+inline go_back() {
+    copy(backup, redis); drop(backup); backed = 0
+}
+
 active proctype Faults() {
     byte i;
+    bit backed;
     do
-    :: faults < FAULTS -> atomic { faults++; redis.epoch = 0 } /* flushed, or back empty */
-    :: faults < FAULTS -> atomic { copy(redis, backup) }
-    :: faults < FAULTS -> atomic { faults++; copy(backup, redis); server++ } /* failed over */
-    :: faults < FAULTS -> atomic { faults++; copy(backup, redis) } /* restored */
-    :: faults == FAULTS -> break
+    :: atomic { faults < FAULTS -> faults++; drop(redis) } /* flushed, or back empty */
+    :: atomic { faults < FAULTS && !backed -> copy(redis, backup); backed = 1 }
+    :: atomic { faults < FAULTS -> faults++; go_back(); server++ } /* failed over */
+    :: atomic { faults < FAULTS -> faults++; go_back() } /* restored */
+    :: atomic { faults == FAULTS -> drop(backup); backed = 0; break }
     od
 }
 
@@ -306,13 +333,15 @@ inline _exchange() {
 inline adopt() {
     if
     :: head_epoch != 0 && !older() ->
+        assert(head_epoch == f.epoch || head_term > f.term ||
+            (head_term == f.term && head_build > f.build));
         f.epoch = redis.epoch; f.seq = redis.seq; f.term = redis.term; f.build = redis.build;
         f.route = redis.route; f.shut = f.shut || redis.shut
     :: else
     fi
 }
 
-/* Subscribed anew: what was under way is lost. */
+/* Subscribed: what was under way is lost. To do so anew is to lose messages, which they are anyway. */
 inline _listen() {
     do
     :: nempty(events) -> events?kind(epoch, seq, route, shut)
@@ -322,13 +351,13 @@ inline _listen() {
 }
 
 active proctype Follower() {
-    Table f;
-    byte epoch, seq, route, head_epoch, head_seq, head_term, head_build, listened;
+    Known f;
+    byte epoch, seq, route, head_epoch, head_seq, head_term, head_build;
     bit shut, was_shut, behind;
     mtype kind;
+    atomic { _listen() };
     do
     :: atomic { nempty(events) -> take() }
-    :: atomic { listened < 1 -> listened++; _listen() }
     :: atomic { !behind -> _fetch_head() }
     :: atomic { behind -> _read_log() }
     :: atomic { behind -> _exchange() }
