@@ -218,10 +218,10 @@ class Jobs:
     async def terminate(self, request: web.Request) -> web.Response:
         """End many jobs; one result for each, in order."""
         asked = await read_model(request, TerminateRequest)
-        records = [(job_id, await self._wishes.end(job_id)) for job_id in asked.items]
+        ended = await self._wishes.end_all(asked.items)
         items = [
-            {"id": job_id, "result": "not_found" if record is None else record.state}
-            for job_id, record in records
+            {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
+            for job_id in asked.items
         ]
         return web.json_response({"items": items})
 

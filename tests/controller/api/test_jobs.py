@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
 from controller.jobs.model import Job
 from controller.plugins.shared_memory import SharedMemoryPlugin
+from controller.store.database import Transaction
 from controller.store.jobs import find_job
 from tests.controller.api.conftest import Api
 
@@ -178,6 +180,28 @@ async def test_a_job_is_ended_once_however_often_it_is_asked(api: Api) -> None:
         assert (await answer.json())["state"] == "CANCELING"
     many = await api.client.post("/v1/jobs/terminate", json={"items": ["j1", "never-was"]})
     assert [item["result"] for item in (await many.json())["items"]] == ["CANCELING", "not_found"]
+
+
+async def test_many_jobs_are_ended_in_few_commits_and_told_of_in_order(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"m{number}" for number in range(130)]
+    await submit(api, *(make_job(job_id) for job_id in ids))
+    asked = [*reversed(ids), "never-was", *ids[:5]]
+    write, commits = api.store.write, list[None]()
+
+    def counted() -> AbstractAsyncContextManager[Transaction]:
+        commits.append(None)
+        return write()
+
+    monkeypatch.setattr(api.store, "write", counted)
+    answer = await api.client.post("/v1/jobs/terminate", json={"items": asked})
+    items = (await answer.json())["items"]
+    assert [item["id"] for item in items] == asked
+    results = {item["id"]: item["result"] for item in items}
+    assert results.pop("never-was") == "not_found"
+    assert results == dict.fromkeys(ids, "CANCELING")
+    assert len(commits) == 2
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/never-was", "/v1/jobs/..%2f", "/v1/nothing"])
