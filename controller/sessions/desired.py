@@ -94,6 +94,17 @@ class DesiredRoutes:
                     desired[session.sid] = made
         return desired
 
+    def holds(self, route: Route) -> bool:
+        """Say whether the pod that *route* leads to, if it does, is still seen to be there."""
+        if route.target is None:
+            return True
+        # A terminal's names its hub before its pod.
+        uid = (route.target.id or "").rpartition("/")[2]
+        for pod in self._picture.pods.of_job(route.job):
+            if pod.uid == uid:
+                return not pod.deleting and (pod.ready or route.kind == "terminal")
+        return False
+
     async def _of(
         self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
     ) -> Desired | None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
+from controller.sessions.looks import Looks
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
@@ -46,6 +47,8 @@ LOOK_SECONDS: Final = 0.5
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
+AT_ONCE: Final = 500
+"""How many jobs are looked at before it is seen what changed meanwhile."""
 APART_SECONDS: Final = 0.02
 """Between two looks: what a burst of jobs changes meanwhile is looked at together."""
 _EPOCH_BYTES: Final = 16
@@ -95,7 +98,7 @@ class RoutePublisher:
         self._random = random
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
-        self._dirty: set[str] = set()
+        self._looks = Looks()
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
         self._hubs: Mapping[str, Hub] = {}
@@ -110,7 +113,7 @@ class RoutePublisher:
 
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
-        self._dirty.add(job_id)
+        self._looks.add([job_id])
         self._woken.set()
 
     def look_at_store(self) -> None:
@@ -148,7 +151,7 @@ class RoutePublisher:
             "seq": self._bus.seq,
             "hash": f"{self._hash:016x}",
             "routes": len(self._published),
-            "changed_jobs": len(self._dirty),
+            "changed_jobs": len(self._looks),
         }
 
     async def until_published(self, sids: Collection[str]) -> None:
@@ -209,12 +212,14 @@ class RoutePublisher:
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
-        dirty, self._dirty = self._dirty, set()
+        world = await self._read()
         try:
-            await self._catch_up(dirty)
+            await self._catch_up(world)
         except BaseException:
-            self._dirty |= dirty
+            self._looks.add(world.jobs)
             raise
+        if self._looks:
+            self._woken.set()
         await self._remember()
         if _uptime() >= self._resync_at:
             await self._look_at_all()
@@ -226,13 +231,12 @@ class RoutePublisher:
             await forget_revocations(transaction, now=now)
             await forget_dead_hubs(transaction, now=now)
             sessions = await live_sessions(transaction)
-        self._dirty |= {session.job_id for session in sessions} | self._sids_of.keys()
+        self._looks.add_later({session.job_id for session in sessions} | self._sids_of.keys())
         self._woken.set()
         self._resync_at = _uptime() + RESYNC_SECONDS
 
-    async def _catch_up(self, dirty: Collection[str]) -> None:
-        """Publish what changed of jobs in *dirty* and in the store."""
-        world = await self._read(dirty)
+    async def _catch_up(self, world: _World) -> None:
+        """Publish what has changed of the jobs, and all new revocations."""
         desired = await self._desired.of(world.sessions, world.records, world.hubs)
         # Who was shut out is told before anybody is let in.
         for revocation in world.revocations:
@@ -241,11 +245,21 @@ class RoutePublisher:
             for sid in sorted(self._sids_of.get(job_id, set()) - desired.keys()):
                 await self._remove(sid)
         for sid, one in desired.items():
-            if self._published.get(sid) != one:
+            # Publishing takes its time: nobody is led to a pod that went meanwhile.
+            if self._published.get(sid) != one and self._desired.holds(one.route):
                 await self._upsert(one)
         self._revision, self._hubs = world.revision, world.hubs
 
-    async def _read(self, dirty: Collection[str]) -> _World:
+    async def _read(self) -> _World:
+        """Return what is new, and all about the next jobs that are to be looked at."""
+        jobs: list[str] = []
+        try:
+            return await self._read_about(jobs)
+        except BaseException:
+            self._looks.add(jobs)
+            raise
+
+    async def _read_about(self, jobs: list[str]) -> _World:
         now = self._clock()
         async with self._store.read() as transaction:
             # Redis alone would not tell a leader that is cut off with a part of it.
@@ -255,11 +269,13 @@ class RoutePublisher:
             position = await read_position(transaction)
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
             hubs = await alive_hubs(transaction, now=now)
-            jobs = set(dirty) | set(changed)
+            self._looks.add(changed)
             if hubs != self._hubs:
                 # Terminals of a hub that went have to move; those without one can be held now.
                 waiting = await live_sessions(transaction)
-                jobs |= {one.job_id for one in waiting if one.kind == "terminal"}
+                self._looks.add_later(one.job_id for one in waiting if one.kind == "terminal")
+            # Before they are read: what comes from now on has them looked at again.
+            jobs += self._looks.take(AT_ONCE)
             sessions = await live_sessions_of(transaction, jobs) if jobs else []
             opened = {one.job_id for one in sessions}
             records = await find_jobs(transaction, opened) if opened else {}

@@ -18,7 +18,7 @@ from controller.jobs.model import Job
 from controller.jobs.problems import Problem
 from controller.products import Catalogue
 from controller.store.database import Store, Transaction
-from controller.store.jobs import JobRecord, find_jobs
+from controller.store.jobs import JobRecord, hold_jobs
 from controller.store.leadership import read_leadership
 from controller.store.revocations import StoredRevocation, add_revocation
 from controller.store.sessions import Session, end_session, find_session, insert_session
@@ -124,7 +124,8 @@ class SessionService:
             StoreUnavailable: If they could not be kept.
         """
         async with self._store.write() as transaction:
-            records = await find_jobs(transaction, {one.job for one in wanted})
+            # Held: a job that ends meanwhile must not be left with a session that does not.
+            records = await hold_jobs(transaction, {one.job for one in wanted})
             sessions = self._make(wanted, records)
             for session in sessions:
                 await insert_session(transaction, session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -86,6 +86,9 @@ class JobRecord:
         return self.started_at + self.allocated_seconds
 
 
+MOST_VALUES: Final = 10_000
+"""Of one statement; PostgreSQL's protocol has 16 bits to count them."""
+
 _COLUMNS: Final = [_table.c[name] for name in JobRecord.__slots__]
 _ONE: Final = sa.select(*_COLUMNS).where(_table.c.id == sa.bindparam("job_id"))
 # Not the key: what refers to the job, such as a session, need not wait.
@@ -157,8 +160,18 @@ async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[
 
 async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
     """Return those of the jobs that there are, by id."""
-    rows = await transaction.execute(_SOME, {"ids": list(job_ids)})
-    return {row.id: _record(row) for row in rows}
+    found: dict[str, JobRecord] = {}
+    for some in batched(job_ids):
+        rows = await transaction.execute(_SOME, {"ids": some})
+        found |= {row.id: _record(row) for row in rows}
+    return found
+
+
+def batched(values: Collection[str]) -> Iterator[list[str]]:
+    """Yield *values* in lists of as many as one statement may be given."""
+    each = list(values)
+    for start in range(0, len(each), MOST_VALUES):
+        yield each[start : start + MOST_VALUES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

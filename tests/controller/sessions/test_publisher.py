@@ -170,6 +170,58 @@ async def test_a_route_follows_its_pod(world: World) -> None:
     assert (after["target"]["host"], after["target"]["id"]) == ("10.0.0.1", "pod-next")
 
 
+async def test_nobody_is_led_to_a_pod_that_went_while_others_were_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sids = [await world.open(endpoint="lab") for _ in range(2)]
+    upsert, told = world.publisher._bus.upsert, list[dict[str, Any]]()
+
+    async def slowly(sid: str, raw: bytes, *, now: float) -> None:
+        told.append(json.loads(raw))
+        await upsert(sid, raw, now=now)
+        world.show(make_pod(deleting=True))
+
+    monkeypatch.setattr(world.publisher._bus, "upsert", slowly)
+    world.show(make_pod())
+
+    async def withdrawn() -> bool:
+        return bool(told) and told[-1]["target"] is None
+
+    await eventually(withdrawn)
+    assert [one["target"] is not None for one in told] == [True, False]
+    route = await world.route(told[0]["sid"])
+    assert route is not None
+    assert route["state"] == "starting"
+    assert {one["sid"] for one in told} <= set(sids)
+
+
+async def test_a_change_does_not_wait_behind_all_that_is_looked_at_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.sessions.publisher.AT_ONCE", 1)
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    await world.until_ready(sid)
+    looked: list[list[str]] = []
+    take = world.publisher._looks.take
+
+    def taking(most: int) -> list[str]:
+        looked.append(take(most))
+        return looked[-1]
+
+    monkeypatch.setattr(world.publisher._looks, "take", taking)
+    others = [f"other{number}" for number in range(20)]
+    world.publisher._looks.add_later(others)
+    world.show(make_pod(uid="next"))
+    await world.until(sid, lambda route: (route["target"] or {}).get("id") == "next")
+    assert looked[0] == ["j1"]
+
+    async def all_looked_at() -> bool:
+        return [job for some in looked for job in some if job != "j1"] == others
+
+    await eventually(all_looked_at)
+
+
 async def test_opening_is_answered_when_gateways_know_the_session(world: World) -> None:
     sid = await world.open(endpoint="lab")
     assert await world.route(sid) is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 from controller.jobs.accepted import public_spec
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.database import Store
-from controller.store.jobs import insert_job
+from controller.store.jobs import hold_job, insert_job, move_job
+from controller.store.position import ensure_position
+from controller.store.sessions import end_sessions_of
 from shared.events import GrantRevoked
+from tests.controller.postgres import Postgres
 from tests.controller.samples import make_job, make_record
 
 JOB = make_job(
@@ -19,6 +23,11 @@ JOB = make_job(
 
 @pytest.fixture
 async def service(store: Store) -> SessionService:
+    return await make_service(store)
+
+
+async def make_service(store: Store) -> SessionService:
+    """Return one that knows the job."""
     async with store.write() as transaction:
         await insert_job(transaction, make_record(spec=public_spec(JOB)), labels={})
     return SessionService(
@@ -57,3 +66,25 @@ async def test_a_port_that_no_service_carries_is_refused(
         await service.open([Wanted(job="j1", rank=rank, kind="web", port=port)])
     (problem,) = refused.value.problems
     assert problem.path == "items[0].port"
+
+
+@pytest.mark.needs("postgres")
+async def test_a_job_that_ends_meanwhile_is_left_no_session(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    store, leader = Store(url), Store(url)
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+    service = await make_service(store)
+    async with leader.write() as transaction:
+        record = await hold_job(transaction, "j1")
+        assert record is not None
+        opening = asyncio.create_task(service.open([Wanted(job="j1", rank=1, endpoint="lab")]))
+        await asyncio.sleep(0.3)
+        assert not opening.done()
+        await move_job(transaction, record, now=2.0, state="SUCCESS")
+        await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
+    with pytest.raises(SessionsRefused, match="the job is over"):
+        await opening
+    await store.close()
+    await leader.close()

@@ -157,3 +157,11 @@ async def test_only_jobs_that_have_long_been_over_are_forgotten(store: Store) ->
         assert not await has_tombstone(transaction, "new", "u-new")
         labels = await transaction.scalar(sa.select(sa.func.count()).select_from(tables.job_labels))
         assert labels == 0
+
+
+async def test_more_jobs_than_a_statement_may_name_are_found(store: Store) -> None:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(), labels={})
+    async with store.read() as transaction:
+        found = await find_jobs(transaction, [*map(str, range(40_000)), "j1"])
+    assert found.keys() == {"j1"}
