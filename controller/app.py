@@ -27,7 +27,7 @@ from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import Leading, make_election
-from controller.measures import make_debug_route
+from controller.measures import count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.control import Sessions
@@ -171,7 +171,7 @@ async def _start_api(
         clock=time.time,
         random=os.urandom,
         wake=core.jobs.wake,
-        dry_run=_make_dry_run(settings, kube),
+        dry_run=_make_dry_run(process, kube),
     )
     sessions = SessionService(
         store=process.store,
@@ -201,9 +201,12 @@ async def _start_api(
     process.listens("api", await stack.enter_async_context(serving))
 
 
-def _make_dry_run(settings: ControllerSettings, kube: Kube) -> DryRun | None:
-    seconds = settings.dry_run_seconds
-    return DryRun(kube, seconds=seconds, clock=time.monotonic) if seconds else None
+def _make_dry_run(process: Process, kube: Kube) -> DryRun | None:
+    seconds = process.settings.dry_run_seconds
+    if not seconds:
+        return None
+    count = count_dry_runs(process.registry)
+    return DryRun(kube, seconds=seconds, clock=time.monotonic, count=count)
 
 
 def _gpus(jobs: JobDefaults) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of the leader; no label has values that anybody else chooses."""
+"""What Prometheus is told of a controller; no label has values that anybody else chooses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from controller.jobs.dry_run import Answer
 from controller.jobs.lifecycle import Note, Seen, Step, Submit
 from controller.jobs.states import Happening
 
@@ -77,6 +78,17 @@ class Measures:
     def step_failed(self, error: Exception) -> None:
         """Count a failure."""
         self._failures.labels(type(error).__name__).inc()
+
+
+def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
+    """Return what counts how jobs were tried out before they were accepted."""
+    answers = Counter(
+        "fumarole_controller_dry_runs",
+        "New jobs, by what the API server said to a dry run",
+        ["answer"],
+        registry=registry,
+    )
+    return lambda answer: answers.labels(answer).inc()
 
 
 def make_debug_route(publisher: Callable[[], RoutePublisher | None]) -> web.RouteDef:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from controller.jobs.pipeline import Plan
 from controller.jobs.problems import Problem
@@ -30,6 +30,8 @@ NO_DRY_RUN_SECONDS: Final = 300.0
 """How long it is left alone when one of its webhooks cannot take part."""
 
 Problems = tuple[Problem, ...]
+Answer = Literal["passed", "refused", "unsure", "untried"]
+"""``unsure``: the server did not answer, or what it said is not about the job."""
 
 log = logging.getLogger(__name__)
 
@@ -41,23 +43,33 @@ class DryRun:
         kube: The cluster.
         seconds: How long it has for one answer.
         clock: Monotonic seconds.
+        count: Is told how each job was answered.
     """
 
-    def __init__(self, kube: Kube, *, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        seconds: float,
+        clock: Callable[[], float],
+        count: Callable[[Answer], None] = lambda _: None,
+    ) -> None:
         self._kube = kube
         self._seconds = seconds
         self._clock = clock
+        self._count = count
         self._places = asyncio.Semaphore(AT_ONCE)
         self._resting_until = 0.0
 
     async def problems_of(self, plans: Sequence[Plan]) -> list[Problems]:
         """Return what the server has against each of *plans*; nothing where it does not say."""
         found: list[Problems] = [() for _ in plans]
+        answers: list[Answer] = ["untried" for _ in plans]
 
         async def ask(index: int) -> None:
             async with self._places:
                 if self._clock() >= self._resting_until:
-                    found[index] = await self._ask(plans[index])
+                    answers[index], found[index] = await self._ask(plans[index])
 
         try:
             async with asyncio.timeout(MOST_SECONDS), asyncio.TaskGroup() as tasks:
@@ -65,9 +77,11 @@ class DryRun:
                     tasks.create_task(ask(index))
         except TimeoutError:
             log.warning("not every job of a call was tried", extra={"jobs": len(plans)})
+        for answer in answers:
+            self._count(answer)
         return found
 
-    async def _ask(self, plan: Plan) -> Problems:
+    async def _ask(self, plan: Plan) -> tuple[Answer, Problems]:
         job = plan.volcano_job
         try:
             async with asyncio.timeout(self._seconds):
@@ -79,9 +93,14 @@ class DryRun:
         except KubeError as refusal:
             if lacks_dry_run(refusal):
                 self._rest(NO_DRY_RUN_SECONDS, str(refusal))
-            return tuple(problems_in(refusal, plan.job))
-        return ()
+            problems = tuple(problems_in(refusal, plan.job))
+            return ("refused", problems) if problems else ("unsure", ())
+        else:
+            return "passed", ()
+        return "unsure", ()
 
     def _rest(self, seconds: float, why: str) -> None:
-        self._resting_until = self._clock() + seconds
-        log.warning("jobs are accepted untried", extra={"why": why, "seconds": seconds})
+        now = self._clock()
+        if now >= self._resting_until:  # told once, not by each job that was under way
+            log.warning("jobs are accepted untried", extra={"why": why, "seconds": seconds})
+        self._resting_until = max(self._resting_until, now + seconds)

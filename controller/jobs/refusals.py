@@ -24,6 +24,9 @@ _DENIED: Final = re.compile(
     # RBAC answers 403 too, with "User … cannot create": that is ours to wait for.
     r"|is forbidden: (?:exceeded|failed) quota: "
 )
+# Webhooks are anybody's, and say as much as they like.
+_MOST_PROBLEMS: Final = 100
+_LONGEST_TEXT: Final = 2000
 _NO_DRY_RUN: Final = "does not support dry run"
 # Volcano's webhook, of a queue. One that is closed may open again; none of our own may be made yet.
 _NOT_YET: Final = re.compile(r"to queue with state|failed to get list queues")
@@ -44,7 +47,8 @@ def problems_in(refusal: KubeError, job: Job) -> list[Problem]:
     if not _is_about_the_job(refusal):
         return []
     found = findings_of(refusal.message, refusal.details)
-    return problems_with(job, [one for one in found if not _may_pass(one[1], job)])
+    kept = [(path, text[:_LONGEST_TEXT]) for path, text in found if not _may_pass(text, job)]
+    return problems_with(job, kept[:_MOST_PROBLEMS])
 
 
 def _is_about_the_job(refusal: KubeError) -> bool:

@@ -68,8 +68,11 @@ async def test_each_job_gets_its_own_answer_in_order(
         return web.json_response({}, status=201)
 
     script.answer(answer)
-    found = await DryRun(kube, seconds=60.0, clock=clock).problems_of(await plans(3))
+    counted: list[str] = []
+    asked = DryRun(kube, seconds=60.0, clock=clock, count=counted.append)
+    found = await asked.problems_of(await plans(3))
     assert [[one.path for one in problems] for problems in found] == [[], ["framework"], []]
+    assert counted == ["passed", "refused", "passed"]
 
 
 async def test_no_more_than_a_few_are_asked_about_at_once(
@@ -114,9 +117,11 @@ async def test_a_server_that_does_not_say_is_left_alone_for_a_while(
 ) -> None:
     script.answer(answer)
     # A busy machine must not make silence of an answer, where it is not silence that is tried.
-    asked = DryRun(kube, seconds=0.3 if is_silent else 60.0, clock=clock)
+    counted: list[str] = []
+    asked = DryRun(kube, seconds=0.3 if is_silent else 60.0, clock=clock, count=counted.append)
     many = await plans(AT_ONCE * 3)
     assert await asked.problems_of(many) == [()] * len(many)
+    assert set(counted) == {"unsure", "untried"}
     assert len(script.requests) <= AT_ONCE
     script.answer(says({"message": DENIED + "no"}, 400))
     clock.now += seconds - 0.1

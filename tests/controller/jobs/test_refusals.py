@@ -86,6 +86,15 @@ def test_a_queue_that_is_not_there_yet_hides_no_other_problem() -> None:
     assert paths_of(400, VOLCANO + said, tasks=tasks) == ["tasks[0].name"]
 
 
+def test_a_webhook_that_talks_too_much_is_cut_short() -> None:
+    assert len(paths_of(400, VOLCANO + "no; " * 5000)) == 1
+    many = "; ".join(f"no {number}" for number in range(5000))
+    assert len(paths_of(400, VOLCANO + many)) == 100
+    error = error_from(400, {"message": SITE + "x" * 10**6})
+    ((problem),) = problems_in(error, make_job())
+    assert len(problem.message) == 2000
+
+
 def test_a_webhook_without_dry_runs_is_known_by_its_words() -> None:
     said = 'admission webhook "old.example.com" does not support dry run'
     assert lacks_dry_run(error_from(400, {"message": said}))
