@@ -237,10 +237,10 @@ class RoutePublisher:
 
     async def _catch_up(self, world: _World) -> None:
         """Publish what has changed of the jobs, and all new revocations."""
-        desired = await self._desired.of(world.sessions, world.records, world.hubs)
-        # Who was shut out is told before anybody is let in.
+        # Who was shut out is told before anybody is let in, and whatever becomes of routes.
         for revocation in world.revocations:
             await self._revoke(revocation)
+        desired = await self._desired.of(world.sessions, world.records, world.hubs)
         for job_id in sorted(world.jobs):
             for sid in sorted(self._sids_of.get(job_id, set()) - desired.keys()):
                 await self._remove(sid)

@@ -310,6 +310,24 @@ async def test_what_another_process_wrote_is_noticed(world: World) -> None:
     await world.until_gone(view.sid)
 
 
+async def test_routes_that_cannot_be_made_keep_no_revocation_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sid = await world.open(endpoint="lab")
+
+    async def fail(*_args: object) -> dict[str, Any]:
+        raise StoreUnavailable("no terminal can be assigned")
+
+    monkeypatch.setattr(world.publisher._desired, "of", fail)
+    await world.sessions.revoke(sid, sub="eve")
+
+    async def revoked() -> bool:
+        snapshot = await world.reader.snapshot()
+        return snapshot is not None and f"sub:{sid}:eve" in snapshot.revoked
+
+    await eventually(revoked)
+
+
 async def test_the_first_epoch_of_all_has_lost_nothing(world: World) -> None:
     await world.open(endpoint="lab")
     head = await world.reader.head()
