@@ -117,7 +117,10 @@ class DesiredRoutes:
         pod = pod_at(session.rank, job=job, record=record, pods=pods)
         hub = hubs.get(session.hub_id or "")
         if session.kind == "terminal" and pod is not None and may_have_shell(pod):
-            session, hub = await self._assigned(session, pod, hubs)
+            assigned = await self._assigned(session, pod, hubs)
+            if assigned is None:
+                return None
+            session, hub = assigned
         probed = probed_endpoint(job, pod.task) if pod is not None else None
         route = route_of(
             session,
@@ -142,8 +145,11 @@ class DesiredRoutes:
 
     async def _assigned(
         self, session: Session, pod: ObservedPod, hubs: Mapping[str, Hub]
-    ) -> tuple[Session, Hub | None]:
-        """Return the terminal with a hub that is alive, written down before it is published."""
+    ) -> tuple[Session, Hub | None] | None:
+        """Return the terminal with a hub that is alive, written down before it is published.
+
+        None where it has ended since it was read.
+        """
         hub = hubs.get(session.hub_id or "")
         if hub is not None and session.pod_uid == pod.uid:
             return session, hub
@@ -151,9 +157,11 @@ class DesiredRoutes:
             return session, None
         hub = hub or choose_hub(session.sid, hubs)
         async with self._store.lead(self._term) as transaction:
-            await assign_shell(
+            goes_on = await assign_shell(
                 transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
             )
+        if not goes_on:
+            return None
         return replace(session, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid), hub
 
     def _secret(self, record: JobRecord, name: str) -> str | None:

@@ -270,6 +270,20 @@ async def test_a_terminal_is_assigned_before_it_is_published(world: World) -> No
     assert (session.hub_id, session.pod_uid) == ("hub-1", "pod-0")
 
 
+async def test_a_terminal_that_ended_since_it_was_read_has_no_route(world: World) -> None:
+    world.show(make_pod())
+    sid = await world.open(kind="terminal")
+    async with world.store.read() as transaction:
+        session = await find_session(transaction, sid)
+        record = await find_job(transaction, "j1")
+    assert session is not None
+    assert record is not None
+    desired = world.publisher._desired
+    assert await desired.of([session], {"j1": record}, {HUB.id: HUB})
+    await world.sessions.end(sid)
+    assert await desired.of([session], {"j1": record}, {HUB.id: HUB}) == {}
+
+
 async def test_a_terminal_whose_hub_goes_is_published_anew_elsewhere(world: World) -> None:
     world.show(make_pod())
     async with world.store.write() as transaction:
