@@ -79,10 +79,15 @@ class TrippedKube:
 
 
 class TrippedStore(Store):
-    """A store that passes by a tripwire around each transaction."""
+    """A store that passes by a tripwire around each transaction.
 
-    def __init__(self, url: str, wire: Tripwire) -> None:
+    Those that would be in processes of their own take turns to write, without waiting in threads
+    of this one: the one that writes needs a thread to commit in.
+    """
+
+    def __init__(self, url: str, wire: Tripwire, turn: asyncio.Lock) -> None:
         super().__init__(url)
+        self._writing = turn
         self._wire = wire
 
     @asynccontextmanager

@@ -86,6 +86,7 @@ class World:
         self.kube = kube
         self.picture = picture
         self.url = url
+        self.turn = asyncio.Lock()
         self.term = 0
 
     def pipeline(self, store: Store) -> Pipeline:
@@ -99,7 +100,7 @@ class World:
 
     @asynccontextmanager
     async def controller(self, wire: Tripwire) -> AsyncIterator[Parts]:
-        store = TrippedStore(self.url, wire)
+        store = TrippedStore(self.url, wire, self.turn)
         try:
             yield make_parts(
                 kube=TrippedKube(self.kube, wire),
