@@ -10,12 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from gateway.core.bus_state import Bus, BusClock
 
 if TYPE_CHECKING:
     from shared.routes import RouteTable
+
+REPAIR_SECONDS: Final = 0.5
+WAKE_SECONDS: Final = 3.0
+"""After this process was stopped: by then a look at the head has succeeded, or failed."""
 
 Changed: TypeAlias = Callable[[Iterable[str] | None], None]
 """Called with the sessions that changed, or None for all, after the table has."""
@@ -83,11 +87,16 @@ class Feed(ABC):
         """
         return self.table is not None and self._clock.slept(self._monotonic())
 
+    @property
+    def patience(self) -> float:
+        """How long a request may wait for a repair, in seconds."""
+        return WAKE_SECONDS if self.stale else REPAIR_SECONDS
+
     @abstractmethod
     async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, or after 500 ms; never fail.
+        """Return when the table is what Redis held after this call, or :attr:`patience` is over.
 
-        At most ten looks at the head a second come of it, however many ask.
+        Never fails; at most ten looks at the head a second come of it, however many ask.
         """
 
     @abstractmethod

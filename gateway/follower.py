@@ -30,8 +30,6 @@ from shared.errors import BusUnavailable
 from shared.events import Event
 from shared.routes import RouteReader
 
-REPAIR_SECONDS: Final = 0.5
-"""How long a request may wait for one repair."""
 DEAF_SECONDS: Final = 10.0
 """Without any message for so long (heartbeats come every second) the subscription is made anew:
 its connection may be dead without having said so."""
@@ -82,12 +80,12 @@ class Follower(Keeper):
         self._mender = Mender(self, reader, routes, monotonic=monotonic, random=random)
 
     async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, or after 500 ms; never fail.
+        """Return when the table is what Redis held after this call, or :attr:`patience` is over.
 
-        At most ten looks at the head a second come of it, however many ask.
+        Never fails; at most ten looks at the head a second come of it, however many ask.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(REPAIR_SECONDS):
+            async with asyncio.timeout(self.patience):
                 await self._watch.ask()
 
     async def run(self) -> None:

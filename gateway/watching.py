@@ -80,15 +80,20 @@ class Watch:
             self._keeper.note_state()
 
     async def _until_mended(self) -> None:
-        """Let a repair that is under way go first, where the grace would be over without it.
+        """Let a repair that is under way go first, where this process was stopped.
 
-        A process that was stopped for longer than its grace finds the bus alive: then a table
-        that is a moment away must not cost anybody their session.
+        It finds the bus alive: then a table that is a moment away must not cost anybody their
+        session because the grace is over, and what was withdrawn must not be served until then.
         """
         deadline = self._monotonic() + CALL_SECONDS
-        while self._keeper.wanted is not None and self._keeper.bus in (Bus.LOST, Bus.CLOSED):
+        while self._keeper.wanted is not None and not self._is_known():
             if not await self._keeper.progress_within(deadline - self._monotonic()):
                 return
+
+    def _is_known(self) -> bool:
+        """Whether what is served is not older than what may be served anyway."""
+        lost = self._keeper.bus in (Bus.LOST, Bus.CLOSED)
+        return not lost and not self._clock.slept(self._monotonic())
 
     async def _until_next_look(self, pause: float) -> None:
         now = self._monotonic()

@@ -33,7 +33,10 @@ class World(Protocol):
         ...
 
     async def repair(self) -> None:
-        """Bring the table up to date, in at most 500 ms; rate-limited, and never fails."""
+        """Bring the table up to date, in at most 500 ms; rate-limited, and never fails.
+
+        In at most 3 s after this process was stopped.
+        """
         ...
 
 

@@ -18,8 +18,6 @@ from gateway.feed import Changed, Feed
 from gateway.workers import messages as m
 from shared.routes import RouteReader, RouteTable
 
-REPAIR_SECONDS: Final = 0.5
-"""How long a request may wait for one repair."""
 _LOOK_SECONDS: Final = 1.0
 """At least so often the bus' state is looked at, so that a change of it is logged."""
 
@@ -201,13 +199,13 @@ class Fed(Feed):
     # Repairs: one is asked for at a time, and serves all who wait by then.
 
     async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, or after 500 ms; never fail."""
+        """Return when the table is what Redis held after this call, or :attr:`patience` is over."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         if not self._asked:
             self._ask()
         with suppress(TimeoutError):
-            async with asyncio.timeout(REPAIR_SECONDS):
+            async with asyncio.timeout(self.patience):
                 await waiter
 
     def _ask(self) -> None:

@@ -11,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus
-from shared.bus import Publisher, connect
-from shared.events import GrantRevoked, event_time
+from shared.bus import BusReader, Publisher, connect
+from shared.events import GrantRevoked, Head, event_time
 from shared.routes import RouteTable
 from tests.gateway.following import (
     BASE,
@@ -209,6 +209,28 @@ async def test_a_process_that_was_stopped_looks_before_it_serves_on(redis: Redis
         assert (held(seen.follower.table), seen.follower.opening) == (set(), True)
         assert seen.closed == 0
         assert seen.follower.noted["slept"] == 1
+
+
+async def test_who_was_stopped_waits_for_its_look_also_where_it_takes_long(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    look = BusReader.head
+
+    async def slow(self: BusReader) -> Head | None:
+        await asyncio.sleep(0.8)
+        return await look(self)
+
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = _Deaf("test")
+        await publisher.remove(ONE, "ended", now=time.time())
+        monkeypatch.setattr(BusReader, "head", slow)
+        # Not so long that the bus would count as lost.
+        seen.clock.ahead += 4.5
+        assert seen.stale()
+        await seen.follower.repair()
+        assert held(seen.follower.table) == set()
 
 
 async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
