@@ -3,7 +3,7 @@
 - ``service``: opens, shows, ends and revokes, in the store.
 - ``routes``: where a session lives, as a function of its row, its job and its pod. No I/O.
 - ``desired``: reads all that from store and picture; assigns terminals to hubs.
-- ``looks``: whose routes are to be looked at next.
+- ``looks``: whose routes are to be looked at next. ``world``: what the store says of them.
 - ``publisher``: keeps what gateways are told equal to that, over Redis.
 - ``control``: what plugins may do with a job's sessions.
 - ``terminals``: how a hub learns which shells it holds.

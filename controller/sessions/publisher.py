@@ -10,35 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
-from controller.sessions.looks import Looks
-from controller.store.database import Store, Transaction
+from controller.sessions.world import World, WorldReader
+from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
-from controller.store.jobs import JobRecord, find_jobs
-from controller.store.leadership import raise_term_to, read_leadership
+from controller.store.leadership import raise_term_to
 from controller.store.position import read_position, record_published
 from controller.store.revocations import (
     StoredRevocation,
-    forget_revocations,
-    revocations_that_matter,
-)
-from controller.store.sessions import (
-    Session,
-    jobs_with_changed_sessions,
-    live_sessions,
-    live_sessions_of,
 )
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
-from shared.events import Head
 from shared.link import Seal
 from shared.routes import digest
 
@@ -47,25 +35,11 @@ LOOK_SECONDS: Final = 0.5
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
-AT_ONCE: Final = 500
-"""How many jobs are looked at before it is seen what changed meanwhile."""
 APART_SECONDS: Final = 0.02
 """Between two looks: what a burst of jobs changes meanwhile is looked at together."""
 _EPOCH_BYTES: Final = 16
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _World:
-    """What the store says of some jobs' sessions at one moment."""
-
-    jobs: frozenset[str]
-    sessions: tuple[Session, ...]
-    records: Mapping[str, JobRecord]
-    hubs: Mapping[str, Hub]
-    revocations: tuple[StoredRevocation, ...]
-    revision: int
 
 
 class RoutePublisher:
@@ -98,11 +72,10 @@ class RoutePublisher:
         self._random = random
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
-        self._looks = Looks()
+        self._world = WorldReader(store, term=bus.term)
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
-        self._hubs: Mapping[str, Hub] = {}
-        self._revision = self._rev = 0
+        self._rev = 0
         self._beat_at = self._resync_at = self._looked_at = 0.0
         self._remembered = ("", -1)
         self._digests: dict[str, int] = {}
@@ -113,7 +86,7 @@ class RoutePublisher:
 
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
-        self._looks.add([job_id])
+        self._world.looks.add([job_id])
         self._woken.set()
 
     def look_at_store(self) -> None:
@@ -151,7 +124,7 @@ class RoutePublisher:
             "seq": self._bus.seq,
             "hash": f"{self._hash:016x}",
             "routes": len(self._published),
-            "changed_jobs": len(self._looks),
+            "changed_jobs": len(self._world.looks),
         }
 
     async def until_published(self, sids: Collection[str]) -> None:
@@ -212,30 +185,21 @@ class RoutePublisher:
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
-        world = await self._read()
+        world = await self._world.next(now=self._clock())
         try:
             await self._catch_up(world)
         except BaseException:
-            self._looks.add(world.jobs)
+            self._world.looks.add(world.jobs)
             raise
-        if self._looks:
-            self._woken.set()
+        self._world.dealt_with(world)
         await self._remember()
         if _uptime() >= self._resync_at:
-            await self._look_at_all()
+            await self._world.look_at_all(self._sids_of.keys(), now=self._clock())
+            self._resync_at = _uptime() + RESYNC_SECONDS
+        if self._world.looks:
+            self._woken.set()
 
-    async def _look_at_all(self) -> None:
-        """Look at every session, and forget what nobody needs, now and then."""
-        now = self._clock()
-        async with self._store.lead(self._bus.term) as transaction:
-            await forget_revocations(transaction, now=now)
-            await forget_dead_hubs(transaction, now=now)
-            sessions = await live_sessions(transaction)
-        self._looks.add_later({session.job_id for session in sessions} | self._sids_of.keys())
-        self._woken.set()
-        self._resync_at = _uptime() + RESYNC_SECONDS
-
-    async def _catch_up(self, world: _World) -> None:
+    async def _catch_up(self, world: World) -> None:
         """Publish what has changed of the jobs, and all new revocations."""
         # Who was shut out is told before anybody is let in, and whatever becomes of routes.
         for revocation in world.revocations:
@@ -248,41 +212,6 @@ class RoutePublisher:
             # Publishing takes its time: nobody is led to a pod that went meanwhile.
             if self._published.get(sid) != one and self._desired.holds(one.route):
                 await self._upsert(one)
-        self._revision, self._hubs = world.revision, world.hubs
-
-    async def _read(self) -> _World:
-        """Return what is new, and all about the next jobs that are to be looked at."""
-        jobs: list[str] = []
-        try:
-            return await self._read_about(jobs)
-        except BaseException:
-            self._looks.add(jobs)
-            raise
-
-    async def _read_about(self, jobs: list[str]) -> _World:
-        now = self._clock()
-        async with self._store.read() as transaction:
-            # Redis alone would not tell a leader that is cut off with a part of it.
-            term = (await read_leadership(transaction)).term
-            if term != self._bus.term:
-                raise LeadershipLost(f"the term is {term}, not {self._bus.term}")
-            position = await read_position(transaction)
-            changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
-            hubs = await alive_hubs(transaction, now=now)
-            self._looks.add(changed)
-            if hubs != self._hubs:
-                # Terminals of a hub that went have to move; those without one can be held now.
-                waiting = await live_sessions(transaction)
-                self._looks.add_later(one.job_id for one in waiting if one.kind == "terminal")
-            # Before they are read: what comes from now on has them looked at again.
-            jobs += self._looks.take(AT_ONCE)
-            sessions = await live_sessions_of(transaction, jobs) if jobs else []
-            opened = {one.job_id for one in sessions}
-            records = await find_jobs(transaction, opened) if opened else {}
-            revocations = await revocations_that_matter(transaction, now=now, after=self._revision)
-        return _World(
-            frozenset(jobs), tuple(sessions), records, hubs, tuple(revocations), position.revision
-        )
 
     # Telling it
 
@@ -382,23 +311,16 @@ class RoutePublisher:
         now = self._clock()
         head = await self._bus.head()
         data_lost = data_lost or await self._bus.has_lost()
-        async with self._store.read() as transaction:
-            since = now if data_lost else await _since(transaction, head, now=now)
-            sessions = await live_sessions(transaction)
-            revocations = await revocations_that_matter(transaction, now=now)
-            revision = (await read_position(transaction)).revision
-            records = await find_jobs(transaction, {one.job_id for one in sessions})
-            self._hubs = await alive_hubs(transaction, now=now)
-        world = _World(frozenset(records), tuple(sessions), records, self._hubs, (), revision)
+        world, since = await self._world.everything(head, data_lost=data_lost, now=now)
         desired = await self._desired.of(world.sessions, world.records, world.hubs)
         routes = {sid: self._encode(one) for sid, one in desired.items()}
-        revoked = {one.member: one.score for one in revocations}
+        revoked = {one.member: one.score for one in world.revocations}
         epoch = self._random(_EPOCH_BYTES).hex()
         await self._bus.rebuild(routes, revoked, epoch=epoch, now=now, since=since)
         self._published, self._sids_of, self._digests, self._hash = {}, {}, {}, 0
         for sid, one in desired.items():
             self._note(one, routes[sid])
-        self._revision = revision
+        self._world.dealt_with(world)
         self._beat_at = _uptime() + HEARTBEAT_SECONDS
         await self._remember()
         self._built, self._unsure = True, None
@@ -419,13 +341,3 @@ class RoutePublisher:
 def _uptime() -> float:
     """Return seconds that go on evenly: setting the wall clock must not stop heartbeats."""
     return asyncio.get_running_loop().time()
-
-
-async def _since(transaction: Transaction, head: Head | None, *, now: float) -> float | None:
-    """Return since when Redis' memory of used tokens can be trusted, None for always."""
-    position = await read_position(transaction)
-    if position.epoch is None:
-        return None  # nothing was ever published: there was nothing to lose
-    if head is None or head.epoch != position.epoch or head.seq < position.seq:
-        return now
-    return head.since

@@ -198,20 +198,20 @@ async def test_nobody_is_led_to_a_pod_that_went_while_others_were_told(
 async def test_a_change_does_not_wait_behind_all_that_is_looked_at_now_and_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.sessions.publisher.AT_ONCE", 1)
+    monkeypatch.setattr("controller.sessions.world.AT_ONCE", 1)
     world.show(make_pod())
     sid = await world.open(endpoint="lab")
     await world.until_ready(sid)
     looked: list[list[str]] = []
-    take = world.publisher._looks.take
+    take = world.publisher._world.looks.take
 
     def taking(most: int) -> list[str]:
         looked.append(take(most))
         return looked[-1]
 
-    monkeypatch.setattr(world.publisher._looks, "take", taking)
+    monkeypatch.setattr(world.publisher._world.looks, "take", taking)
     others = [f"other{number}" for number in range(20)]
-    world.publisher._looks.add_later(others)
+    world.publisher._world.looks.add_later(others)
     world.show(make_pod(uid="next"))
     await world.until(sid, lambda route: (route["target"] or {}).get("id") == "next")
     assert looked[0] == ["j1"]

@@ -1,0 +1,153 @@
+"""What the store says of sessions: of those whose turn it is, and what is new for all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from controller.sessions.looks import Looks
+from controller.store.database import Store, Transaction
+from controller.store.errors import LeadershipLost
+from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
+from controller.store.jobs import JobRecord, find_jobs
+from controller.store.leadership import read_leadership
+from controller.store.position import read_position
+from controller.store.revocations import (
+    StoredRevocation,
+    forget_revocations,
+    revocations_that_matter,
+)
+from controller.store.sessions import (
+    Session,
+    jobs_with_changed_sessions,
+    live_sessions,
+    live_sessions_of,
+)
+from shared.events import Head
+
+AT_ONCE: Final = 500
+"""How many jobs are looked at before it is seen what changed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the store says of some jobs' sessions, and of all revocations, at one moment."""
+
+    jobs: frozenset[str]
+    sessions: tuple[Session, ...]
+    records: Mapping[str, JobRecord]
+    hubs: Mapping[str, Hub]
+    revocations: tuple[StoredRevocation, ...]
+    revision: int
+
+
+class WorldReader:
+    """Reads what is new since the last world that was dealt with, as the leader of *term*.
+
+    ``looks`` are the jobs that wait for their turn.
+    """
+
+    def __init__(self, store: Store, *, term: int) -> None:
+        self._store = store
+        self._term = term
+        self._hubs: Mapping[str, Hub] = {}
+        self._revision = 0
+        self.looks = Looks()
+
+    def dealt_with(self, world: World) -> None:
+        """Take note that everything is as *world* says: from now on only what is new counts."""
+        self._revision, self._hubs = world.revision, world.hubs
+
+    async def next(self, *, now: float) -> World:
+        """Return what is new, and all about the next jobs that are to be looked at.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If the store does not answer.
+        """
+        jobs: list[str] = []
+        try:
+            async with self._store.read() as transaction:
+                # Redis alone would not tell a leader that is cut off with a part of it.
+                term = (await read_leadership(transaction)).term
+                if term != self._term:
+                    raise LeadershipLost(f"the term is {term}, not {self._term}")
+                hubs = await self._find_changed(transaction, now=now)
+                # Before they are read: what comes from now on has them looked at again.
+                jobs += self.looks.take(AT_ONCE)
+                return await self._about(transaction, jobs, hubs, now=now)
+        except BaseException:
+            self.looks.add(jobs)
+            raise
+
+    async def _find_changed(self, transaction: Transaction, *, now: float) -> Mapping[str, Hub]:
+        changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
+        self.looks.add(changed)
+        hubs = await alive_hubs(transaction, now=now)
+        if hubs != self._hubs:
+            # Terminals of a hub that went have to move; those without one can be held now.
+            waiting = await live_sessions(transaction)
+            self.looks.add_later(one.job_id for one in waiting if one.kind == "terminal")
+        return hubs
+
+    async def _about(
+        self,
+        transaction: Transaction,
+        jobs: Collection[str],
+        hubs: Mapping[str, Hub],
+        *,
+        now: float,
+    ) -> World:
+        sessions = await live_sessions_of(transaction, jobs) if jobs else []
+        opened = {one.job_id for one in sessions}
+        records = await find_jobs(transaction, opened) if opened else {}
+        new = await revocations_that_matter(transaction, now=now, after=self._revision)
+        revision = (await read_position(transaction)).revision
+        return World(frozenset(jobs), tuple(sessions), records, hubs, tuple(new), revision)
+
+    async def everything(
+        self, head: Head | None, *, data_lost: bool, now: float
+    ) -> tuple[World, float | None]:
+        """Return all there is, and since when Redis' memory of used tokens can be trusted.
+
+        Args:
+            head: What Redis says of itself.
+            data_lost: It is known to have lost something.
+            now: Unix seconds.
+
+        Raises:
+            StoreUnavailable: If the store does not answer.
+        """
+        async with self._store.read() as transaction:
+            since = now if data_lost else await _since(transaction, head, now=now)
+            sessions = await live_sessions(transaction)
+            jobs = frozenset(one.job_id for one in sessions)
+            records = await find_jobs(transaction, jobs)
+            hubs = await alive_hubs(transaction, now=now)
+            matter = await revocations_that_matter(transaction, now=now)
+            revision = (await read_position(transaction)).revision
+        return World(jobs, tuple(sessions), records, hubs, tuple(matter), revision), since
+
+    async def look_at_all(self, others: Collection[str], *, now: float) -> None:
+        """Have all sessions' jobs and *others* looked at; forget what nobody needs any more.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If the store does not answer.
+        """
+        async with self._store.lead(self._term) as transaction:
+            await forget_revocations(transaction, now=now)
+            await forget_dead_hubs(transaction, now=now)
+            sessions = await live_sessions(transaction)
+        self.looks.add_later({session.job_id for session in sessions} | set(others))
+
+
+async def _since(transaction: Transaction, head: Head | None, *, now: float) -> float | None:
+    """Return since when Redis' memory of used tokens can be trusted, None for always."""
+    position = await read_position(transaction)
+    if position.epoch is None:
+        return None  # nothing was ever published: there was nothing to lose
+    if head is None or head.epoch != position.epoch or head.seq < position.seq:
+        return now
+    return head.since

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.sessions import world
+from controller.sessions.world import WorldReader
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.hubs import Hub, refresh_hub
+from controller.store.jobs import insert_job
+from controller.store.leadership import raise_term
+from controller.store.sessions import Session, end_session, insert_session
+from tests.controller.samples import make_record
+
+
+def session(sid: str, job: str, kind: str = "web") -> Session:
+    return Session(
+        sid=sid, job_id=job, rank=0, kind="terminal" if kind == "terminal" else "web",
+        endpoint=None, port=None, base_path="/", created_at=1.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def reader(store: Store) -> WorldReader:
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+        for number in range(3):
+            await insert_job(transaction, make_record(id=f"j{number}"), labels={})
+            await insert_session(transaction, session(f"s{number}", f"j{number}"))
+    return WorldReader(store, term=term)
+
+
+async def test_what_is_new_counts_until_it_was_dealt_with(
+    store: Store, reader: WorldReader
+) -> None:
+    first = await reader.next(now=2.0)
+    assert first.jobs == {"j0", "j1", "j2"}
+    assert (await reader.next(now=2.0)).jobs == first.jobs
+    reader.dealt_with(first)
+    assert (await reader.next(now=2.0)).jobs == frozenset()
+    async with store.write() as transaction:
+        await end_session(transaction, "s1", reason="ended", now=2.0)
+    after = await reader.next(now=2.0)
+    assert (after.jobs, after.sessions) == ({"j1"}, ())
+
+
+async def test_of_many_some_are_read_and_the_others_wait(
+    reader: WorldReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "AT_ONCE", 2)
+    first = await reader.next(now=2.0)
+    reader.dealt_with(first)
+    second = await reader.next(now=2.0)
+    assert (len(first.jobs), len(second.jobs)) == (2, 1)
+    assert first.jobs | second.jobs == {"j0", "j1", "j2"}
+
+
+async def test_what_could_not_be_read_waits_on(
+    reader: WorldReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_args: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(world, "live_sessions_of", fail)
+    with pytest.raises(StoreUnavailable):
+        await reader.next(now=2.0)
+    assert len(reader.looks) == 3
+
+
+async def test_another_hub_has_terminals_looked_at(store: Store, reader: WorldReader) -> None:
+    reader.dealt_with(await reader.next(now=2.0))
+    async with store.write() as transaction:
+        await insert_session(transaction, session("shell", "j1", "terminal"))
+    reader.dealt_with(await reader.next(now=2.0))
+    async with store.write() as transaction:
+        await refresh_hub(transaction, Hub(id="h", host="10.9.0.1", port=1), now=2.0)
+    assert (await reader.next(now=2.0)).jobs == {"j1"}
+
+
+async def test_who_leads_no_more_reads_nothing(store: Store, reader: WorldReader) -> None:
+    async with store.write() as transaction:
+        await raise_term(transaction)
+    with pytest.raises(LeadershipLost):
+        await reader.next(now=2.0)
+    with pytest.raises(LeadershipLost):
+        await reader.look_at_all([], now=2.0)
