@@ -57,6 +57,24 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{_cut(self.formatException(record.exc_info), MAX_TRACE_CHARACTERS)}"
 
 
+class WithoutRequests(logging.Filter):
+    """Takes what strangers sent out of aiohttp's records of requests that it could not read.
+
+    Their traces quote the very line that is malformed, which may be an ``Authorization``; and
+    that somebody else cannot write HTTP is no error of this process.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether *record*, without its trace, may be written."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or type(error).__module__ != "aiohttp.http_exceptions":
+            return True
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.problem = type(error).__name__
+        return logging.getLogger().isEnabledFor(logging.INFO)
+
+
 class RateLimit(logging.Filter):
     """Lets at most *lines* records pass in any second, and then says how many were left out."""
 
@@ -123,6 +141,7 @@ def configure(
     """Send all logs of this process to *stream* (standard error), replacing what was set up."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.addFilter(WithoutRequests())
     handler.addFilter(RateLimit(lines_a_second))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 
 from shared.log import (
     MAX_FIELD_CHARACTERS,
@@ -19,6 +21,7 @@ from shared.log import (
     configure,
     read_log_settings,
 )
+from shared.metrics import listening
 from shared.settings import Environment
 
 
@@ -94,3 +97,23 @@ def test_an_error_brings_its_traceback(quiet_root: None, style: Format) -> None:
     except KeyError:
         logging.getLogger("x").exception("it failed")
     assert "KeyError: 'lost'" in out.getvalue()
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+@pytest.mark.parametrize(
+    "line", [b"Authorization: Bearer a-secret\x7f", b"a-secret \xff", b"a-secret"]
+)
+async def test_a_malformed_request_is_no_error_and_is_not_quoted(
+    quiet_root: None, style: Format, line: bytes
+) -> None:
+    out = io.StringIO()
+    configure(style=style, stream=out)
+    async with listening(web.Application(), ("127.0.0.1", 0)) as (host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+        writer.close()
+    assert "a-secret" not in out.getvalue()
+    assert "error" not in out.getvalue()
+    assert out.getvalue().count("\n") == 1
+    assert "127.0.0.1" in out.getvalue()
