@@ -18,6 +18,14 @@ _LABELS: Final = {peer.name: peer.label for peer in PEERS}
 _PLAIN: Final = {name: label.replace("*", "").replace("`", "") for name, label in _LABELS.items()}
 
 
+_SUBMISSION: Final = (
+    ("controller: jobs accepted", "accepted", "accepted_ms", ""),
+    ("controller: from there to VolcanoJobs", "controller", "controller_ms",
+     "server_for_controller_ms"),
+    ("bare loop", "bare", "bare_ms", "server_for_bare_ms"),
+)  # fmt: skip
+
+
 def write_report(results: Results, out: Path) -> Path:
     """Write ``benchmarks.md`` and the folder ``benchmarks`` into *out*; return the page."""
     folder = out / "benchmarks"
@@ -152,9 +160,12 @@ def _submission(results: Results) -> str:
     pace = results.submission
     if not pace:
         return "Not measured in this run."
-    row = (f"{pace[name]:.1f}" for name in ("controller", "bare", "objects_per_job"))
-    head = ("jobs a second: controller", "bare loop", "objects a job", "controller / bare")
-    return _table(head, [(*row, f"{pace['ratio']:.2f}")])
+    head = ("", "jobs a second", "CPU ms a job: its own", "the API server's")
+    rows = [
+        (of, *(f"{pace[name]:,.1f}" if name in pace else "–" for name in names))
+        for of, *names in _SUBMISSION
+    ]
+    return _table(head, rows)
 
 
 def _problems(results: Results) -> str:

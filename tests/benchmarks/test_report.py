@@ -106,7 +106,10 @@ def test_the_other_benchmarks_are_judged_too() -> None:
 
 
 def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
-    page = write_report(measured(), tmp_path).read_text()
+    found = measured()
+    found.submission = {"bare": 1234.5, "bare_ms": 2.0, "server_for_bare_ms": 6.25}
+    page = write_report(found, tmp_path).read_text()
+    assert "| bare loop | 1,234.5 | 2.0 | 6.2 |" in page
     assert "<!--" not in page
     assert "| **Fumarole** | 20.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |" in page
     assert "**missed** by 4 %" in page

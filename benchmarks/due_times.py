@@ -1,0 +1,85 @@
+"""How late due times are while a burst is submitted: ``python -m benchmarks.due_times``.
+
+A few jobs run in the embedded cluster, and their times are over one after the other. When all of
+them run, a thousand others are posted in one call. For each of the few it is told how long after
+its time was over the controller decided that it ends, by the controller's own records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from benchmarks.submission import INSTANCE, post
+from controller.kube.client import Kube
+from controller.kube.kinds import VCJOBS
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.running import Controller, running
+from tests.programs import RedisServer, redis_program
+
+FEW: Final = 10
+FIRST_SECONDS: Final = 20
+APART_SECONDS: Final = 2
+
+
+def job_of(number: int) -> dict[str, Any]:
+    """Return a job that runs until its time is over."""
+    return {
+        "id": f"short-{number}",
+        "owner": {"user": "ada"},
+        "image": "busybox",
+        "resources": {"cpu": 0.01, "memory": "16Mi"},
+        "invocation": {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]},
+        "time_allocation_seconds": FIRST_SECONDS + number * APART_SECONDS,
+    }
+
+
+async def lateness(controller: Controller, number: int) -> float:
+    """Return how long after its time was over it was decided that the job ends."""
+    job = await controller.until(f"short-{number}", "CANCELING", "EXPIRED", seconds=600)
+    history = await controller.call("GET", f"/v1/jobs/short-{number}/history")
+    (asked,) = [one for one in history["updates"] if one["state"] == "CANCELING"]
+    late: float = asked["at"] - job["expires_at"]
+    return late
+
+
+async def measure(burst: int, folder: Path) -> dict[str, float]:
+    """Return seconds of lateness, and how many jobs were in the cluster when all was decided."""
+    async with EmbeddedCluster() as cluster:
+        with RedisServer(redis_program(), folder) as redis:
+            controller = Controller(
+                folder / "controller",
+                kubeconfig=cluster.kubeconfig("controller"),
+                redis_url=redis.url,
+                instance=INSTANCE,
+            )
+            async with running(controller), Kube.connect(cluster.kubeconfig("admin")) as admin:
+                items = [job_of(number) for number in range(FEW)]
+                await controller.call("POST", "/v1/jobs", {"mode": "atomic", "items": items})
+                for number in range(FEW):
+                    await controller.until(f"short-{number}", "RUNNING", "EXPIRED")
+                await post(controller, range(burst))
+                late = [await lateness(controller, number) for number in range(FEW)]
+                made = len(await admin.list(VCJOBS, labels=f"fumarole.dev/instance={INSTANCE}"))
+    return {"burst": burst, "made": made, "median": statistics.median(late), "longest": max(late)}
+
+
+def main() -> int:
+    """Measure, and print one line of JSON."""
+    parser = argparse.ArgumentParser(prog="due_times", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1000)
+    burst: int = parser.parse_args().jobs
+    with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
+        print(json.dumps(uvloop.run(measure(burst, Path(folder)))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
