@@ -19,6 +19,16 @@ KEYS = Keys("demo")
 ROOT = Path(__file__).parents[3]
 
 
+async def answers(path: Path) -> bool:
+    """Say whether somebody listens: the file is there a moment before."""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
 @pytest.fixture
 async def setup(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RedisSetup]:
     setup = write_redis_setup(tmp_path_factory.mktemp("r"), "demo")
@@ -26,7 +36,7 @@ async def setup(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Redis
         *setup.command, stdout=asyncio.subprocess.DEVNULL
     )
     async with asyncio.timeout(10):
-        while not setup.socket.exists():
+        while not await answers(setup.socket):
             await asyncio.sleep(0.01)
     yield setup
     process.terminate()
@@ -94,6 +104,22 @@ async def test_a_gateway_can_change_nothing_but_marks(setup: RedisSetup) -> None
         with pytest.raises(NoPermissionError):
             await forbidden
     await viewer.aclose()
+
+
+async def test_the_controller_touches_nothing_that_others_keep_there(setup: RedisSetup) -> None:
+    writer = connect(setup.urls["controller"])
+    for forbidden in (
+        writer.function_flush(),
+        writer.script_flush(),
+        writer.flushdb(),
+        writer.keys(),
+        writer.get("other"),
+        writer.get(Keys("other").head),
+        writer.config_get("*"),
+    ):
+        with pytest.raises(NoPermissionError):
+            await forbidden
+    await writer.aclose()
 
 
 async def test_nobody_without_a_password_gets_in(setup: RedisSetup) -> None:
