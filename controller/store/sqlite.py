@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Final
 
 from sqlalchemy.dialects import registry
@@ -33,6 +34,9 @@ class Cursor(sqlite3.Cursor):
 class Connection(sqlite3.Connection):
     """A connection of SQLAlchemy's asyncio extension; all but waiting is done at once."""
 
+    waiting: Executor | None = None
+    """Whose thread waits for locks and the disk."""
+
     _writes = False
 
     def cursor(self, *_: Any) -> Any:
@@ -48,14 +52,14 @@ class Connection(sqlite3.Connection):
             return
         # At once: a transaction that begins as a reader and finds that another one has written
         # meanwhile fails with SQLITE_BUSY, which no timeout helps against.
-        await_only(_in_thread(lambda: self.execute("BEGIN IMMEDIATE")))
+        await_only(_in_thread(self.waiting, lambda: self.execute("BEGIN IMMEDIATE")))
         self._writes = True
 
     def commit(self) -> None:
         """Commit; what was written is on the disk then."""
         if self._writes:
             self._writes = False
-            await_only(_in_thread(super().commit))
+            await_only(_in_thread(self.waiting, super().commit))
         else:
             super().commit()
 
@@ -73,17 +77,21 @@ class InLoopDialect(SQLiteDialect_pysqlite):
     has_terminate = True
     supports_statement_cache = True
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # One is enough: a store has one writer at a time. Not the loop's own threads, all of which
+        # a name that does not resolve can keep from whoever has to commit.
+        self._waiting = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+
     def connect(self, *args: Any, **options: Any) -> Any:
         """Open the file, or make it."""
-        connection = sqlite3.connect(
-            *args,
-            **options
-            | {
-                "factory": Connection,
-                "check_same_thread": False,
-                "isolation_level": None,  # transactions begin where we say so
-            },
-        )
+        own = {
+            "factory": Connection,
+            "check_same_thread": False,
+            "isolation_level": None,  # transactions begin where we say so
+        }
+        connection: Connection = sqlite3.connect(*args, **options | own)
+        connection.waiting = self._waiting
         _prepare(connection)
         return connection
 
@@ -112,9 +120,9 @@ async def _nothing() -> None:
     return
 
 
-async def _in_thread(call: Callable[[], object]) -> None:
+async def _in_thread(executor: Executor | None, call: Callable[[], object]) -> None:
     """Do *call* in a thread, to its end: nobody else may use the connection before."""
-    doing = asyncio.get_running_loop().run_in_executor(None, call)
+    doing = asyncio.get_running_loop().run_in_executor(executor, call)
     cancelled: asyncio.CancelledError | None = None
     while not doing.done():
         try:

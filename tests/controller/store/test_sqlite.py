@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -69,7 +70,7 @@ async def test_a_commit_waits_in_another_thread(
     waited: list[str] = []
     real = loop.run_in_executor
 
-    def counted(executor: None, call: object) -> object:
+    def counted(executor: object, call: object) -> object:
         waited.append(getattr(call, "__name__", ""))
         return real(executor, call)  # type: ignore[arg-type]
 
@@ -79,3 +80,15 @@ async def test_a_commit_waits_in_another_thread(
     async with file.read() as transaction:
         await read_position(transaction)
     assert len(waited) == 2
+
+
+async def test_a_commit_needs_none_of_the_threads_that_names_are_resolved_in(file: Store) -> None:
+    blocked = threading.Event()
+    loop = asyncio.get_running_loop()
+    slow = [loop.run_in_executor(None, blocked.wait) for _ in range(64)]
+    try:
+        async with asyncio.timeout(30):
+            assert await raise_it(file) == 1
+    finally:
+        blocked.set()
+        await asyncio.gather(*slow)
