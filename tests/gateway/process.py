@@ -17,7 +17,7 @@ from typing import Any, Self
 from tests.gateway.http import Answer, Connection, http
 from tests.gateway.signing import ISSUER, Signer
 
-START_SECONDS = 20.0
+START_SECONDS = 90.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
