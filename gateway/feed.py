@@ -93,10 +93,11 @@ class Feed(ABC):
         return WAKE_SECONDS if self.stale else REPAIR_SECONDS
 
     @abstractmethod
-    async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, or :attr:`patience` is over.
+    async def repair(self, seconds: float | None = None) -> None:
+        """Return when the table is what Redis held after this call, or *seconds* are over.
 
-        Never fails; at most ten looks at the head a second come of it, however many ask.
+        None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
+        of it, however many ask.
         """
 
     @abstractmethod

@@ -79,13 +79,14 @@ class Follower(Keeper):
         self._watch = Watch(self, reader, clock=clock, monotonic=monotonic)
         self._mender = Mender(self, reader, routes, monotonic=monotonic, random=random)
 
-    async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, or :attr:`patience` is over.
+    async def repair(self, seconds: float | None = None) -> None:
+        """Return when the table is what Redis held after this call, or *seconds* are over.
 
-        Never fails; at most ten looks at the head a second come of it, however many ask.
+        None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
+        of it, however many ask.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.patience if seconds is None else seconds):
                 await self._watch.ask()
 
     async def run(self) -> None:

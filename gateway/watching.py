@@ -71,9 +71,14 @@ class Watch:
             await self._until_next_look(pause)
             if self._clock.slept(self._monotonic()):
                 self._keeper.noted["slept"] += 1
+            began = self._monotonic()
             if await self._look_at_head():
                 pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
                 await self._until_mended()
+            elif self._monotonic() - began > CALL_SECONDS + 1.0:
+                # Stopped in the middle of it: it was in time for nobody, and says nothing.
+                pause = 0.0
+                continue
             else:
                 pause, retry = retry, next_retry(retry)
             self._clock.looked(self._monotonic())

@@ -198,20 +198,20 @@ class Fed(Feed):
 
     # Repairs: one is asked for at a time, and serves all who wait by then.
 
-    async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, or :attr:`patience` is over."""
+    async def repair(self, seconds: float | None = None) -> None:
+        """Return when the table is what Redis held after this call, or *seconds* are over."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         if not self._asked:
             self._ask()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.patience if seconds is None else seconds):
                 await waiter
 
     def _ask(self) -> None:
         self._asked, self._waiting = self._waiting, []
         self._repairs += 1
-        self._send(m.Repair(self._repairs))
+        self._send(m.Repair(self._repairs, self.patience))
 
     def _repaired(self) -> None:
         self._slept = False

@@ -295,7 +295,7 @@ class Feeding:
                 for body in self._frames.feed(data):
                     message = m.decode_up(body)
                     if isinstance(message, m.Repair):
-                        task = tasks.create_task(self._repair(message.number))
+                        task = tasks.create_task(self._repair(message))
                         repairs.add(task)
                         task.add_done_callback(repairs.discard)
                     else:
@@ -320,9 +320,9 @@ class Feeding:
             case _:
                 assert_never(message)
 
-    async def _repair(self, number: int) -> None:
-        await self._feed.repair()
-        self._outbox.append(m.Repaired(number))
+    async def _repair(self, asked: m.Repair) -> None:
+        await self._feed.repair(asked.seconds)
+        self._outbox.append(m.Repaired(asked.number))
         self.wake()
 
 

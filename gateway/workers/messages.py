@@ -166,9 +166,10 @@ class Strayed(_Message, frozen=True, tag="strayed"):
 
 
 class Repair(_Message, frozen=True, tag="repair"):
-    """Asks for a look at the bus on behalf of a request that waits."""
+    """Asks for a look at the bus on behalf of a request that waits for so many seconds."""
 
     number: int
+    seconds: float
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):

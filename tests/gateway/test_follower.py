@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus
 from shared.bus import BusReader, Publisher, connect
+from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, Head, event_time
 from shared.routes import RouteTable
 from tests.gateway.following import (
@@ -230,6 +231,31 @@ async def test_who_was_stopped_waits_for_its_look_also_where_it_takes_long(
         seen.clock.ahead += 4.5
         assert seen.stale()
         await seen.follower.repair()
+        assert held(seen.follower.table) == set()
+
+
+async def test_a_look_during_which_the_process_was_stopped_says_nothing(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    look = BusReader.head
+    stopped = asyncio.Event()
+
+    async def late(self: BusReader) -> Head | None:
+        if stopped.is_set():
+            return await look(self)
+        stopped.set()
+        seen.clock.ahead += 20
+        raise BusUnavailable("its time is over")
+
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = _Deaf("test")
+        await publisher.remove(ONE, "ended", now=time.time())
+        monkeypatch.setattr(BusReader, "head", late)
+        await stopped.wait()
+        while seen.stale():
+            await asyncio.sleep(0)
         assert held(seen.follower.table) == set()
 
 

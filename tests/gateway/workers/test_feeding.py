@@ -31,7 +31,8 @@ class Source(Feed):
         self.broadcast = Broadcast(self.clock, table=lambda: self.table)
         self.repairs = 0
 
-    async def repair(self) -> None:
+    async def repair(self, seconds: float | None = None) -> None:
+        assert seconds is not None, "the worker says for how long"
         self.repairs += 1
 
     async def run(self) -> None:

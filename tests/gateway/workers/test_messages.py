@@ -35,7 +35,7 @@ DOWN: list[m.Down] = [
 UP: list[m.Up] = [
     m.Standing(1, "e", 7, 2**64 - 1, 0.5, 3, True, ("a reason",)),
     m.Strayed(),
-    m.Repair(2),
+    m.Repair(2, 0.5),
     m.Measured(1, (m.Family("n", "t", "counter", (m.Sample("n_total", {"a": "b"}, 1.0),)),)),
 ]
 
