@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio.stream import WsApiClient
 
-from tests.conformance.calls import Kube, eventually, make_pod, refused, within
+from tests.conformance.calls import Kube, eventually, make_pod, refused, watched, within
 
 
 def _running_pod(name: str, script: str, **container: Any) -> dict[str, Any]:
@@ -221,3 +221,26 @@ async def test_a_deleted_pod_has_its_grace_to_end(kube: Kube, namespace: str) ->
         return not found.items
 
     await eventually(is_gone)
+
+
+@pytest.mark.usefixtures("kubelet")
+async def test_an_evicted_pod_says_so_and_goes(kube: Kube, namespace: str) -> None:
+    await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
+    await _until(kube, namespace, "a", "Running")
+    listed = await kube.core.list_namespaced_pod(namespace)
+    stream = watched(
+        kube.core.list_namespaced_pod,
+        namespace,
+        resource_version=listed.metadata.resource_version,
+    )
+    path = f"/api/v1/namespaces/{namespace}/pods/a/eviction"
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+    code, said = await kube.call("POST", path, body)
+    assert (code, said["status"]) == (201, "Success")
+    async with within(15):
+        async for change, pod in stream:
+            why = [c.reason for c in pod.status.conditions if c.type == "DisruptionTarget"]
+            if change == "DELETED":
+                break
+    await stream.aclose()
+    assert why == ["EvictionByEvictionAPI"]

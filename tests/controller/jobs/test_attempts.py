@@ -137,6 +137,27 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     assert all(run.ended_at is not None for run in runs)
 
 
+async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World) -> None:
+    await world.submit("drained")
+    record = await world.until("drained", "RUNNING")
+    path = PODS.path("jobs", "j-drained-job-0", "eviction")
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "j-drained-job-0"}}
+    await world.admin._call("POST", path, body=body)
+
+    async def told() -> bool:
+        await world.parts.reconciler.reconcile("drained")
+        async with world.parts.store.read() as transaction:
+            runs = await runs_of(transaction, "drained")
+        ended = [run.reason for run in runs if run.ended_at is not None]
+        return len(runs) == 2 and ended == ["EvictionByEvictionAPI"]
+
+    await eventually(told, seconds=60, what="the pod was not made again")
+    after = await world.until("drained", "RUNNING")
+    # Volcano makes it again by itself, and counts no retry.
+    assert (after.uid, after.attempt, after.retries_used) == (record.uid, 1, 0)
+    await world.end("drained")
+
+
 async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
     world: World,
 ) -> None:

@@ -18,13 +18,16 @@ from controller.kube.errors import Forbidden, Unavailable
 from controller.kube.kinds import PODS
 from controller.kube.watch import Changed, watch
 from tests.controller.kube.api_server import Script, listing, says, serving, streams, thing
+from tests.controller.running import eventually
 
 PLUGIN = """
 import json, pathlib, sys, time
 runs = pathlib.Path(sys.argv[1])
 count = len(runs.read_text()) + 1
 runs.write_text("x" * count)
-time.sleep(30 if (runs.parent / "hangs").exists() else 0)
+if (runs.parent / "hangs").exists():
+    time.sleep(1)
+    (runs.parent / f"ended-{count}").touch()
 status = {"token": f"token-{count}", "expirationTimestamp": "2999-01-01T00:00:00Z"}
 version = "client.authentication.k8s.io/v1"
 print(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
@@ -59,8 +62,17 @@ class Plugin:
         return len(self._runs.read_text())
 
     def hang(self) -> None:
-        """Do not answer any more."""
+        """Do not answer for a while."""
         self._hangs.touch()
+
+    async def until_ended(self, runs: int) -> None:
+        """Wait until nothing of it runs any more, *runs* of which hung."""
+
+        async def ended() -> bool:
+            return len(list(self._hangs.parent.glob("ended-*"))) == runs
+
+        await eventually(ended)
+        await asyncio.sleep(0.2)  # the loop hears of it
 
     def user(self) -> dict[str, object]:
         """Return the kubeconfig's user."""
@@ -142,3 +154,4 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
         server.good = "token-9"
         with pytest.raises(Unavailable, match="no usable Kubernetes configuration"):
             await kube.get(PODS, "a", "ns")
+        await plugin.until_ended(2)

@@ -106,13 +106,17 @@ def _resources(kind: Kind) -> list[Object]:
 
 
 def _subresource(kind: Kind, name: str) -> Object:
-    verbs = {"exec": ["create", "get"], "log": ["get"], "binding": ["create"], "token": ["create"]}
+    verbs = {"exec": ["create", "get"], "log": ["get"]}
+    created = {"binding": "Binding", "eviction": "Eviction", "token": "TokenRequest"}
+    # Clients that drain nodes look for it there.
+    elsewhere = {"group": "policy", "version": "v1"} if name == "eviction" else {}
     return {
+        **elsewhere,
         "name": f"{kind.plural}/{name}",
         "singularName": "",
         "namespaced": kind.namespaced,
-        "kind": {"binding": "Binding", "token": "TokenRequest"}.get(name, kind.kind),
-        "verbs": verbs.get(name, ["get", "patch", "update"]),
+        "kind": created.get(name, kind.kind),
+        "verbs": ["create"] if name in created else verbs.get(name, ["get", "patch", "update"]),
     }
 
 

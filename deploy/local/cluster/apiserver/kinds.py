@@ -127,7 +127,7 @@ def make_builtin_kinds() -> list[Kind]:
             short=("po",),
             status=True,
             generation=True,
-            subresources=("binding", "exec", "log"),
+            subresources=("binding", "eviction", "exec", "log"),
             columns=(
                 ("Ready", "=pod_ready"),
                 ("Status", "=pod_status"),

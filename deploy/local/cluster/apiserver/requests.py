@@ -55,7 +55,7 @@ def verb_of(method: str, target: Target, *, watch: bool) -> str:
     Raises:
         ApiError: 405 for what is not served, deleting a whole collection among it.
     """
-    if target.subresource in ("exec", "binding", "token"):
+    if target.subresource in ("exec", "binding", "eviction", "token"):
         verb = {"GET": "get", "POST": "create"}.get(method)
     else:
         verb = _VERBS.get((method, bool(target.name)))

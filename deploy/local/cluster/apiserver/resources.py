@@ -18,7 +18,7 @@ from deploy.local.cluster.apiserver.patch import patched
 from deploy.local.cluster.apiserver.registry import Options, Registry, now
 from deploy.local.cluster.apiserver.requests import Target, is_true
 from deploy.local.cluster.apiserver.reviews import Issue, answer_token_request
-from deploy.local.cluster.apiserver.rules import bind
+from deploy.local.cluster.apiserver.rules import bind, disrupt
 from deploy.local.cluster.apiserver.selectors import equal_labels, make_selector
 from deploy.local.cluster.apiserver.store import Stored
 from deploy.local.cluster.apiserver.table import make_metadata_list, make_table
@@ -63,7 +63,7 @@ class Resources:
         ):
             raise ApiError(404, "the server could not find the requested resource")
         if target.subresource in kind.subresources:
-            return await self._subresource(request, kind, target)
+            return await self._subresource(request, kind, target, user)
         match verb:
             case "get":
                 return _shown(request, kind, self._get(kind, target))
@@ -82,7 +82,7 @@ class Resources:
         return self._registry.get(kind, target.namespace, target.name)
 
     async def _subresource(
-        self, request: web.Request, kind: Kind, target: Target
+        self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.StreamResponse:
         """Answer what is not the object itself; it has to be there."""
         stored = self._get(kind, target)
@@ -93,6 +93,8 @@ class Resources:
                 return await self._kubelets.exec(request, stored)
             case "binding":
                 return await self._bind(request, kind, target)
+            case "eviction":
+                return await self._evict(request, kind, target, user)
             case "token":
                 body = await read_body(request)
                 said = answer_token_request(body, target.namespace, target.name, self._issue)
@@ -213,6 +215,19 @@ class Resources:
         pod = stored.copy()
         bind(pod, binding, now())
         self.store.put(kind.key, pod)
+        return _success(None, 201)
+
+    async def _evict(
+        self, request: web.Request, kind: Kind, target: Target, user: User
+    ) -> web.Response:
+        """Delete a Pod for the cluster's sake; there are no budgets that could forbid it."""
+        wish = (await read_body(request)).get("deleteOptions") or {}
+        pod = self._get(kind, target).copy()
+        disrupt(pod, now())
+        self.store.put(kind.key, pod)
+        await self._registry.delete(
+            kind, target.namespace, target.name, wish, user=user, options=_options(request)
+        )
         return _success(None, 201)
 
 

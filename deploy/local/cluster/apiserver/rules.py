@@ -90,6 +90,19 @@ def _give_address(store: Store, service: Object, network: IPv4Network) -> None:
     spec["clusterIPs"] = [address]
 
 
+def disrupt(pod: Object, now: str) -> None:
+    """Say on *pod*, in place, that it is evicted."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": now,
+    }
+    others = [c for c in pod["status"].get("conditions", []) if c["type"] != condition["type"]]
+    pod["status"]["conditions"] = [*others, condition]
+
+
 def bind(pod: Object, binding: Object, now: str) -> None:
     """Put *pod* on the node that *binding* names, in place.
 

@@ -123,7 +123,9 @@ def make_status(
         "conditions": [
             _condition(kind, truth, before.get(kind), unready, done=done, now=now)
             for kind, truth in truths.items()
-        ],
+        ]
+        # Others say things of it too, such as that it is evicted.
+        + [condition for kind, condition in before.items() if kind not in truths],
         "hostIP": host,
         "hostIPs": [{"ip": host}],
         "startTime": started_at,
