@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
@@ -66,6 +67,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: _Name
 
 
+_SESSION_HOST = re.compile(r"[a-z2-7]{26}(\.|$)", re.ASCII)
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One session's route as its publisher wrote it.
 
@@ -100,6 +104,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise ValueError("only a web route can be public")
         if self.hosts[0].partition(".")[0] != self.sid:
             raise ValueError("the first host must be the session's own")
+        for link in self.hosts[1:]:
+            # Or a link could take another session's host: what two routes name is served by none.
+            if link != self.hosts[0] and _SESSION_HOST.match(link):
+                raise ValueError("a public link must not look like a session's host")
 
 
 SignatureCheck = Callable[[str], bytes]

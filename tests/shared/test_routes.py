@@ -243,6 +243,7 @@ def test_a_route_that_names_a_host_twice_is_not_in_its_own_way() -> None:
         make_route(hosts=[]),
         make_route(hosts=["elsewhere.apps.example.com"]),
         make_route(hosts=[f"{SID}.Apps.example.com"]),
+        make_route(hosts=[f"{SID}.apps.example.com", f"{make_sid(9)}.apps.example.com"]),
         make_route(target=None),
         make_route(kind="vnc"),
         make_route(kind="terminal", public=True),
