@@ -90,8 +90,13 @@ class Site:
         await self._until_ready(sid)
         answer = await eventually(lambda: self._opened(sid, job), what=f"{sid} cannot be opened")
         visit = Visit(sid, job, answer.headers["set-cookie"].partition(";")[0])
+        # A job that runs may not listen yet.
+        await eventually(lambda: self._answers(visit), what=f"{job} does not answer")
         self.visits.append(visit)
         return visit
+
+    async def _answers(self, visit: Visit) -> bool:
+        return await self.status(self.gateways[0], visit) == 200
 
     async def _opened(self, sid: str, job: str) -> Answer | None:
         """Return what a new token gets, None where it is told to come back with another one.
@@ -210,10 +215,14 @@ class Site:
 
     def _signal(self, gateway: GatewayProcess, number: signal.Signals) -> None:
         assert gateway._process is not None
-        parent = gateway._process.pid
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        for pid in (parent, *map(int, children)):
+        for pid in _family(gateway._process.pid):
             os.kill(pid, number)
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process and all that came of it: workers are children of the supervisor's child."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in _family(int(child)))]
 
 
 def _position(snapshot: Snapshot) -> tuple[Any, ...]:
