@@ -40,8 +40,9 @@ from controller.store.position import ensure_position
 from controller.store.vault import Vault
 from shared.bus import Keys, connect
 from shared.jwks import KeySource
-from shared.metrics import listening, make_ops_app, make_registry
+from shared.metrics import make_ops_app, make_registry
 from shared.process import write_address_file
+from shared.serving import listening
 
 STOP_SECONDS = 5.0
 _IDENTITY_BYTES = 16

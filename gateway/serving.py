@@ -24,8 +24,9 @@ from gateway.relay.listening import Listener
 from gateway.settings import Address, Settings
 from shared.bus import BusReader
 from shared.listening import listen
-from shared.metrics import listening, make_ops_app, make_registry
+from shared.metrics import make_ops_app, make_registry
 from shared.process import join_address, write_address_file
+from shared.serving import listening
 
 _PAGES_SECONDS: Final = 1.0
 

@@ -6,14 +6,11 @@ passed in: nothing is registered at import.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
-from shared.listening import listen
 
 Readiness = Callable[[], Sequence[str]]
 """Returns why this process is not ready: nothing when it is."""
@@ -63,23 +60,3 @@ def make_ops_app(
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
     app.add_routes([web.get("/metrics", metrics), *routes])
     return app
-
-
-@asynccontextmanager
-async def listening(
-    app: web.Application, address: tuple[str, int], *, shutdown_seconds: float = 2.0
-) -> AsyncIterator[tuple[str, int]]:
-    """Serve *app* at *address*; give the address that was taken, for port 0.
-
-    Raises:
-        OSError: If the address cannot be taken.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds)
-    await runner.setup()
-    try:
-        for sock in listen(*address):
-            await web.SockSite(runner, sock).start()
-        host, port = runner.addresses[0][:2]
-        yield host, port
-    finally:
-        await runner.cleanup()

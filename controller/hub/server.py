@@ -25,7 +25,7 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from shared.errors import TokenRefused
 from shared.link import Attach
-from shared.metrics import listening
+from shared.serving import listening
 
 Address = tuple[str, int]
 

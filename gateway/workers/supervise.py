@@ -28,8 +28,9 @@ from gateway.workers.staff import Staff
 from gateway.workers.work import make_work
 from shared.bus import BusReader, Keys, connect
 from shared.listening import listen
-from shared.metrics import listening, make_ops_app
+from shared.metrics import make_ops_app
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
+from shared.serving import listening
 
 _GRACE_SECONDS: Final = 2.0
 """What workers are given beyond the drain before they are killed."""

@@ -21,7 +21,7 @@ from shared.log import (
     configure,
     read_log_settings,
 )
-from shared.metrics import listening
+from shared.serving import listening
 from shared.settings import Environment
 
 
