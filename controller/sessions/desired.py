@@ -102,7 +102,8 @@ class DesiredRoutes:
         uid = (route.target.id or "").rpartition("/")[2]
         for pod in self._picture.pods.of_job(route.job):
             if pod.uid == uid:
-                return not pod.deleting and (pod.ready or route.kind == "terminal")
+                # One that is not ready may lack only an endpoint that is not this route's.
+                return not pod.deleting and (pod.running or route.kind == "terminal")
         return False
 
     async def _of(
