@@ -17,7 +17,7 @@
  *
  * Searched whole, without an error: one leader, two changes, two faults and a lost answer (7.2
  * million states); two leaders, one change and one fault (7.2 million), and with a lost answer,
- * too (45 million, 1.9 GB). Searched in part, no error so far, which proves nothing: two leaders, two
+ * too (45 million, 2.5 GB). Searched in part, no error so far, which proves nothing: two leaders, two
  * changes, two faults and a lost answer (5 million, of which a few bits each were kept). `make test`
  * searches one leader, one change and one fault (27,000 states); `make test-long` the first two,
  * and the last for ten minutes.
