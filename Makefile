@@ -3,8 +3,8 @@
 PYTHON := .venv/bin/python
 STAMP := .venv/.installed
 LOCKS := deploy/locks/dev.txt
-# Two workers by default: the tests start browsers, clusters and notebooks of their own.
-WORKERS ?= 2
+# For two cores: a third of the time the tests wait for browsers, clusters and notebooks.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long check format system locks goldens bench fuzz clean
