@@ -73,6 +73,7 @@ class JobDefaults:
     eviction_retries: int
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
+    gateway_networks: tuple[Network, ...]
     rank_services: bool
     egress_networks: tuple[Network, ...]
     egress_except: tuple[Network, ...]
@@ -196,6 +197,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             _label_pairs,
             (("app.kubernetes.io/name", "fumarole-gateway"),),
         ),
+        gateway_networks=read("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", _networks, ()),
         rank_services=read("FUMAROLE_CONTROLLER_RANK_SERVICES", _yes_or_no, False),
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),

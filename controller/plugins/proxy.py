@@ -13,6 +13,7 @@ from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import make_path
 from controller.volcano.manifest import Port
 from controller.volcano.names import companion_name, labels_of
+from controller.volcano.network import pods_in
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
 
 _POLICY: Final = "gateway"
@@ -59,16 +60,15 @@ class ProxyPlugin(JobPlugin):
         # All ports, not only the declared ones: a session may be opened to any port of a job,
         # and the gateway, which decides who, is trusted with them. Volcano's svc plugin makes a
         # policy that admits the job's own pods alone; policies add up.
-        gateways = {
-            "namespaceSelector": {
-                "matchLabels": {"kubernetes.io/metadata.name": self.context.jobs.gateway_namespace}
-            },
-            "podSelector": {"matchLabels": dict(self.context.jobs.gateway_labels)},
-        }
+        jobs = self.context.jobs
+        gateways = [
+            pods_in(jobs.gateway_namespace, dict(jobs.gateway_labels)),
+            *({"ipBlock": {"cidr": str(one)}} for one in jobs.gateway_networks),
+        ]
         spec: dict[str, Any] = {
             "podSelector": {"matchLabels": labels_of(self.context.instance, job.id)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [gateways]}],
+            "ingress": [{"from": gateways}],
         }
         return Companion(
             kind="NetworkPolicy",

@@ -90,6 +90,7 @@ def test_a_hub_need_not_know_the_orchestrator(values: dict[str, str]) -> None:
         ("FUMAROLE_CONTROLLER_RETENTION_SECONDS", "0"),
         ("FUMAROLE_CONTROLLER_HISTORY_SECONDS", "-1"),
         ("FUMAROLE_CONTROLLER_GATEWAY_LABELS", "app"),
+        ("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", "192.0.2.7/24"),
         ("FUMAROLE_CONTROLLER_PLUGINS", "task,task"),
     ],
 )

@@ -82,6 +82,20 @@ async def test_which_pods_are_gateways_is_the_deployments_to_say() -> None:
     assert list(source["namespaceSelector"]["matchLabels"].values()) == ["edge"]
 
 
+async def test_gateways_outside_of_the_cluster_are_admitted_only_where_the_deployment_says_so() -> (
+    None
+):
+    settings = {"FUMAROLE_CONTROLLER_GATEWAY_NETWORKS": "192.0.2.7/32,2001:db8::7/128"}
+    plan = await plan_of(settings=settings)
+    (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
+    pods, *others = policy.manifest["spec"]["ingress"][0]["from"]
+    assert set(pods) == {"namespaceSelector", "podSelector"}
+    assert others == [
+        {"ipBlock": {"cidr": "192.0.2.7/32"}},
+        {"ipBlock": {"cidr": "2001:db8::7/128"}},
+    ]
+
+
 async def test_ranks_have_services_only_where_the_deployment_says_so() -> None:
     plan = await plan_of(interactive=LAB, replicas=2)
     assert [one.name for one in plan.companions if one.kind == "Service"] == []
