@@ -1,7 +1,8 @@
 """``make demo``: everything on this machine, one address, and no trace after Ctrl-C.
 
-With ``--smoke`` the three apps are started, opened and used as a client would, and the demo ends.
-With ``KUBECONFIG`` set, that cluster is used instead of the embedded one.
+With ``--smoke`` the apps are started, opened and used as a client would, and the demo ends.
+With ``KUBECONFIG`` set, that cluster is used instead of the embedded one, in a namespace of its
+own; its pods are dialled in ``POD_NETWORKS``, the private networks without it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from controller.kube.errors import KubeError
+from deploy.local.apps.catalogue import APPS
 from deploy.local.cluster.launch import ClusterFailed
 from deploy.local.processes import ProgramFailed
 from deploy.local.progress import Progress
 from deploy.local.redis import NoRedis
 from deploy.local.smoke import run_smoke
+from deploy.local.smoke.run import APP_SECONDS
 from deploy.local.system import LocalSystem
 
 T = TypeVar("T")
@@ -26,6 +30,8 @@ T = TypeVar("T")
 PAGE_PORT: Final = 8480
 PUBLIC_PORT: Final = 8488
 WATCH_SECONDS: Final = 0.5
+PULL_SECONDS: Final = 600.0
+"""What an app gets where its image may have to be pulled first."""
 
 
 def main() -> int:
@@ -36,7 +42,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         return asyncio.run(run(smoke=arguments.smoke, seed=arguments.seed))
-    except (ProgramFailed, ClusterFailed, NoRedis) as error:
+    except (ProgramFailed, ClusterFailed, KubeError, NoRedis) as error:
         print(f"demo: {error}")
         return 1
 
@@ -52,6 +58,7 @@ async def run(*, smoke: bool, seed: int | None) -> int:
         page_port=0 if smoke else PAGE_PORT,
         public_port=0 if smoke else PUBLIC_PORT,
         kubeconfig=Path(kubeconfig) if kubeconfig else None,
+        pod_networks=os.environ.get("POD_NETWORKS"),
         seed=seed,
         report=progress.report,
     )
@@ -72,7 +79,12 @@ async def run(*, smoke: bool, seed: int | None) -> int:
 
 
 async def _smoke(system: LocalSystem, progress: Progress, stopping: asyncio.Event) -> int:
-    good = await _unless(stopping, run_smoke(system.address, progress.say))
+    apps, seconds = APPS, APP_SECONDS
+    if system.cluster is None:
+        apps = {name: app for name, app in APPS.items() if not app.process_only}
+        seconds = PULL_SECONDS
+    work = run_smoke(system.address, progress.say, apps=apps, seconds=seconds)
+    good = await _unless(stopping, work)
     if not good:
         for name in ("controller", "hub", "gateway"):
             log = system.layout.log_of(name).read_text(errors="replace").splitlines()[-20:]

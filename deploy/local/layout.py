@@ -13,27 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, assert_never
 
+from deploy.local.cluster_use import ClusterUse
 from deploy.local.ports import Ports
 from deploy.local.redis import RedisSetup, write_redis_setup
 
 Name = Literal["redis", "orchestrator", "controller", "hub", "gateway"]
 
 PROGRAMS: Final[tuple[Name, ...]] = ("redis", "orchestrator", "controller", "hub", "gateway")
-INSTANCE: Final = "demo"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Folders, ports, keys and configuration; made once by :func:`make_layout`.
-
-    ``kubeconfig`` is the controller's, ``pod_networks`` are those in which pods are reached.
-    """
+    """Folders, ports, keys and configuration; made once by :func:`make_layout`."""
 
     folder: Path
     ports: Ports
     redis: RedisSetup
-    kubeconfig: Path
-    pod_networks: str
+    cluster: ClusterUse
 
     @property
     def page_url(self) -> str:
@@ -100,8 +96,9 @@ class Layout:
             "FUMAROLE_CONTROLLER_HUB_LISTEN": hub,
             "FUMAROLE_CONTROLLER_HUB_ADVERTISE": hub,
             "FUMAROLE_CONTROLLER_STATE_FOLDER": str(self.folder / "controller"),
-            "FUMAROLE_CONTROLLER_NAMESPACE": "default",
-            "KUBECONFIG": str(self.kubeconfig),
+            "FUMAROLE_CONTROLLER_NAMESPACE": self.cluster.namespace,
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            **dict(self.cluster.settings),
         }
 
     def _gateway(self) -> dict[str, str]:
@@ -109,13 +106,13 @@ class Layout:
             "FUMAROLE_GATEWAY_LISTEN": f"127.0.0.1:{self.ports['public']}",
             "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(self.folder / "grant-key"),
             # The hub is on this machine too, at its own address.
-            "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": f"127.0.0.1/32,{self.pod_networks}",
+            "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": f"127.0.0.1/32,{self.cluster.pod_networks}",
             "FUMAROLE_GATEWAY_DRAIN_SECONDS": "2",
         }
 
     def _common(self, name: Name, prefix: str) -> dict[str, str]:
         return {
-            "FUMAROLE_INSTANCE": INSTANCE,
+            "FUMAROLE_INSTANCE": self.cluster.instance,
             "FUMAROLE_REDIS_URL": self.redis.urls["gateway" if name == "gateway" else "controller"],
             "FUMAROLE_LINK_KEY_FILE": str(self.folder / "link-key"),
             "FUMAROLE_LOG_FORMAT": "text",
@@ -126,7 +123,7 @@ class Layout:
         }
 
 
-def make_layout(folder: Path, ports: Ports, *, kubeconfig: Path, pod_networks: str) -> Layout:
+def make_layout(folder: Path, ports: Ports, cluster: ClusterUse) -> Layout:
     """Make folders, keys and Redis' configuration in *folder*, which is its owner's alone.
 
     Raises:
@@ -138,5 +135,5 @@ def make_layout(folder: Path, ports: Ports, *, kubeconfig: Path, pod_networks: s
         key = base64.b64encode(secrets.token_bytes(32))
         with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(key)
-    redis = write_redis_setup(folder / "redis", INSTANCE)
-    return Layout(folder, ports, redis, kubeconfig, pod_networks)
+    redis = write_redis_setup(folder / "redis", cluster.instance)
+    return Layout(folder, ports, redis, cluster)

@@ -18,13 +18,12 @@ from typing import Any, Final, Literal, Self
 
 import aiohttp
 
-from deploy.local.cluster import POD_NETWORK, EmbeddedCluster
+from deploy.local.cluster import EmbeddedCluster
+from deploy.local.cluster_use import delete_namespace, embedded, given, make_namespace
 from deploy.local.layout import PROGRAMS, Layout, Name, make_layout
 from deploy.local.ports import Ports
 from deploy.local.processes import Program
 
-# Where a real cluster's pods usually are (RFC 1918); this machine must be able to reach them.
-PRIVATE_NETWORKS: Final = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 Report = Callable[[str, Literal["starting", "ready", "ended"]], None]
@@ -36,7 +35,8 @@ class LocalSystem:
     Args:
         page_port: Where the orchestrator's page listens, or the next free port; 0 for any.
         public_port: The same for the gateway.
-        kubeconfig: A real cluster's; without it the embedded cluster is started.
+        kubeconfig: An administrator's of a cluster; without it the embedded one is started.
+        pod_networks: Where pods of that cluster are reached; the private networks without it.
         seed: The embedded cluster's.
         report: Is told what starts, is ready, and has ended.
     """
@@ -47,6 +47,7 @@ class LocalSystem:
         page_port: int = 0,
         public_port: int = 0,
         kubeconfig: Path | None = None,
+        pod_networks: str | None = None,
         seed: int | None = None,
         report: Report = lambda _name, _state: None,
     ) -> None:
@@ -59,13 +60,11 @@ class LocalSystem:
         self.cluster: EmbeddedCluster | None = None
         if kubeconfig is None:
             self.cluster = EmbeddedCluster(folder=self.folder / "cluster", seed=seed)
-        self._given_kubeconfig = kubeconfig
-        self.layout = make_layout(
-            self.folder,
-            ports,
-            kubeconfig=self.kubeconfig_of("controller"),
-            pod_networks=PRIVATE_NETWORKS if kubeconfig else POD_NETWORK,
-        )
+            use = embedded(self.cluster.kubeconfig("controller"))
+        else:
+            use = given(kubeconfig, pod_networks)
+        self.layout = make_layout(self.folder, ports, use)
+        self._has_namespace = False
         self._programs = {name: self._make_program(name) for name in PROGRAMS}
 
     @property
@@ -73,11 +72,16 @@ class LocalSystem:
         """The one address to open."""
         return self.layout.page_url
 
+    @property
+    def job_namespace(self) -> str | None:
+        """The one namespace of all jobs; None where each owner has one."""
+        return None if self.cluster is not None else self.layout.cluster.namespace
+
     def kubeconfig_of(self, identity: str) -> Path:
-        """Return the kubeconfig that was given, else *identity*'s of the embedded cluster."""
+        """Return *identity*'s of the embedded cluster, else the kubeconfig that was given."""
         if self.cluster is not None:
             return self.cluster.kubeconfig(identity)
-        return self._given_kubeconfig or Path.home() / ".kube" / "config"
+        return self.layout.cluster.kubeconfig
 
     async def __aenter__(self) -> Self:
         try:
@@ -100,12 +104,17 @@ class LocalSystem:
 
         Raises:
             ProgramFailed, ClusterFailed: If something does not come up.
+            KubeError: If the cluster that was given is not ours to use.
         """
         await _together(self.start("redis"), self.start("orchestrator"), self._start_cluster())
         await _together(self.start("controller"), self.start("hub"), self.start("gateway"))
 
     async def stop_all(self) -> None:
-        """End everything in order and remove every trace; twice is fine."""
+        """End everything in order and remove every trace; twice is fine.
+
+        Raises:
+            KubeError: If the namespace cannot be deleted; everything else is gone then.
+        """
         for name in reversed(PROGRAMS):
             await self._programs[name].stop()
             self._report(name, "ended")
@@ -113,6 +122,9 @@ class LocalSystem:
             await self.cluster.stop()
             self._report("cluster", "ended")
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        if self._has_namespace:
+            await delete_namespace(self.layout.cluster)
+            self._has_namespace = False
 
     async def start(self, name: Name) -> None:
         """Start one program (again) and return when it is ready."""
@@ -133,10 +145,13 @@ class LocalSystem:
         return [one for one in self._programs.values() if one.process and not one.alive]
 
     async def _start_cluster(self) -> None:
+        self._report("cluster", "starting")
         if self.cluster is not None:
-            self._report("cluster", "starting")
             await self.cluster.start()
-            self._report("cluster", "ready")
+        else:
+            self._has_namespace = True  # also when the answer is lost
+            await make_namespace(self.layout.cluster)
+        self._report("cluster", "ready")
 
     def _make_program(self, name: Name) -> Program:
         return Program(

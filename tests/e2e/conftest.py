@@ -1,14 +1,24 @@
-"""One running system for all of these tests, and a browser for each that wants one."""
+"""One running system for all of these tests, and a browser for each that wants one.
+
+With ``KUBECONFIG`` it uses that cluster instead of the embedded one. A test that needs an app to
+run names it, by the fixture ``notebooks``, ``shells`` or ``desktops``: there each app is tried
+once, and what needs one that does not run is skipped with the reason. Tests without these need
+an API server with Volcano and nothing that runs containers.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
+from deploy.local.apps.catalogue import APPS
+from deploy.local.smoke import run_smoke
 from deploy.local.system import LocalSystem
 from tests.conftest import chromium
 
@@ -22,7 +32,11 @@ CHROMIUM_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 30_000
+KUBECONFIG = os.environ.get("KUBECONFIG")
+TRIAL_SECONDS = float(os.environ.get("TRIAL_SECONDS", "300"))
+"""What an app gets to show that it runs; its image may have to be pulled first."""
+
+PATIENCE_MS = 300_000 if KUBECONFIG else 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
 _FAILED = pytest.StashKey[bool]()
@@ -32,9 +46,43 @@ Visit = Callable[[], Awaitable[BrowserContext]]
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def system() -> AsyncIterator[LocalSystem]:
-    """The whole system; its logs are shown when a test of it fails."""
-    async with LocalSystem() as system:
+    """The whole system; it makes, and removes, what it needs in the cluster."""
+    async with LocalSystem(
+        kubeconfig=Path(KUBECONFIG) if KUBECONFIG else None,
+        pod_networks=os.environ.get("POD_NETWORKS"),
+    ) as system:
         yield system
+
+
+async def _try(system: LocalSystem, app: str) -> None:
+    """Skip where *app* does not run; an embedded cluster's must, and its tests say so."""
+    if system.cluster is not None:
+        return
+    if APPS[app].process_only:
+        pytest.skip(f"{app} is a program of this machine only: no image of it is published")
+    said: list[str] = []
+    if not await run_smoke(
+        system.address, said.append, apps={app: APPS[app]}, seconds=TRIAL_SECONDS
+    ):
+        pytest.skip(f"{app} was tried once and cannot be used here: {' '.join(said).strip()}")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def notebooks(system: LocalSystem) -> None:
+    """Skip where no notebook runs that this machine reaches in the pods' network."""
+    await _try(system, "jupyterlab")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shells(system: LocalSystem) -> None:
+    """Skip where no container runs, or none can be entered."""
+    await _try(system, "shell")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def desktops(system: LocalSystem) -> None:
+    """Skip where desktops do not run, as in every cluster but the embedded one."""
+    await _try(system, "desktop")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -88,7 +136,9 @@ async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all of these in one process: they share the system."""
+    """Run all of these in one process: they share the system. A real cluster gets more time."""
     for item in items:
         if "tests/e2e" in str(item.path):
             item.add_marker(pytest.mark.xdist_group("e2e"))
+            if KUBECONFIG:
+                item.add_marker(pytest.mark.timeout(1800), append=False)

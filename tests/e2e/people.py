@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from playwright.async_api import BrowserContext, Page, expect
 
+from tests.e2e.sessions import PATIENCE_SECONDS
+
 INK = (255, 196, 84)
-PATIENCE_SECONDS = 15.0
 NOTEBOOK_SETTLES_MS = 3000
 """JupyterLab shows a kernel as idle before a new notebook is joined to it."""
 
@@ -49,7 +50,9 @@ class Person:
     async def running(self, job: str) -> None:
         """Wait until the page says that *job* runs."""
         row = self.page.locator(f'[data-job="{job}"]')
-        await expect(row).to_have_attribute("data-state", "RUNNING", timeout=30_000)
+        await expect(row).to_have_attribute(
+            "data-state", "RUNNING", timeout=PATIENCE_SECONDS * 1000
+        )
 
     async def open(self, job: str) -> Page:
         """Open the app of *job* in a tab of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from deploy.local.smoke.gateway import Opened, client, open_link
 from deploy.local.smoke.notebook import make_request
 from deploy.local.smoke.orchestrator import User
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 400.0 if os.environ.get("KUBECONFIG") else 40.0
 WebSocket = aiohttp.ClientWebSocketResponse[bool]
 
 

@@ -17,11 +17,11 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from deploy.local.orchestrator.keys import SigningKey, ensure_key
-from deploy.local.smoke.gateway import Link, client
+from deploy.local.smoke.gateway import Link, client, open_link
 from deploy.local.smoke.orchestrator import User
 from deploy.local.system import LocalSystem
 from shared.jws import encode_base64url
-from tests.e2e.sessions import open_session, signed_in, start
+from tests.e2e.sessions import PATIENCE_SECONDS, open_session, signed_in
 from tests.shared.samples import Signer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120)]
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120
 
 @dataclass
 class Target:
-    """A running notebook, and a good link to it."""
+    """A notebook, and a good link to it; it need not run for anything to be refused."""
 
     user: User
     job: str
@@ -54,9 +54,12 @@ class Target:
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def target(system: LocalSystem) -> AsyncIterator[Target]:
     async with signed_in(system.address) as user:
-        job = await start(user, "jupyterlab")
-        async with client() as http:
-            await open_session(http, user, job)
+        job = await user.start("jupyterlab")
+        async with client() as http, asyncio.timeout(PATIENCE_SECONDS):
+            while (opened := await open_link(http, await user.link(job))) is None:
+                await asyncio.sleep(0.1)
+            if system.cluster is not None:  # in another one it need not become ready
+                await opened.until_ready()
         link = Link.read(await user.link(job))
         yield Target(user, job, link, ensure_key(system.folder / "orchestrator"))
         await user.stop(job)
@@ -108,6 +111,14 @@ async def test_a_token_opens_once(target: Target) -> None:
     token = target.token()
     assert await opening(target.link, token) == 303
     assert await opening(target.link, token) == 401
+
+
+@pytest.mark.usefixtures("notebooks")
+async def test_a_token_that_has_opened_is_good_for_nothing_else(target: Target) -> None:
+    async with client() as http:
+        await open_session(http, target.user, target.job)
+    token = target.token()
+    assert await opening(target.link, token) == 303
     async with client() as http:
         for header in ({"Fumarole-Token": token}, {"Authorization": f"Bearer {token}"}):
             async with http.get(target.link.origin + "/api", headers=header) as answer:
@@ -142,8 +153,11 @@ async def test_forged_tokens_open_nothing(target: Target) -> None:
         assert await opening(target.link, token) == 401
 
 
+@pytest.mark.usefixtures("notebooks")
 async def test_a_bearer_never_opens_and_goes_on_as_bearer(target: Target) -> None:
     token = target.token()
+    async with client() as http:
+        await open_session(http, target.user, target.job)
     async with client() as http:
         for _ in range(3):
             headers = {"Authorization": f"Bearer {token}"}

@@ -13,11 +13,12 @@ from playwright.async_api import expect
 
 from controller.kube.client import Kube
 from controller.kube.kinds import PODS, VCJOBS
+from deploy.local.apps.catalogue import APPS
 from deploy.local.smoke.gateway import Opened
 from deploy.local.system import LocalSystem
 from tests.e2e.conftest import Visit
 from tests.e2e.people import Person, compute_in_notebook
-from tests.e2e.sessions import one_of_each, signed_in, start
+from tests.e2e.sessions import PATIENCE_SECONDS, one_of_each, signed_in, start
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 
@@ -28,7 +29,7 @@ async def objects(system: LocalSystem) -> dict[str, Any]:
         return {
             f"{kind.kind} {one['metadata']['name']}": one["metadata"]["uid"]
             for kind in (VCJOBS, PODS)
-            for one in await kube.list(kind)
+            for one in await kube.list(kind, system.job_namespace)
             if "deletionTimestamp" not in one["metadata"]
         }
 
@@ -44,9 +45,9 @@ async def attached(opened: Opened) -> bool | None:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def apps(system: LocalSystem) -> AsyncIterator[dict[str, str]]:
-    """A running job of each kind of app, ada's; no restart ends them."""
-    names = ("jupyterlab", "shell", "desktop")
+async def apps(system: LocalSystem, notebooks: None, shells: None) -> AsyncIterator[dict[str, str]]:
+    """A running job of each kind of app that there is here, ada's; no restart ends them."""
+    names = [name for name, app in APPS.items() if system.cluster or not app.process_only]
     async with signed_in(system.address) as user:
         jobs = await asyncio.gather(*(start(user, app) for app in names))
         yield dict(zip(names, jobs, strict=True))
@@ -77,6 +78,25 @@ async def test_sessions_of_all_kinds_outlive_the_controller(
         await user.stop(job)
 
 
+async def test_a_job_that_was_accepted_is_in_the_cluster_after_the_controller_was_killed(
+    system: LocalSystem,
+) -> None:
+    async with signed_in(system.address) as user:
+        jobs = [await user.start("shell") for _ in range(3)]
+        await system.kill("controller")
+        await system.start("controller")
+        wanted = {f"Job j-{job}" for job in jobs}
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not wanted <= (await objects(system)).keys():
+                await asyncio.sleep(0.1)
+            for job in jobs:
+                await user.stop(job)
+            for job in jobs:
+                await user.until_over(job)
+        assert not [name for name in await objects(system) if any(job in name for job in jobs)]
+
+
+@pytest.mark.usefixtures("shells")
 async def test_a_job_submitted_just_before_the_controller_dies_is_run_once(
     system: LocalSystem,
 ) -> None:
@@ -84,14 +104,14 @@ async def test_a_job_submitted_just_before_the_controller_dies_is_run_once(
         jobs = [await user.start("shell") for _ in range(5)]
         await system.kill("controller")
         await system.start("controller")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for job in jobs:
                 await user.until_running(job)
         mine = [name for name in await objects(system) if any(job in name for job in jobs)]
         assert len(mine) == 2 * len(jobs)
         for job in jobs:
             await user.stop(job)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for job in jobs:
                 await user.until_over(job)
         assert not [name for name in await objects(system) if any(job in name for job in jobs)]
@@ -124,7 +144,7 @@ async def test_a_terminal_gets_a_new_shell_when_its_hub_dies(
             while (resumed := await attached(shell.opened)) is None:
                 await asyncio.sleep(0.5)
         assert resumed is False
-        for app in ("jupyterlab", "desktop"):
+        for app in apps.keys() - {"shell"}:
             assert await sessions[app].held.alive(), app
 
 

@@ -1,4 +1,8 @@
-"""The apps of the demo: each as a job for ``POST /v1/jobs``, and what of it a user opens."""
+"""The apps of the demo: each as a job for ``POST /v1/jobs``, and what of it a user opens.
+
+JupyterLab and the shell are public images that any kubelet runs; the embedded one has programs of
+this machine for them. The desktop is such a program only: no image of it is published.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ class App:
 
     ``job`` is a job without ``id`` and ``owner``. ``opens`` is the item of ``POST /v1/sessions``
     without ``job`` and ``rank``; ``start_path`` is where in the app a browser begins.
+    ``process_only``: nothing but the embedded kubelet has something to run for its image.
     """
 
     name: str
@@ -23,6 +28,7 @@ class App:
     job: Mapping[str, Any]
     opens: Mapping[str, Any]
     start_path: str = "/"
+    process_only: bool = False
 
 
 _LAB = (
@@ -51,7 +57,7 @@ APPS: Mapping[str, App] = MappingProxyType(
                 about="A notebook server with a Python kernel.",
                 kind="web",
                 job={
-                    "image": "jupyter/base",
+                    "image": "quay.io/jupyter/base-notebook:2025-03-14",
                     "resources": {"cpu": 1, "memory": "1Gi"},
                     "invocation": {"command": list(_LAB)},
                     "interactive": {"lab": {"kind": "web", "port": 8888}},
@@ -65,8 +71,16 @@ APPS: Mapping[str, App] = MappingProxyType(
                 about="A terminal inside a running job.",
                 kind="terminal",
                 job={
-                    "image": "shell",
+                    "image": "debian:12-slim",
                     "resources": {"cpu": 0.5, "memory": "256Mi"},
+                    # `wait` is interrupted by a signal, so that it ends at once when asked to.
+                    "invocation": {
+                        "command": [
+                            "bash",
+                            "-c",
+                            "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done",
+                        ]
+                    },
                 },
                 opens={"kind": "terminal"},
             ),
@@ -81,6 +95,7 @@ APPS: Mapping[str, App] = MappingProxyType(
                     "interactive": {"desk": {"kind": "vnc", "port": 5900}},
                 },
                 opens={"endpoint": "desk"},
+                process_only=True,
             ),
         )
     }

@@ -32,9 +32,10 @@ async def run_smoke(
     report: Callable[[str], None],
     *,
     apps: Mapping[str, App] = APPS,
+    seconds: float = APP_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Say whether every app did its work; *report* is given one line for each."""
+    """Say whether every app did its work in *seconds*; *report* is given one line for each."""
     async with client() as http:
         user = User(http, orchestrator_url)
         try:
@@ -42,19 +43,25 @@ async def run_smoke(
         except (SmokeFailed, aiohttp.ClientError) as error:
             report(f"  ✗ signing in: {_text(error)}")
             return False
-        lines = await asyncio.gather(*(_try(user, app, report, clock) for app in apps.values()))
+        lines = await asyncio.gather(
+            *(_try(user, app, report, seconds, clock) for app in apps.values())
+        )
     return all(lines)
 
 
 async def _try(
-    user: User, app: App, report: Callable[[str], None], clock: Callable[[], float]
+    user: User,
+    app: App,
+    report: Callable[[str], None],
+    seconds: float,
+    clock: Callable[[], float],
 ) -> bool:
     """Report on *app*, and say whether it did its work."""
     try:
-        async with asyncio.timeout(APP_SECONDS):
+        async with asyncio.timeout(seconds):
             line = await _use(user, app, clock)
     except TimeoutError:
-        line, good = f"not done after {APP_SECONDS:.0f} seconds", False
+        line, good = f"not done after {seconds:.0f} seconds", False
     except (SmokeFailed, aiohttp.ClientError, OSError) as error:
         line, good = _text(error), False
     else:

@@ -1,14 +1,14 @@
 """Which local programs stand behind an image's name. Add an image here, and only here.
 
-A name is matched without registry and tag: ``registry.example/jupyter/base:1`` is
-``jupyter/base``. A name that is not in the table fails like a pull of what is not there.
+A name is matched without registry and tag: ``quay.io/jupyter/base-notebook:1`` is
+``jupyter/base-notebook``. A name that is not in the table fails like a pull of what is not there.
 """
 
 import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -80,13 +80,14 @@ _SHELL: Final = Image(
 )
 
 IMAGES: Final[Mapping[str, Image]] = {
-    "jupyter/base": Image(
+    "jupyter/base-notebook": Image(
         entrypoint=(sys.executable, "-m", "jupyterlab"),
         command=("--ip=0.0.0.0", "--port=8888", "--no-browser", "--IdentityProvider.token="),
         environment=_environment(JUPYTER_PREFER_ENV_PATH="0"),
         visible=_python_paths(),
     ),
     "shell": _SHELL,
+    "debian": replace(_SHELL, command=("bash",)),
     "desktop": Image(
         entrypoint=(sys.executable, "-m", "deploy.local.apps.desktop"),
         environment=_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"),

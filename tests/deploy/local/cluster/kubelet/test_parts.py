@@ -21,9 +21,9 @@ from deploy.local.cluster.kubelet.volumes import Volume
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("jupyter/base", True),
-        ("jupyter/base:2026-01-01", True),
-        ("registry.example:5000/jupyter/base@sha256:0", True),
+        ("jupyter/base-notebook", True),
+        ("jupyter/base-notebook:2026-01-01", True),
+        ("registry.example:5000/jupyter/base-notebook@sha256:0", True),
         ("localhost/shell", True),
         ("jupyter/other", False),
         ("team/shell", False),
