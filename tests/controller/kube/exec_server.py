@@ -14,7 +14,7 @@ import pty
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -72,6 +72,7 @@ class ExecServer:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         os.close(slave)
+        os.set_blocking(master, False)
         listening = asyncio.create_task(self._listen(socket, master))
         sending = asyncio.create_task(self._send(socket, master))
         ending = asyncio.create_task(process.wait())
@@ -94,7 +95,7 @@ class ExecServer:
             if message.type is not WSMsgType.BINARY:
                 continue
             if message.data[0] == 0:
-                os.write(master, message.data[1:])
+                await _write_all(master, message.data[1:])
             elif message.data[0] == 4:
                 size = json.loads(message.data[1:])
                 self.sizes.append(size)
@@ -103,14 +104,8 @@ class ExecServer:
 
     async def _send(self, socket: web.WebSocketResponse, master: int) -> None:
         loop = asyncio.get_running_loop()
-        os.set_blocking(master, False)
         while True:
-            readable = loop.create_future()
-            loop.add_reader(master, _resolve, readable)
-            try:
-                await readable
-            finally:
-                loop.remove_reader(master)
+            await _until_possible(loop.add_reader, loop.remove_reader, master)
             try:
                 data = os.read(master, 32768)
             except OSError:
@@ -121,6 +116,27 @@ class ExecServer:
         """Break every connection, without a word."""
         for transport in self._transports:
             transport.abort()
+
+
+async def _write_all(master: int, data: bytes) -> None:
+    """Write as fast as the command reads: a terminal holds 4 KiB."""
+    loop = asyncio.get_running_loop()
+    while data:
+        try:
+            data = data[os.write(master, data) :]
+        except BlockingIOError:
+            await _until_possible(loop.add_writer, loop.remove_writer, master)
+
+
+async def _until_possible(
+    watch: Callable[..., None], ignore: Callable[[int], bool], descriptor: int
+) -> None:
+    possible = asyncio.get_running_loop().create_future()
+    watch(descriptor, _resolve, possible)
+    try:
+        await possible
+    finally:
+        ignore(descriptor)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
