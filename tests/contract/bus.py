@@ -1,4 +1,4 @@
-"""The controller's side of the bus, written from contract B with plain Redis commands."""
+"""The controller's side of the bus, written from docs/proxy-events.md with plain Redis commands."""
 
 from __future__ import annotations
 

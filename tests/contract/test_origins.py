@@ -29,7 +29,7 @@ def every_combination() -> list[Asked]:
 
 
 def may_pass(asked: Asked, *, embedded: bool) -> bool:
-    """Return what contract A says, clause by clause."""
+    """Return what docs/session-token.md says, clause by clause."""
     origin, site = asked["origin"], asked["site"]
     if origin is not None:
         return origin == "own"
