@@ -161,6 +161,9 @@ class Access:
             return _NOT_FOUND
         if ask.start.method == b"POST" and ask.path == OPEN_PATH:
             return Hand(host=host, sid=sid, route=None)
+        if ask.path == OPEN_PATH and not repaired:
+            # Who is sent here right after the session was opened may be ahead of the news of it.
+            return Repair()
         if ask.fields.token is not None or len(ask.fields.cookies) != 1:
             return _NOT_FOUND
         try:

@@ -116,13 +116,22 @@ def test_401_comes_before_403_and_403_before_the_routes_state() -> None:
     )
 
 
-def test_an_unknown_host_is_repaired_for_those_with_a_grant_only_and_once() -> None:
+def test_an_unknown_host_is_repaired_for_those_with_a_grant_and_once() -> None:
     asked = ask("GET / HTTP/1.1", f"Cookie: {COOKIE}")
     assert decide(asked, table_of()) == Repair()
     assert code(decide(asked, table_of(), repaired=True)) == "session_ended"
     assert code(decide(ask(), table_of())) == "not_found"
     old = ask("GET / HTTP/1.1", f"Cookie: {cookie(ends_at=1.0)}")
     assert code(decide(old, table_of())) == "not_found"
+
+
+def test_who_is_sent_to_open_a_session_may_be_ahead_of_the_news_of_it() -> None:
+    asked = ask("GET /.fumarole/open HTTP/1.1")
+    assert decide(asked, table_of()) == Repair()
+    assert code(decide(asked, table_of(), repaired=True)) == "not_found"
+    with_grant = ask("GET /.fumarole/open HTTP/1.1", f"Cookie: {COOKIE}")
+    assert decide(with_grant, table_of()) == Repair()
+    assert code(decide(with_grant, table_of(), repaired=True)) == "session_ended"
 
 
 @pytest.mark.parametrize(
