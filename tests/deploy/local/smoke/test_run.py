@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deploy.local.smoke import run as run_module
 from deploy.local.smoke import run_smoke
 from deploy.local.smoke.failure import SmokeFailed
 from deploy.local.smoke.gateway import Link, LocalNames
+from deploy.local.smoke.run import APP_SECONDS
 from tests.deploy.local.smoke.site import Site, serving
 
 
@@ -17,9 +17,9 @@ async def site() -> AsyncIterator[Site]:
         yield site
 
 
-async def smoke(site: Site) -> tuple[bool, dict[str, str]]:
+async def smoke(site: Site, seconds: float = APP_SECONDS) -> tuple[bool, dict[str, str]]:
     lines: list[str] = []
-    good = await run_smoke(site.url, lines.append)
+    good = await run_smoke(site.url, lines.append, seconds=seconds)
     return good, {line.split()[1]: line for line in lines}
 
 
@@ -62,12 +62,9 @@ async def test_one_app_that_does_not_work_fails_the_run(
     assert len(site.stopped) == 3, "what was started is stopped all the same"
 
 
-async def test_a_line_that_only_contains_42_is_no_answer(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "APP_SECONDS", 1.0)
+async def test_a_line_that_only_contains_42_is_no_answer(site: Site) -> None:
     site.answer = b"user@42 $ echo\r\n142\r\n 42 x\r\n"
-    good, lines = await smoke(site)
+    good, lines = await smoke(site, seconds=1.0)
     assert not good
     assert "not done after" in lines["terminal"]
 
