@@ -163,9 +163,7 @@ async def test_two_cookies_are_refused_before_any_page() -> None:
         assert pages.asked == []
 
 
-async def test_opening_on_an_unknown_host_is_repaired_by_the_pages_and_before_the_first_one() -> (
-    None
-):
+async def test_opening_on_an_unknown_host_has_the_table_repaired() -> None:
     async with with_pages() as (r, pages):
         host = f"{OTHER_SID}.{BASE}:{PORT}"
         for method, target, status, repairs in (
