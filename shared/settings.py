@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from shared.errors import SettingsError
+from shared.numbers import decimal_number, whole_number
 
 T = TypeVar("T")
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -131,8 +132,8 @@ def text(raw: str) -> str:
 
 def seconds(raw: str) -> float:
     """Return a duration, 0 or more."""
-    value = float(raw)
-    if not 0 <= value < 1e9:
+    value = decimal_number(raw)
+    if value is None or value >= 1e9:
         raise ValueError("not a number of seconds, 0 or more")
     return value
 
@@ -141,9 +142,10 @@ def count(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of integers from *least* to *most*."""
 
     def parse(raw: str) -> int:
-        if not raw.isdigit() or not least <= int(raw) <= most:
+        value = whole_number(raw, most=most)
+        if value is None or value < least:
             raise ValueError(f"not a number from {least} to {most}")
-        return int(raw)
+        return value
 
     return parse
 
@@ -164,9 +166,10 @@ def listen_address(raw: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
     host, _, port = raw.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or int(port) > 65535:
+    number = whole_number(port, most=65535)
+    if not host or number is None:
         raise ValueError("not host:port")
-    return host, int(port)
+    return host, number
 
 
 def networks(raw: str) -> tuple[Network, ...]:

@@ -13,7 +13,7 @@ from pydantic import Field
 from controller.api.answers import ApiError, invalid, not_found
 from controller.api.events import Stream, Streams
 from controller.api.operations import EVENTS, TEXT, Operation
-from controller.api.queries import Query, read_query
+from controller.api.queries import Number, Query, read_query
 from controller.jobs.accepted import read_spec
 from controller.jobs.problems import Problem
 from controller.kube.client import Kube
@@ -36,9 +36,9 @@ ANSWER_SECONDS: Final = 60.0
 class LogsQuery(Query):
     """Whose, from where, and whether what follows is waited for."""
 
-    rank: Annotated[int, Field(ge=0, le=2**31)] = 0
+    rank: Annotated[Number, Field(le=2**31)] = 0
     follow: bool = False
-    tail: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    tail: Annotated[Number, Field(le=10**6)] | None = None
 
 
 class Logs:

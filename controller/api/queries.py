@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar, get_origin
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from controller.api.answers import invalid
 from controller.jobs.problems import Problem, problems_of
+from shared.numbers import whole_number
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
 
-Limit = Annotated[int, Field(ge=1, le=MOST_LIMIT)]
-Number = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+def _whole(raw: object) -> int:
+    number = whole_number(raw) if isinstance(raw, str) else None
+    if number is None:
+        raise ValueError("should be a number, in decimal digits")
+    return number
+
+
+Number = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**63 - 1)]
+Limit = Annotated[Number, Field(ge=1, le=MOST_LIMIT)]
 
 Model = TypeVar("Model", bound="Query")
 
@@ -67,6 +76,7 @@ def last_event_id(request: web.Request, after: int | None) -> int | None:
     raw = request.headers.get("Last-Event-ID", "").strip()
     if not raw:
         return after
-    if not (raw.isascii() and raw.isdigit() and len(raw) < 19):
+    number = whole_number(raw)
+    if number is None:
         raise invalid([Problem("Last-Event-ID", "should be the number of an event")])
-    return int(raw)
+    return number

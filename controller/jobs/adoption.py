@@ -9,10 +9,9 @@ removed until all has been adopted.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from controller.jobs.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.cluster import JobsInCluster
@@ -51,6 +50,8 @@ from controller.volcano.names import (
 )
 from controller.volcano.observed import ObservedJob
 from shared.errors import FumaroleError
+from shared.jws import strict_json_object
+from shared.numbers import decimal_number
 
 RETRY_SECONDS: Final = 5.0
 _KEY: Final = "identity"
@@ -228,7 +229,7 @@ class StoreIdentity:
 
 def _read_annotations(seen: ObservedJob) -> Job:
     try:
-        spec: Any = json.loads(seen.annotations[SPEC_ANNOTATION])
+        spec = strict_json_object(seen.annotations[SPEC_ANNOTATION].encode())
         job = read_spec(spec, {})
     except KeyError:
         raise CannotAdopt("it does not say what was accepted") from None
@@ -267,7 +268,4 @@ def _adopted(seen: ObservedJob, job: Job, defaults: JobDefaults) -> JobRecord:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
+    return decimal_number(text) if text is not None else None

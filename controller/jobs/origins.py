@@ -8,6 +8,7 @@ from typing import Final
 
 from controller.jobs.model import EffectiveTask, Job
 from controller.jobs.problems import Problem
+from shared.numbers import whole_number
 
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)
 
@@ -82,8 +83,9 @@ def _origin(job: Job, path: str) -> str | None:
 
 def _find_task(job: Job, which: str) -> EffectiveTask | None:
     tasks = job.effective_tasks
-    if which.isdigit() and int(which) < len(tasks):
-        return tasks[int(which)]
+    index = whole_number(which, most=len(tasks) - 1)
+    if index is not None:
+        return tasks[index]
     return next((task for task in tasks if task.name == which), None)
 
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from shared.numbers import whole_number
+
 LONGEST_ASKED_SECONDS: Final = 120.0
 """A server that asks for more is asked sooner: nobody would look at its jobs for hours."""
 
@@ -107,8 +109,8 @@ def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = N
 
 
 def _seconds(header: str | None, details: object) -> float | None:
-    if header is not None and header.isascii() and header.isdigit():
-        return min(float(header), LONGEST_ASKED_SECONDS)
+    if header is not None and (seconds := whole_number(header)) is not None:
+        return min(float(seconds), LONGEST_ASKED_SECONDS)
     asked = details.get("retryAfterSeconds") if isinstance(details, Mapping) else None
     return (
         min(float(asked), LONGEST_ASKED_SECONDS) if isinstance(asked, int) and asked > 0 else None

@@ -23,6 +23,7 @@ from kubernetes_asyncio.client.rest import RESTClientObject
 
 from controller.kube.errors import Unavailable
 from shared.errors import FumaroleError
+from shared.numbers import whole_number
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OPEN_SECONDS: Final = 10.0
@@ -272,6 +273,7 @@ def read_status(data: bytes) -> Exited | None:
         return Exited(0)
     causes = (status.details.causes if status.details else None) or []
     for cause in causes:
-        if cause.reason == "ExitCode" and cause.message.isdigit():
-            return Exited(int(cause.message), status.message)
+        code = whole_number(cause.message) if cause.reason == "ExitCode" else None
+        if code is not None:
+            return Exited(code, status.message)
     return Exited(None, status.message or status.reason or "the command failed")

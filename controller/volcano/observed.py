@@ -21,6 +21,7 @@ from controller.volcano.names import (
     JOB_LABEL,
     SPEC_ANNOTATION,
 )
+from shared.numbers import whole_number
 
 _KEPT_ANNOTATIONS: Final = (
     SPEC_ANNOTATION,
@@ -33,6 +34,9 @@ EVICTIONS: Final = frozenset(
     {"Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost", "Terminated"}
 )
 """Reasons of pods that kubelets and controllers end for the cluster's sake."""
+
+_MOST: Final = 10**9
+"""Of attempts and replicas: what says more says nothing, and fits no database."""
 
 TASK_LABEL: Final = "volcano.sh/task-spec"
 TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
@@ -59,7 +63,7 @@ class ObservedJob:
     def attempt(self) -> int:
         """Which attempt at the job this is; 1 where it does not say."""
         raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
-        return int(raw) if raw.isdigit() else 1
+        return whole_number(raw, most=_MOST) or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,4 +263,5 @@ def _controller_uid(metadata: Mapping[str, Any]) -> str:
 
 def _index(name: str) -> int:
     last = name.rpartition("-")[2]
-    return int(last) if last.isdigit() else -1
+    index = whole_number(last, most=_MOST)
+    return -1 if index is None else index

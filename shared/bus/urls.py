@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from shared.numbers import whole_number
+
 Node: TypeAlias = tuple[str, int]
 Kind: TypeAlias = Literal["one", "unix", "sentinel", "cluster"]
 
@@ -121,15 +123,17 @@ def _options(query: str) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    number = whole_number(text)
+    if number is None:
         raise ValueError("the URL's database is no number")
-    return int(text)
+    return number
 
 
 def _node(text: str, port: int) -> Node:
-    host, colon, number = text.rpartition(":")
-    if not colon or number.endswith("]"):
-        host, number = text, str(port)
-    if not number.isdigit() or not 0 < int(number) < 65536:
+    host, colon, given = text.rpartition(":")
+    if not colon or given.endswith("]"):
+        host, given = text, str(port)
+    number = whole_number(given, most=65535)
+    if not number:
         raise ValueError("a node's port is no port")
-    return unquote(host).removeprefix("[").removesuffix("]"), int(number)
+    return unquote(host).removeprefix("[").removesuffix("]"), number

@@ -163,6 +163,8 @@ async def test_jobs_are_found_by_owner_state_and_label_page_by_page(api: Api) ->
 @pytest.mark.parametrize(
     ("query", "path"),
     [("?limit=0", "limit"), ("?limit=x", "limit"), ("?limit=²", "limit"),
+     ("?limit=5_0", "limit"), ("?limit=%205", "limit"), ("?limit=%2B5", "limit"),
+     ("?limit=5.0", "limit"), ("?limit=", "limit"),
      ("?state=DONE", "state[0]"), ("?label==x", "label[0]"), ("?limit=1&limit=2", "limit"),
      ("?colour=red", "colour")],
 )  # fmt: skip

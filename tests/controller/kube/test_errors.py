@@ -53,6 +53,7 @@ def test_every_answer_has_its_error(status: int, body: dict[str, Any], kind: typ
         ("3", {"retryAfterSeconds": 9}, 3.0),
         (None, {"retryAfterSeconds": 9}, 9.0),
         ("soon", None, None),
+        ("²", None, None),
         ("1000000", None, LONGEST_ASKED_SECONDS),
         (None, {"retryAfterSeconds": 10**6}, LONGEST_ASKED_SECONDS),
         (None, {"retryAfterSeconds": 0}, None),

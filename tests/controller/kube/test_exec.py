@@ -222,6 +222,8 @@ async def test_more_execs_than_a_pool_has_connections(executor: PodExec) -> None
         ({"status": "Failure", "reason": "InternalError"}, Exited(None, "InternalError")),
         ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "x"}]}},
          Exited(None, "the command failed")),
+        ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "²"}]}},
+         Exited(None, "the command failed")),
         ({}, Exited(None, "the command failed")),
     ],
 )  # fmt: skip

@@ -26,6 +26,8 @@ TASKS: dict[str, Any] = {"tasks": [{"name": "master"}, {"name": "worker", "resou
          "tasks[1].resources.cpu"),
         ("duplicate event PodFailed across different policy", "policies"),
         ("something else altogether", ""),
+        ("spec.task[²].template: Required value", ""),
+        ("spec.task[9].template: Required value", ""),
     ],
 )  # fmt: skip
 def test_a_webhooks_words_lead_to_what_of_the_job_is_wrong(message: str, path: str) -> None:

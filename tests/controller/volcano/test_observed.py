@@ -58,6 +58,13 @@ def test_a_pod_tells_whose_it_is_and_which_replica() -> None:
     assert (seen.ready, seen.running, seen.deleting, seen.ended) == (False, False, False, None)
 
 
+@pytest.mark.parametrize("last", ["job", "²", "1_0", "9" * 20, "9" * 5000])
+def test_a_pod_whose_name_ends_in_no_index_is_no_replica(last: str) -> None:
+    given = pod()
+    given["metadata"]["name"] = f"j-a-{last}"
+    assert read_pod(given).index == -1
+
+
 def test_a_pod_that_waits_says_why() -> None:
     seen = read_pod(pod(containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
     assert seen.waiting == "ImagePullBackOff"

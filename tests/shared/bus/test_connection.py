@@ -47,6 +47,7 @@ def test_what_a_url_may_be(url: str) -> None:
         "redis+cluster://secret@a/1",
         "redis+cluster://secret@a:x",
         "redis+cluster://secret@a:0",
+        "redis+cluster://secret@a:٧٠٠٠",
         "redis+other://secret@a",
         "redis+cluster://secret@a?password=x",
         "redis://secret@a,b",

@@ -114,7 +114,7 @@ def _at(value: Any, path: list[str]) -> Any:
 
 
 def _index(part: str, last: int) -> int:
-    if not part.isdigit() or int(part) > last:
+    if not (part.isascii() and part.isdigit()) or int(part) > last:
         raise _Missing(f"index {part} out of bounds")
     return int(part)
 

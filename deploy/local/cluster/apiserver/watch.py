@@ -127,6 +127,6 @@ def _bookmark(kind: Kind, revision: int) -> Stored:
 
 
 def _number(revision: str) -> int:
-    if not revision.isdigit():
+    if not (revision.isascii() and revision.isdigit()):
         raise ApiError(400, f'invalid resource version "{revision}"')
     return int(revision)

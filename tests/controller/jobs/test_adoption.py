@@ -1,0 +1,70 @@
+"""What somebody wrote on a VolcanoJob of ours may be anything: the leader goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.adoption import Adoption
+from controller.jobs.cluster import JobsInCluster
+from controller.jobs.picture import Picture
+from controller.store.database import Store
+from controller.store.jobs import JobRecord, find_job
+from controller.store.leadership import raise_term
+from controller.store.position import ensure_position
+from tests.controller.kube.api_server import Script, says, serving
+from tests.controller.samples import make_defaults, make_observed
+
+SPEC = json.dumps({"id": "j1", "owner": {"user": "ada"}, "image": "busybox"})
+
+
+async def adopt(folder: Path, **annotations: str) -> tuple[JobRecord | None, tuple[str, ...]]:
+    """Have a new store meet a VolcanoJob with *annotations*; return what it makes of it."""
+    store = Store(f"sqlite:///{folder}/store.db")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="new")
+        term = await raise_term(transaction)
+    script = Script(says({"reason": "NotFound"}, 404), says({"metadata": {}}))
+    async with serving(script, folder) as kube:
+        picture = Picture(kube, instance="test", changed=lambda _job: None)
+        named = {f"fumarole.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}
+        picture.jobs.put(make_observed(annotations=named))
+        adoption = Adoption(
+            store=store,
+            term=term,
+            kube=kube,
+            picture=picture,
+            cluster=JobsInCluster(kube, instance="test"),
+            instance="test",
+            namespace="jobs",
+            defaults=make_defaults(),
+            clock=time.time,
+        )
+        problems = await adoption._settle()
+    async with store.read() as transaction:
+        record = await find_job(transaction, "j1")
+    await store.close()
+    return record, problems
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "1e999", "1_0", "-1", "²", "soon", "9" * 5000])
+async def test_a_number_that_is_none_is_left_out(tmp_path: Path, word: str) -> None:
+    record, problems = await adopt(
+        tmp_path, spec=SPEC, attempt=word, created=word, first_start=word, allocated_seconds=word
+    )
+    assert record is not None
+    assert problems == ()
+    assert (record.attempt, record.created_at, record.started_at) == (1, 1.0, None)
+    assert record.allocated_seconds is None
+
+
+@pytest.mark.parametrize("spec", ["", "[]", "{", "[" * 200_000, '{"id":"j1","id":"j1"}', "\ud800"])
+async def test_what_is_no_job_is_told_and_not_adopted(tmp_path: Path, spec: str) -> None:
+    record, problems = await adopt(tmp_path, spec=spec)
+    assert record is None
+    assert len(problems) == 1
+    assert "jobs/j-j1 cannot be adopted" in problems[0]
