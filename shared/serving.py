@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final, cast
 
 from aiohttp import web
 
 from shared.listening import listen
+
+_SERVER: Final = "fumarole"
+_BACKLOG: Final = 128
 
 
 @asynccontextmanager
@@ -16,7 +22,8 @@ async def listening(
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve *app* at *address*; give the address that was taken, for port 0.
 
-    Its answers do not say which versions of what serve them.
+    Its answers do not say which versions of what serve them. What is no HTTP is refused as
+    everything else is, by a JSON object, and not quoted: it may hold a token.
 
     Raises:
         OSError: If the address cannot be taken.
@@ -25,13 +32,57 @@ async def listening(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds)
     await runner.setup()
     try:
-        for sock in listen(*address):
-            await web.SockSite(runner, sock).start()
-        host, port = runner.addresses[0][:2]
-        yield host, port
+        async with _accepting(runner, address) as taken:
+            yield taken
     finally:
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def _accepting(
+    runner: web.AppRunner, address: tuple[str, int]
+) -> AsyncIterator[tuple[str, int]]:
+    loop = asyncio.get_running_loop()
+    manager = cast(web.Server, runner.server)  # there is one: the runner was set up
+
+    def connection() -> _Connection:
+        # What the runner's own sites make too, but of a class that cannot be chosen there.
+        return _Connection(manager, loop=loop, access_log=None)  # type: ignore[arg-type]  # none
+
+    servers: list[asyncio.Server] = []
+    try:
+        for sock in listen(*address):
+            server = await loop.create_server(connection, sock=sock, backlog=_BACKLOG)
+            servers.append(server)
+        host, port = servers[0].sockets[0].getsockname()[:2]
+        yield host, port
+    finally:
+        for server in servers:
+            server.close()
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what no handler does: what could not be read, or broke a handler."""
+        super().handle_error(request, status, exc, message)
+        answer = web.json_response(refusal(status), status=status, headers={"Server": _SERVER})
+        answer.force_close()
+        return answer
+
+
+def refusal(status: int) -> dict[str, str]:
+    """Return the body of an answer that says no more than its *status* does."""
+    phrase = HTTPStatus(status).phrase
+    return {"code": phrase.lower().replace(" ", "_"), "message": f"{phrase}."}
+
+
 async def _unversioned(_request: web.Request, answer: web.StreamResponse) -> None:
-    answer.headers["Server"] = "fumarole"
+    answer.headers["Server"] = _SERVER

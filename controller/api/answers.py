@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
@@ -12,6 +11,7 @@ from aiohttp import web
 from controller.jobs.pipeline import PluginFailed
 from controller.jobs.problems import Problem
 from controller.store.errors import StoreUnavailable
+from shared.serving import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -90,8 +90,6 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 def _of_aiohttp(error: web.HTTPException) -> ApiError:
     if error.status == 413:
         return ApiError(413, "too_large", "The body is too large.")
-    phrase = HTTPStatus(error.status).phrase
     # What else could be asked there has to be told (RFC 9110, section 15.5.6).
     allowed = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
-    code = phrase.lower().replace(" ", "_")
-    return ApiError(error.status, code, f"{phrase}.", headers=allowed)
+    return ApiError(error.status, **refusal(error.status), headers=allowed)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+
 import aiohttp
+import pytest
 from aiohttp import web
 
 from shared.serving import listening
@@ -21,3 +25,62 @@ async def test_no_answer_says_what_serves_it() -> None:
         for path in ("/refused", "/missing"):
             async with client.get(path) as answer:
                 assert answer.headers["Server"] == "fumarole"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"Bearer-secret\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: secret\r\n\r\n",
+        b"GET /" + b"secret" * 2000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: secret\0\r\n\r\n",
+    ],
+    ids=["garbage", "length", "long", "control"],
+)
+async def test_what_is_no_http_is_refused_in_json_and_not_quoted(sent: bytes) -> None:
+    async with listening(web.Application(), ("127.0.0.1", 0)) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(sent)
+        async with asyncio.timeout(30):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert head.startswith(b"HTTP/1.0 400 ")
+    assert json.loads(body) == {"code": "bad_request", "message": "Bad Request."}
+    assert b"Content-Type: application/json" in head
+    assert b"Server: fumarole" in head
+    assert b"aiohttp" not in head
+    assert b"secret" not in head + body
+
+
+async def test_a_handler_that_breaks_says_nothing_about_itself() -> None:
+    async def broken(_request: web.Request) -> web.Response:
+        raise RuntimeError("secret")
+
+    app = web.Application()
+    app.add_routes([web.get("/", broken)])
+    async with (
+        listening(app, ("127.0.0.1", 0)) as (host, port),
+        aiohttp.ClientSession() as client,
+        client.get(f"http://{host}:{port}/", headers={"Accept": "text/html"}) as answer,
+    ):
+        assert answer.status == 500
+        assert (await answer.json())["code"] == "internal_server_error"
+
+
+async def test_an_answer_that_is_under_way_is_finished_when_it_ends() -> None:
+    begun = asyncio.Event()
+
+    async def slow(_request: web.Request) -> web.Response:
+        begun.set()
+        await asyncio.sleep(0.05)
+        return web.Response(text="whole")
+
+    app = web.Application()
+    app.add_routes([web.get("/", slow)])
+    async with aiohttp.ClientSession() as client:
+        async with listening(app, ("127.0.0.1", 0), shutdown_seconds=30.0) as (host, port):
+            asking = asyncio.create_task(client.get(f"http://{host}:{port}/"))
+            await begun.wait()
+        assert await (await asking).text() == "whole"
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await client.get(f"http://{host}:{port}/")
