@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gateway.core.addresses import Bounds
+from gateway.relay.closing import SHUTDOWN_SECONDS
 
 if TYPE_CHECKING:
     from gateway.core.site import Network
@@ -97,6 +98,7 @@ class Dialler:
             ssl=self._tls() if tls else None,
             # Where it is a name it is asked for (SNI) too; an address has to be in the certificate.
             server_hostname=target.host if tls else None,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS if tls else None,
         )
         return transport, protocol
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.core.addresses import is_within, limit_key
 from gateway.core.places import Verdict
+from gateway.relay.closing import close
 from gateway.relay.flow import release, reset, shut
 from gateway.relay.states import Event, State, step
 
@@ -120,7 +121,7 @@ class Downstream(asyncio.Protocol):
         if self.transport is None:
             return
         if self.half_closed:
-            self.transport.close()
+            close(self.transport)
             return
         release(self.transport)
         shut(self.transport)
@@ -133,7 +134,7 @@ class Downstream(asyncio.Protocol):
             return
         flushed = not transport.get_write_buffer_size() or not transport.can_write_eof()
         if whole and not self.early and flushed:
-            transport.close()
+            close(transport)
         else:
             self.linger()
 

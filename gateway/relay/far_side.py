@@ -16,6 +16,7 @@ from websockets.protocol import State as SocketState
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from gateway.relay.closing import close
 from gateway.relay.dial import DialFailed
 from gateway.relay.flow import hold, release
 from gateway.relay.sockets import CLOSE_FAILED, CLOSE_NORMAL, quiet
@@ -215,7 +216,7 @@ class UpstreamSocket(Upstream):
             self._flush()
             self.dropped = True
             # What waits to be sent must not wait for long.
-            transport.close() if not transport.get_write_buffer_size() else transport.abort()
+            close(transport) if not transport.get_write_buffer_size() else transport.abort()
         else:
             super().drop()
 

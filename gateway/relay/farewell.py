@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from gateway.relay.closing import close
 from gateway.relay.flow import release, reset, shut
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Farewell:
         shut(browser)
         self._timer = asyncio.get_running_loop().call_later(limits.end_seconds, self._check_written)
         if self._said_goodbye():
-            browser.close()
+            close(browser)
 
     def take(self, data: bytes) -> None:
         """Throw *data* away, but for the Close that answers ours.
@@ -47,7 +48,7 @@ class Farewell:
         self._socket.receive_data(data)
         self._socket.events_received()
         if self._said_goodbye():
-            self._browser.close()
+            close(self._browser)
 
     def over(self) -> None:
         """The connection is closed."""

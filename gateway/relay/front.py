@@ -9,6 +9,7 @@ from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal
 from gateway.core.framing import FramingError
 from gateway.core.heads import HeadRefused
 from gateway.core.request_reader import RequestReader
+from gateway.relay.closing import close
 from gateway.relay.deadlines import act_on_deadline
 from gateway.relay.downstream import Downstream
 from gateway.relay.exchange import Exchange
@@ -253,7 +254,7 @@ class Front(Downstream):
     def drain(self) -> None:
         """Close now when no request is under way; otherwise its answer is the last one."""
         if self.state is State.HEAD and not self.reader.partial and self.transport is not None:
-            self.transport.close()
+            close(self.transport)
 
     def give_up(self) -> asyncio.Transport | None:
         """Hand out the transport for good; None when it is closing already."""
@@ -299,7 +300,7 @@ class Front(Downstream):
         if data:
             self._read(data)
         if self.half_closed and self.state is State.HEAD and not self.early:
-            self.transport.close()
+            close(self.transport)
 
     def _let_go(self) -> None:
         if self.errand is not None:

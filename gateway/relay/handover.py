@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.answers import CLOSE_DRAINING
 from gateway.core.framing import Body, FramingError
+from gateway.relay.closing import close
 from gateway.relay.flow import hold, release, reset, shut
 from gateway.relay.handed import EXTRA_INFO, Handed
 
@@ -157,7 +158,7 @@ class Handover(asyncio.Protocol):
         release(self._browser)
         shut(self._browser)
         self._timer = self._path.parts.loop.call_later(
-            self._path.parts.limits.linger_seconds, self._browser.close
+            self._path.parts.limits.linger_seconds, close, self._browser
         )
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.addresses import is_within, plain
 from gateway.core.proxy_header import BadProxyHeader
+from gateway.relay.closing import SHUTDOWN_SECONDS
 from gateway.relay.descriptors import ceiling
 from gateway.relay.flow import PROBED_AFTER_SECONDS, notice_dead_peers, probe_after
 from gateway.relay.preamble import read_preamble
@@ -213,5 +214,9 @@ class Listener:
             return
         seconds = self._path.parts.limits.head_seconds
         await self._loop.connect_accepted_socket(
-            lambda: front, sock, ssl=context, ssl_handshake_timeout=seconds
+            lambda: front,
+            sock,
+            ssl=context,
+            ssl_handshake_timeout=seconds,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
+from gateway.relay.closing import close
 from gateway.relay.flow import hold, release, reset, shut
 
 if TYPE_CHECKING:
@@ -173,8 +175,8 @@ class Tunnel(asyncio.Protocol):
         if self.half_closed:
             # Both have ended: what was written goes out, and that is all.
             self.phase = Phase.CLOSING
-            self.browser.close()
-            self.app.close()
+            close(self.browser)
+            close(self.app)
             return
         self.half_closed = True
         shut(other)
@@ -194,7 +196,7 @@ class Tunnel(asyncio.Protocol):
         if other.get_write_buffer_size():
             loop = self.path.parts.loop
             self.timer = loop.call_later(self.path.parts.limits.idle_seconds, reset, other)
-        other.close()
+        close(other)
 
     # Ending
 
@@ -247,7 +249,7 @@ class Tunnel(asyncio.Protocol):
             self.reset()
             return
         limits = self.path.parts.limits
-        self._set_timer(limits.linger_seconds - limits.end_seconds, self.browser.close)
+        self._set_timer(limits.linger_seconds - limits.end_seconds, partial(close, self.browser))
 
     def reset(self) -> None:
         """Reset both connections, whatever is still buffered."""

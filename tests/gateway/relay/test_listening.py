@@ -29,7 +29,7 @@ from tests.gateway.relay.harness import (
     rig,
     status_of,
 )
-from tests.gateway.relay.test_tls import certificate, connect  # noqa: F401  # a fixture
+from tests.gateway.relay.test_tls import connect
 
 PROXY = "127.77.0.1"
 BEHIND = Site(scheme="http", base=BASE, port=PORT, trusted_proxies=(ip_network("127.77.0.0/16"),))
@@ -364,7 +364,7 @@ async def secured(path: Path, *, limits: Limits | None = None) -> AsyncIterator[
             r.listener.close()
 
 
-async def test_a_proxy_header_stands_before_tls(certificate: Path) -> None:  # noqa: F811
+async def test_a_proxy_header_stands_before_tls(certificate: Path) -> None:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -386,7 +386,7 @@ async def test_a_proxy_header_stands_before_tls(certificate: Path) -> None:  # n
 
 
 async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
-    certificate: Path,  # noqa: F811
+    certificate: Path,
 ) -> None:
     async with secured(certificate, limits=QUICK) as r:
         for raw in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"):
@@ -398,7 +398,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
         assert r.path.meters.failed_arrivals == 3
 
 
-async def test_a_handshake_holds_a_place(certificate: Path) -> None:  # noqa: F811  # a fixture
+async def test_a_handshake_holds_a_place(certificate: Path) -> None:
     async with secured(certificate, limits=Limits(address_connections=2, head_seconds=30.0)) as r:
         silent = [await r.browser("127.5.0.1") for _ in range(2)]
         await settled(r, strangers=2)

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 from gateway.core.frames import close_frame
-from gateway.relay.listening import Listener
-from shared.listening import listen
 from tests.gateway.relay.harness import (
     ORIGIN,
     SID,
@@ -26,50 +15,12 @@ from tests.gateway.relay.harness import (
     Rig,
     answer,
     request,
-    rig,
     status_of,
     upgrade,
 )
+from tests.gateway.relay.secured import secured
 
 LARGE = bytes(range(256)) * 8000
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file with a key and a certificate for localhost."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + made.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
-
-
-@asynccontextmanager
-async def secured(certificate: Path) -> AsyncIterator[tuple[Rig, tuple[str, int]]]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    async with rig() as r:
-        listener = Listener(r.path, listen("127.0.0.1", 0), tls=lambda: context)
-        yield r, listener.address
-        listener.close()
 
 
 async def connect(r: Rig, address: tuple[str, int]) -> Peer:

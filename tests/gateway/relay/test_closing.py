@@ -1,0 +1,128 @@
+"""Closing under TLS: who says nothing is not waited for, who still reads gets everything."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.relay import closing
+from gateway.relay.draining import drain
+from gateway.relay.limits import Limits
+from tests.gateway.relay.harness import READ_SECONDS, SWITCH, Rig, request, upgrade
+from tests.gateway.relay.secured import secured
+
+DRAIN_SECONDS = 60.0
+"""Twice what a loop waits for a peer to say that it has ended."""
+BODY = bytes(range(256)) * 1200
+SMALL = 4096
+"""Of a socket's buffers: so that most of an answer waits in the gateway."""
+
+
+class Client:
+    """A browser whose TLS does nothing unless it is told to: what it does not read stays unread."""
+
+    def __init__(self, address: tuple[str, int], *, buffer: int | None = None) -> None:
+        plain = socket.socket()
+        plain.settimeout(READ_SECONDS)
+        if buffer is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        plain.connect(address)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        self._tls = context.wrap_socket(plain)
+
+    def send(self, data: bytes) -> None:
+        self._tls.sendall(data)
+
+    def read(self, size: int) -> bytes:
+        """Return at least a byte; none at the end."""
+        return self._tls.recv(size)
+
+    def close(self) -> None:
+        self._tls.close()
+
+
+async def connect(address: tuple[str, int], *, buffer: int | None = None) -> Client:
+    return await asyncio.to_thread(Client, address, buffer=buffer)
+
+
+def draining(r: Rig) -> asyncio.Task[None]:
+    r.listener.close()
+    return asyncio.create_task(drain(r.path, seconds=DRAIN_SECONDS, random=lambda: 0.0))
+
+
+async def ends_early(task: asyncio.Task[None], began: float) -> None:
+    await task
+    assert asyncio.get_running_loop().time() - began < DRAIN_SECONDS / 3
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(READ_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_drain_does_not_wait_for_silent_clients(certificate: Path) -> None:
+    async with secured(certificate, limits=Limits(linger_seconds=0.3)) as (r, address):
+        idle, answered, ended = [await connect(address) for _ in range(3)]
+        await asyncio.to_thread(ended.send, upgrade())
+        app = await r.app.connection()
+        await app.head()
+        app.send(SWITCH)
+        await asyncio.to_thread(answered.send, request())
+        app = await r.app.connection()
+        await app.head()
+        began = asyncio.get_running_loop().time()
+        task = draining(r)
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await ends_early(task, began)
+        assert r.path.open == 0
+        head = await asyncio.to_thread(answered.read, 65536)
+        assert head.endswith(b"ok")
+        for client in (idle, answered, ended):
+            client.close()
+
+
+async def test_a_slow_reader_gets_its_answer_through_a_drain(certificate: Path) -> None:
+    async with secured(certificate, send_buffer=SMALL) as (r, address):
+        client = await connect(address, buffer=SMALL)
+        await asyncio.to_thread(client.send, request())
+        app = await r.app.connection()
+        await app.head()
+        began = asyncio.get_running_loop().time()
+        task = draining(r)
+        app.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY)
+        app.close()
+
+        def read_slowly() -> bytes:
+            data = b""
+            while piece := client.read(16384):
+                data += piece
+                time.sleep(0.05)
+            return data
+
+        assert (await asyncio.to_thread(read_slowly)).endswith(b"\r\n\r\n" + BODY)
+        client.close()
+        await ends_early(task, began)
+
+
+async def test_a_reader_that_has_stalled_is_given_up(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing, "_STALLED_SECONDS", 0.5)
+    async with secured(certificate, send_buffer=SMALL) as (r, address):
+        client = await connect(address, buffer=SMALL)
+        await asyncio.to_thread(client.send, request())
+        app = await r.app.connection()
+        await app.head()
+        app.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY[:100_000])
+        app.close()
+        await until(lambda: r.path.open == 0)
+        client.close()
