@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +25,58 @@ def free_ports(count: int) -> list[int]:
     return [PORTS.take() for _ in range(count)]
 
 
+@dataclass(frozen=True)
+class Guard:
+    """How servers are reached and by whom: without TLS and by anybody, if nothing else is said.
+
+    Args:
+        program: The server.
+        lines: Of the configuration of those that hold data, and of Sentinels.
+        client: How the test itself comes in, as redis' client takes it.
+    """
+
+    program: str = ""
+    lines: str = ""
+    sentinel_lines: str = ""
+    client: Mapping[str, Any] = field(default_factory=dict)
+
+    def listening(self, port: int) -> list[str]:
+        """Return the arguments with which a server takes *port*."""
+        if self.client.get("ssl"):
+            return ["--port", "0", "--tls-port", str(port)]
+        return ["--port", str(port)]
+
+
+OPEN = Guard()
+
+
 class Node:
     """A server on a TCP port, with a folder of its own."""
 
-    def __init__(self, folder: Path, port: int, *options: str, sentinel: str = "") -> None:
+    def __init__(
+        self, folder: Path, port: int, *options: str, sentinel: str = "", guard: Guard = OPEN
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.port = port
         self._options = options
         self._sentinel = sentinel
+        self._guard = guard
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it."""
-        program = redis_program()
-        common = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        guard = self._guard
+        configuration = self.folder / "server.conf"
+        command = [guard.program or redis_program(), str(configuration)]
+        command += [*guard.listening(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         if self._sentinel:
-            configuration = self.folder / "sentinel.conf"
-            configuration.write_text(self._sentinel)
-            command = [program, str(configuration), *common, "--sentinel"]
+            configuration.write_text(self._sentinel + guard.sentinel_lines)
+            command.append("--sentinel")
         else:
-            kept = [
-                "--save",
-                "",
-                "--maxmemory-policy",
-                "noeviction",
-                "--repl-diskless-sync-delay",
-                "0",
-            ]
-            command = [program, *common, *kept, *self._options]
+            configuration.write_text(guard.lines)
+            command += ["--save", "", "--maxmemory-policy", "noeviction"]
+            command += ["--repl-diskless-sync-delay", "0", *self._options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
 
@@ -71,7 +95,13 @@ class Node:
 
     async def ask(self, *command: str | int) -> Any:
         """Return its answer to one command."""
-        client = Redis(host="127.0.0.1", port=self.port, protocol=2, decode_responses=True)
+        client = Redis(
+            host="127.0.0.1",
+            port=self.port,
+            protocol=2,
+            decode_responses=True,
+            **self._guard.client,
+        )
         try:
             return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # of redis
         finally:
@@ -104,17 +134,19 @@ async def running(nodes: Sequence[Node]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def sentinel_site(folder: Path, *, options: Sequence[str] = ()) -> AsyncIterator[Site]:
+async def sentinel_site(
+    folder: Path, *, options: Sequence[str] = (), guard: Guard = OPEN
+) -> AsyncIterator[Site]:
     """A master, its replica and a Sentinel that makes the latter master soon after a death."""
     one, two, sentinel_port = free_ports(3)
-    master = Node(folder / "a", one, *options)
-    replica = Node(folder / "b", two, "--replicaof", f"127.0.0.1 {one}", *options)
+    master = Node(folder / "a", one, *options, guard=guard)
+    replica = Node(folder / "b", two, "--replicaof", f"127.0.0.1 {one}", *options, guard=guard)
     watch = (
         f"sentinel monitor main 127.0.0.1 {one} 1\n"
         "sentinel down-after-milliseconds main 400\n"
         "sentinel failover-timeout main 2000\n"
     )
-    sentinel = Node(folder / "s", sentinel_port, sentinel=watch)
+    sentinel = Node(folder / "s", sentinel_port, sentinel=watch, guard=guard)
     async with running([master, replica]):
         await replica.until("'up'", "INFO", "replication")
         async with running([sentinel]):
@@ -125,13 +157,13 @@ async def sentinel_site(folder: Path, *, options: Sequence[str] = ()) -> AsyncIt
 
 
 @asynccontextmanager
-async def cluster_site(folder: Path, slot: int) -> AsyncIterator[Site]:
+async def cluster_site(folder: Path, slot: int, *, guard: Guard = OPEN) -> AsyncIterator[Site]:
     """A cluster: a master with *slot* and its replica, and another master with the rest."""
     ports = free_ports(6)
     nodes = [
         Node(
             folder / name, port, "--cluster-enabled", "yes", "--cluster-port", str(bus),
-            "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
+            "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no", guard=guard,
         )
         for name, port, bus in zip("abc", ports[:3], ports[3:], strict=True)
     ]  # fmt: skip

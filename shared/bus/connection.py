@@ -12,17 +12,15 @@ from typing import Any, assert_never
 
 from redis.asyncio import Connection, ConnectionPool, Redis, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import (
-    Sentinel,
-    SentinelConnectionPool,
-    SentinelManagedConnection,
-)
+from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedConnection
 from redis.backoff import NoBackoff
 from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared.bus.keys import CALL_SECONDS
+from shared.bus.sentinels import SentinelRedis, Sentinels
 from shared.bus.tls import SentinelTlsConnection, TlsConnection
+from shared.bus.translation import NotServed
 from shared.bus.urls import Node, Place, parse_url
 
 
@@ -62,7 +60,7 @@ async def look_around(redis: Redis) -> None:
 
     A master that was cut off from them answers as if nothing had happened.
     """
-    if isinstance(redis, _SentinelRedis):
+    if isinstance(redis, SentinelRedis):
         pool = redis.connection_pool
         if isinstance(pool, SentinelConnectionPool):
             await pool.get_master_address()  # type: ignore[no-untyped-call]  # redis leaves it so
@@ -96,12 +94,11 @@ def _client_of(place: Place, node: Node, options: dict[str, Any]) -> Redis:
 
 
 def _sentinels_master(place: Place) -> Redis:
-    sentinels = Sentinel([])  # type: ignore[no-untyped-call]  # redis leaves it untyped
-    sentinels.sentinels = [_client_of(place, node, place.sentinel_options) for node in place.nodes]
+    sentinels = Sentinels([_client_of(place, one, place.sentinel_options) for one in place.nodes])
     kind, trust = _by_tls(place, SentinelManagedConnection, SentinelTlsConnection)
-    client: _SentinelRedis = sentinels.master_for(
+    client: SentinelRedis = sentinels.master_for(
         place.service,
-        redis_class=_SentinelRedis,
+        redis_class=SentinelRedis,
         connection_class=kind,
         **_settings(),
         **trust,
@@ -109,17 +106,6 @@ def _sentinels_master(place: Place) -> Redis:
     )
     client.sentinels = sentinels
     return client
-
-
-class _SentinelRedis(Redis):
-    """A client of the master; closes what it asked the Sentinels with, too."""
-
-    sentinels: Sentinel | None = None
-
-    async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        await super().aclose(close_connection_pool)
-        if self.sentinels is not None:
-            await self.sentinels.aclose()
 
 
 class _SlotRedis(Redis):
@@ -181,7 +167,7 @@ class _FollowsSlot:
     async def _break(self, why: str) -> None:
         # What it was asked is asked again, elsewhere: nothing of it was done here.
         await self.disconnect(nowait=True)  # type: ignore[attr-defined]  # of redis' connection
-        raise RedisConnectionError(why)
+        raise NotServed(why)
 
 
 class _SlotConnection(_FollowsSlot, Connection):

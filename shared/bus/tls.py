@@ -8,10 +8,14 @@ runs for months. Names and addresses are always compared.
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from typing import Any, Final
 
 from redis.asyncio import SSLConnection
 from redis.asyncio.sentinel import SentinelManagedSSLConnection
+
+HANDSHAKE_SECONDS: Final = 4.0
+"""Less than for a call: so that a port where nobody answers TLS is told from one that is slow.
+Redis without TLS takes what begins a handshake for an empty line, and waits for more."""
 
 
 class _Trust:
@@ -39,6 +43,10 @@ class _Trusting:
     def __init__(self, *, trust: dict[str, str], **options: Any) -> None:
         super().__init__(**options)
         self.ssl_context: Any = _Trust(**trust)
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = super()._connection_arguments()  # type: ignore[misc]  # of redis' connection
+        return arguments | {"ssl_handshake_timeout": HANDSHAKE_SECONDS}
 
 
 class TlsConnection(_Trusting, SSLConnection):

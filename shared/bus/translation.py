@@ -7,8 +7,16 @@ import ssl
 from collections.abc import Iterator
 
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared.errors import BusUnavailable
+
+_ENDED = "Connection closed by server."
+"""What redis says, of all that it calls a ConnectionError, where there was a connection."""
+
+
+class NotServed(RedisConnectionError):
+    """A connection that was given up, for a reason that is in our words: for people as it is."""
 
 
 class translated:  # noqa: N801  # reads as a statement
@@ -25,13 +33,15 @@ class translated:  # noqa: N801  # reads as a statement
         if _cancel_requests() > self._cancelling and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError from error
         if isinstance(error, RedisError | OSError | TimeoutError):
-            raise BusUnavailable(f"Redis did not answer: {_reason(error)}") from error
+            raise BusUnavailable(f"Redis did not answer: {reason_of(error)}") from error
 
 
-def _reason(error: BaseException) -> str:
-    """Return why, for people; nothing of what was sent, which may be a password."""
+def reason_of(error: BaseException) -> str:
+    """Return why there was no answer; nothing of what was sent, which may be a password."""
     for one in _with_causes(error):
         match one:
+            case NotServed():
+                return str(one)
             case ssl.SSLCertVerificationError():
                 return f"its certificate is not trusted: {one.verify_message}"
             case ssl.SSLError():
@@ -40,8 +50,13 @@ def _reason(error: BaseException) -> str:
                 return "it does not take this user with this password"
             case NoPermissionError():
                 return "this user may not do this there"
+            case ConnectionAbortedError() if one.strerror is None:
+                # asyncio's, and the only one without a number.
+                return "no TLS with it: nobody answered the handshake"
             case OSError() if one.strerror:
                 return one.strerror
+            case RedisConnectionError() if str(one) == _ENDED:
+                return "it ended the connection"
             case _:
                 pass
     return type(error).__name__

@@ -146,6 +146,16 @@ async def test_a_cluster_is_followed_by_its_own_redirections_alone(tmp_path: Pat
         assert "cmdstat_command" not in calls
 
 
+async def test_a_cluster_that_does_not_serve_the_slot_is_said(tmp_path: Path) -> None:
+    port, bus = free_ports(2)
+    options = ("--cluster-enabled", "yes", "--cluster-port", str(bus))
+    async with running([Node(tmp_path, port, *options)]):
+        client = connect(f"redis+cluster://127.0.0.1:{port}")
+        with pytest.raises(BusUnavailable, match=r"answer: the slot is not served here$"):
+            await BusReader(client, KEYS).head()
+        await client.aclose()
+
+
 async def test_what_a_replica_answers_is_no_answer(tmp_path: Path) -> None:
     one, two = free_ports(2)
     master = Node(tmp_path / "a", one)
