@@ -84,6 +84,9 @@ _AMOUNTS: Final = (
     ("100,000 routes: memory a route", "KiB", "route_kib", 1.5),
     # A hundred times the table: its cost is that of memory further away, and no more.
     ("one event with 100,000 routes, to one with 1,000", "×", "event_growth", 3.0),
+    # A job's life costs what it does, however many others there are.
+    ("controller: a job's life beside 10,000 that wait, to one alone", "×", "life_waiting", 1.25),
+    ("controller: a job's life after 10,000 others, to one alone", "×", "life_over", 1.25),
 )
 _SUBMISSION: Final = "controller: jobs accepted → VolcanoJobs, to a bare client loop"
 

@@ -17,19 +17,16 @@ from typing import Any, Final
 
 import uvloop
 
-from benchmarks.submission import INSTANCE, post
-from controller.kube.client import Kube
+from benchmarks.sites import OURS, running_site, waiting_job
 from controller.kube.kinds import VCJOBS
-from deploy.local.cluster import EmbeddedCluster
-from tests.controller.running import Controller, running
-from tests.programs import RedisServer, redis_program
+from tests.controller.running import Controller
 
 FEW: Final = 10
 FIRST_SECONDS: Final = 20
 APART_SECONDS: Final = 2
 
 
-def job_of(number: int) -> dict[str, Any]:
+def short_job(number: int) -> dict[str, Any]:
     """Return a job that runs until its time is over."""
     return {
         "id": f"short-{number}",
@@ -52,22 +49,14 @@ async def lateness(controller: Controller, number: int) -> float:
 
 async def measure(burst: int, folder: Path) -> dict[str, float]:
     """Return seconds of lateness, and how many jobs were in the cluster when all was decided."""
-    async with EmbeddedCluster() as cluster:
-        with RedisServer(redis_program(), folder) as redis:
-            controller = Controller(
-                folder / "controller",
-                kubeconfig=cluster.kubeconfig("controller"),
-                redis_url=redis.url,
-                instance=INSTANCE,
-            )
-            async with running(controller), Kube.connect(cluster.kubeconfig("admin")) as admin:
-                items = [job_of(number) for number in range(FEW)]
-                await controller.call("POST", "/v1/jobs", {"mode": "atomic", "items": items})
-                for number in range(FEW):
-                    await controller.until(f"short-{number}", "RUNNING", "EXPIRED")
-                await post(controller, range(burst))
-                late = [await lateness(controller, number) for number in range(FEW)]
-                made = len(await admin.list(VCJOBS, labels=f"fumarole.dev/instance={INSTANCE}"))
+    async with running_site(folder) as site:
+        controller = site.controller
+        await site.post(short_job(number) for number in range(FEW))
+        for number in range(FEW):
+            await controller.until(f"short-{number}", "RUNNING", "EXPIRED")
+        await site.post(waiting_job(number) for number in range(burst))
+        late = [await lateness(controller, number) for number in range(FEW)]
+        made = len(await site.admin.list(VCJOBS, labels=OURS))
     return {"burst": burst, "made": made, "median": statistics.median(late), "longest": max(late)}
 
 

@@ -1,9 +1,9 @@
 """What many jobs cost the controller: ``python -m benchmarks.many_jobs [--jobs 10000]``.
 
-Jobs are accepted and brought into a cluster where they wait. Before, while they wait, and once
-they are over, a few more jobs live their lives, and what the controller's process needs for that
-is taken from /proc: it must not cost more because there are others. The API server is the embedded
-one, so the seconds say less than how they compare.
+Jobs are accepted and brought into a cluster where they wait, and are ended. Before, while they
+wait, and once they are over, it is read from /proc what the controller needs when nothing happens,
+and what it needs beyond that for the whole lives of a few more jobs: neither may grow with what a
+change has nothing to do with. The API server is the embedded one and shares the machine.
 """
 
 from __future__ import annotations
@@ -16,113 +16,114 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Self
 
 import psutil
 import uvloop
 
-from benchmarks.submission import job_of
-from controller.kube.client import Kube
-from controller.kube.kinds import VCJOBS
-from deploy.local.cluster import EmbeddedCluster
-from tests.controller.running import Controller, running
-from tests.programs import RedisServer, redis_program
+from benchmarks.sites import AT_ONCE, SECONDS, Site, cpu_seconds_of, running_site, waiting_job
 
-INSTANCE: Final = "many"
-FEW: Final = 20
-AT_ONCE: Final = 500
-SECONDS: Final = 3600.0
+FEW: Final = 50
+REST_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What the controller has used so far: its CPU, and the time, in seconds."""
+
+    cpu: float
+    at: float
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> Self:
+        """Read it."""
+        return cls(cpu_seconds_of(process), time.monotonic())
+
+    def until(self, later: Self) -> tuple[float, float]:
+        """Return CPU and seconds from this one to *later*."""
+        return later.cpu - self.cpu, later.at - self.at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """With how many jobs beside it, what one job's whole life costs, and what the process holds."""
+    """What the controller costs with so many jobs beside."""
 
-    beside: int
-    waiting: int
-    cpu_ms_per_job: float
+    at_rest_ms: float
+    """CPU milliseconds a second while nothing happens."""
+    life_ms: float
+    """CPU milliseconds beyond that for a job's whole life."""
     memory_mib: float
-    submitted_per_second: float
 
 
-async def submit(controller: Controller, admin: Kube, first: int, count: int) -> float:
-    """Submit jobs that wait; return how many a second came into the cluster."""
-    began, before = time.monotonic(), await _in_cluster(admin)
-    for start in range(first, first + count, AT_ONCE):
-        items = [job_of(number) for number in range(start, min(start + AT_ONCE, first + count))]
-        await controller.call("POST", "/v1/jobs", {"mode": "best_effort", "items": items})
-    # Asked of the cluster: what the controller is asked would be counted as its work.
-    async with asyncio.timeout(SECONDS):
-        while await _in_cluster(admin) < before + count:
-            await asyncio.sleep(0.2)
-    return count / (time.monotonic() - began)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Everything that is measured; paces are jobs a second."""
+
+    jobs: int
+    submitted: float
+    ended: float
+    alone: Cost
+    waiting: Cost
+    over: Cost
 
 
-async def _in_cluster(admin: Kube) -> int:
-    return len(await admin.list(VCJOBS, labels=f"fumarole.dev/instance={INSTANCE}"))
+async def submit(site: Site, numbers: range, *, beside: int) -> None:
+    """Submit jobs, and wait until the cluster has them all."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(site.appearance(beside + len(numbers)))
+        await site.post(waiting_job(number) for number in numbers)
 
 
-async def end(controller: Controller, first: int, count: int) -> None:
+async def end(site: Site, numbers: range) -> None:
     """End jobs, and wait until they are over."""
-    ids = [f"job-{number}" for number in range(first, first + count)]
-    for start in range(0, len(ids), AT_ONCE):
-        body = {"items": ids[start : start + AT_ONCE]}
-        await controller.call("POST", "/v1/jobs/terminate", body)
+    for first in range(0, len(numbers), AT_ONCE):
+        body = {"items": [f"job-{number}" for number in numbers[first : first + AT_ONCE]]}
+        await site.controller.call("POST", "/v1/jobs/terminate", body)
     async with asyncio.timeout(SECONDS):
-        while (await controller.call("GET", "/v1/jobs?state=CANCELING&limit=1"))["items"]:
+        while (await site.controller.call("GET", "/v1/jobs?state=CANCELING&limit=1"))["items"]:
             await asyncio.sleep(0.5)
 
 
-async def cost(
-    controller: Controller, admin: Kube, first: int, *, beside: int, waiting: int
-) -> Cost:
-    """Return what a few jobs' lives cost with *beside* others in the store."""
-    process = psutil.Process(controller.pid)
-    before = process.cpu_times()
-    pace = await submit(controller, admin, first, FEW)
-    await end(controller, first, FEW)
-    after = process.cpu_times()
-    used = after.user + after.system - before.user - before.system
+async def cost(site: Site, first: int, *, beside: int) -> Cost:
+    """Return what the controller costs with *beside* others in the cluster."""
+    process = psutil.Process(site.controller.pid)
+    began = Used.of(process)
+    await asyncio.sleep(REST_SECONDS)
+    rested = Used.of(process)
+    numbers = range(first, first + FEW)
+    await submit(site, numbers, beside=beside)
+    await end(site, numbers)
+    idle, seconds = began.until(rested)
+    busy, lived = rested.until(Used.of(process))
+    at_rest = idle / seconds
     return Cost(
-        beside=beside,
-        waiting=waiting,
-        cpu_ms_per_job=1000 * used / FEW,
+        at_rest_ms=1e3 * at_rest,
+        life_ms=1e3 * (busy - at_rest * lived) / FEW,
         memory_mib=process.memory_info().rss / 2**20,
-        submitted_per_second=pace,
     )
 
 
-async def measure(count: int, folder: Path) -> dict[str, Any]:
+async def measure(count: int, folder: Path) -> Found:
     """Return the costs: with nothing beside, with *count* that wait, and with them over."""
-    async with EmbeddedCluster() as cluster:
-        with RedisServer(redis_program(), folder) as redis:
-            controller = Controller(
-                folder / "controller",
-                kubeconfig=cluster.kubeconfig("controller"),
-                redis_url=redis.url,
-                instance=INSTANCE,
-            )
-            async with (
-                running(controller),
-                Kube.connect(cluster.kubeconfig("admin")) as admin,
-            ):
-                await cost(
-                    controller, admin, 1_000_000, beside=0, waiting=0
-                )  # everything is loaded
-                empty = await cost(controller, admin, 2_000_000, beside=0, waiting=0)
-                pace = await submit(controller, admin, 0, count)
-                full = await cost(controller, admin, 3_000_000, beside=count, waiting=count)
-                await end(controller, 0, count)
-                over = await cost(controller, admin, 4_000_000, beside=count, waiting=0)
-    return {
-        "jobs": count,
-        "submitted_per_second": pace,
-        "empty": asdict(empty),
-        "waiting": asdict(full),
-        "over": asdict(over),
-        "ratio_waiting": full.cpu_ms_per_job / empty.cpu_ms_per_job,
-        "ratio_over": over.cpu_ms_per_job / empty.cpu_ms_per_job,
-    }
+    async with running_site(folder) as site:
+        await cost(site, 1_000_000, beside=0)  # everything is loaded
+        alone = await cost(site, 2_000_000, beside=0)
+        began = time.monotonic()
+        await submit(site, range(count), beside=0)
+        submitted = time.monotonic()
+        waiting = await cost(site, 3_000_000, beside=count)
+        ending = time.monotonic()
+        await end(site, range(count))
+        ended = time.monotonic()
+        over = await cost(site, 4_000_000, beside=0)
+    return Found(
+        jobs=count,
+        submitted=count / (submitted - began),
+        ended=count / (ended - ending),
+        alone=alone,
+        waiting=waiting,
+        over=over,
+    )
 
 
 def main() -> int:
@@ -132,7 +133,7 @@ def main() -> int:
     count: int = parser.parse_args().jobs
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
         found = uvloop.run(measure(count, Path(folder)))
-    print(json.dumps(found))
+    print(json.dumps(asdict(found)))
     return 0
 
 

@@ -24,6 +24,7 @@ class Plan:
     followers: int
     tables: bool
     submitted: int
+    beside: int
 
 
 FULL: Final = Plan(
@@ -39,6 +40,7 @@ FULL: Final = Plan(
     followers=80,
     tables=True,
     submitted=100,
+    beside=10_000,
 )
 QUICK: Final = Plan(
     enough_seconds=170.0,
@@ -53,4 +55,5 @@ QUICK: Final = Plan(
     followers=20,
     tables=False,
     submitted=0,
+    beside=0,
 )

@@ -50,6 +50,7 @@ def make_page(results: Results, prose: str) -> str:
         "growth": _growth(results),
         "tables": results.tables or "Not measured in this run.",
         "submission": _submission(results),
+        "many jobs": _many_jobs(results),
         "problems": _problems(results),
     }
     for name, text in parts.items():
@@ -166,6 +167,25 @@ def _submission(results: Results) -> str:
         for of, *names in _SUBMISSION
     ]
     return _table(head, rows)
+
+
+def _many_jobs(results: Results) -> str:
+    found = results.many_jobs
+    if not found:
+        return "Not measured in this run."
+    head = ("beside", "CPU ms of a job's life", "CPU ms a second at rest", "memory, MiB")
+    names = {
+        "alone": "nothing",
+        "waiting": f"{found['jobs']:,} jobs that wait",
+        "over": f"{found['jobs']:,} that are over",
+    }
+    rows = [
+        (title, *(f"{found[name][of]:,.0f}" for of in ("life_ms", "at_rest_ms", "memory_mib")))
+        for name, title in names.items()
+    ]
+    submitted, ended = (f"{found[name]:,.0f}" for name in ("submitted", "ended"))
+    pace = f"{submitted} of them a second were submitted, {ended} ended."
+    return f"{_table(head, rows)}\n\n{pace}"
 
 
 def _problems(results: Results) -> str:

@@ -64,6 +64,7 @@ class Results:
     latencies: dict[str, Latency] = field(default_factory=dict)
     tables: str = ""
     submission: dict[str, float] = field(default_factory=dict)
+    many_jobs: dict[str, Any] = field(default_factory=dict)
     revocations: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -95,6 +96,12 @@ class Results:
             amounts["revoked"] = self.revocations["latencies"][-1]["p99"]
         if "ratio" in self.submission:
             amounts["submission"] = self.submission["ratio"]
+        if self.many_jobs:
+            alone = self.many_jobs["alone"]["life_ms"]
+            amounts |= {
+                f"life_{beside}": self.many_jobs[beside]["life_ms"] / alone
+                for beside in ("waiting", "over")
+            }
         return amounts | _amounts_of(self.tables)
 
     def to_json(self) -> str:

@@ -36,7 +36,7 @@ PEERS: Final = (
     desktops.BARE,
 )
 _FAILURES: Final = (OSError, RuntimeError, TimeoutError, Ended, ValueError)
-OTHERS_SECONDS: Final = 180.0
+OTHERS_SECONDS: Final = 1800.0
 Running = Sequence[tuple[Peer, Proxy]]
 
 
@@ -229,6 +229,10 @@ class Run:
             self.say(f"{self.plan.submitted} jobs submitted")
             told = await self._output("benchmarks.submission", "--jobs", str(self.plan.submitted))
             self.results.submission = json.loads(told) if told else {}
+        if self.plan.beside:
+            self.say(f"{self.plan.beside:,} jobs beside")
+            told = await self._output("benchmarks.many_jobs", "--jobs", str(self.plan.beside))
+            self.results.many_jobs = json.loads(told) if told else {}
 
     async def _output(self, module: str, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(

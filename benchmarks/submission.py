@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +28,15 @@ from typing import Any, Final
 import psutil
 import uvloop
 
+from benchmarks.sites import (
+    INSTANCE,
+    NAMESPACE,
+    OURS,
+    SECONDS,
+    cpu_seconds_of,
+    running_site,
+    waiting_job,
+)
 from controller.jobs.ground import ensure_namespace
 from controller.kube.client import Kube, Object
 from controller.kube.errors import NotFound
@@ -41,18 +49,11 @@ from controller.kube.kinds import (
     VCJOBS,
     Kind,
 )
-from controller.kube.watch import Changed, Listed, watch
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.running import Controller, running
-from tests.programs import RedisServer, redis_program
 
-INSTANCE: Final = "bench"
 # Companions first, as the controller does it.
 KINDS: Final = (NETWORK_POLICIES, SECRETS, CONFIG_MAPS, SERVICES, VCJOBS)
-SECONDS: Final = 300.0
-_OURS: Final = f"fumarole.dev/instance={INSTANCE}"
 _JOB: Final = "fumarole.dev/job"
-_NAMESPACE: Final = "jobs"
 _SERVERS_OWN: Final = (
     "uid",
     "resourceVersion",
@@ -103,7 +104,7 @@ class Meter:
         self._before = self._read()
 
     def _read(self) -> tuple[float, float, float]:
-        return time.monotonic(), _used(self._worker), _used(self._server)
+        return time.monotonic(), cpu_seconds_of(self._worker), cpu_seconds_of(self._server)
 
     def phase(self, jobs: int) -> Phase:
         """Return what so many jobs have taken."""
@@ -113,55 +114,11 @@ class Meter:
         return Phase(rate=jobs / seconds, own_ms=1e3 * own / jobs, server_ms=1e3 * server / jobs)
 
 
-def _used(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def job_of(number: int) -> dict[str, Any]:
-    """Return a job that no node has room for: what it would run is not what is measured."""
-    return {
-        "id": f"job-{number}",
-        "owner": {"user": "ada"},
-        "image": "busybox",
-        "resources": {"cpu": 900, "memory": "64Mi"},
-        "invocation": {"command": ["sleep", "3600"]},
-        "parameters": {"token": {"type": "secret", "value": "not-a-secret"}},
-    }
-
-
-async def post(controller: Controller, numbers: range) -> None:
-    """Have the controller accept jobs.
-
-    Raises:
-        RuntimeError: If it refuses one.
-    """
-    items = [job_of(number) for number in numbers]
-    answer = await controller.call("POST", "/v1/jobs", {"mode": "best_effort", "items": items})
-    refused = [item for item in answer["items"] if item["result"] != "created"]
-    if refused:
-        raise RuntimeError(f"{len(refused)} jobs were refused: {refused[0]}")
-
-
-async def appearance(admin: Kube, labels: str, count: int) -> None:
-    """Return when there have been *count* VolcanoJobs: by a watch, which costs the server least."""
-    seen = set[str]()
-    async with asyncio.timeout(SECONDS), aclosing(watch(admin, VCJOBS, labels=labels)) as events:
-        async for event in events:
-            match event:
-                case Listed(objects):
-                    seen |= {one["metadata"]["name"] for one in objects}
-                case Changed(given):
-                    seen.add(given["metadata"]["name"])
-            if len(seen) >= count:
-                return
-
-
 async def objects_of(admin: Kube) -> list[tuple[Kind, Object]]:
     """Return what the controller has made for jobs, job by job, as it would be made anew."""
     found: dict[str, list[tuple[Kind, Object]]] = {}
     for kind in KINDS:
-        for one in await admin.list(kind, labels=f"{_OURS},{_JOB}"):
+        for one in await admin.list(kind, labels=f"{OURS},{_JOB}"):
             found.setdefault(one["metadata"]["labels"][_JOB], []).append((kind, anew(one)))
     return [pair for of_job in found.values() for pair in of_job]
 
@@ -182,27 +139,14 @@ async def measure_controller(
     count: int, folder: Path, *, untried: bool
 ) -> tuple[Phase, Phase, list[tuple[Kind, Object]]]:
     """Return how fast jobs were accepted, how fast submitted, and what was made."""
-    async with EmbeddedCluster() as cluster:
-        with RedisServer(redis_program(), folder) as redis:
-            controller = Controller(
-                folder / "controller",
-                kubeconfig=cluster.kubeconfig("controller"),
-                redis_url=redis.url,
-                instance=INSTANCE,
-                FUMAROLE_CONTROLLER_NAMESPACE=_NAMESPACE,
-                **({"FUMAROLE_CONTROLLER_DRY_RUN_SECONDS": "0"} if untried else {}),
-            )
-            async with (
-                running(controller),
-                Kube.connect(cluster.kubeconfig("admin")) as admin,
-                asyncio.TaskGroup() as tasks,
-            ):
-                appeared = tasks.create_task(appearance(admin, _OURS, count))
-                meter = Meter(controller.pid, cluster)
-                await post(controller, range(count))
-                accepted, meter = meter.phase(count), Meter(controller.pid, cluster)
-                await appeared
-                return accepted, meter.phase(count), await objects_of(admin)
+    settings = {"FUMAROLE_CONTROLLER_DRY_RUN_SECONDS": "0"} if untried else {}
+    async with running_site(folder, **settings) as site, asyncio.TaskGroup() as tasks:
+        appeared = tasks.create_task(site.appearance(count))
+        meter = Meter(site.controller.pid, site.cluster)
+        await site.post(waiting_job(number) for number in range(count))
+        accepted, meter = meter.phase(count), Meter(site.controller.pid, site.cluster)
+        await appeared
+        return accepted, meter.phase(count), await objects_of(site.admin)
 
 
 async def measure_bare(objects: list[tuple[Kind, Object]], count: int) -> Phase:
@@ -211,7 +155,7 @@ async def measure_bare(objects: list[tuple[Kind, Object]], count: int) -> Phase:
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
     ):
-        await ensure_namespace(admin, _NAMESPACE, instance=INSTANCE)
+        await ensure_namespace(admin, NAMESPACE, instance=INSTANCE)
         async with asyncio.timeout(SECONDS):
             while not await _is_there(admin):
                 await asyncio.sleep(0.1)
@@ -222,7 +166,7 @@ async def measure_bare(objects: list[tuple[Kind, Object]], count: int) -> Phase:
 
 async def _is_there(admin: Kube) -> bool:
     try:
-        await admin.get(SERVICE_ACCOUNTS, "default", _NAMESPACE)
+        await admin.get(SERVICE_ACCOUNTS, "default", NAMESPACE)
     except NotFound:
         return False
     return True

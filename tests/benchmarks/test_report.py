@@ -80,6 +80,18 @@ def test_budgets_are_met_missed_or_not_known() -> None:
     assert verdicts["memory per idle proxied WebSocket", "≤ 6 KiB"].met
 
 
+def beside(life: float) -> dict[str, float]:
+    return {"life_ms": life, "at_rest_ms": 10.4, "memory_mib": 150.0}
+
+
+MANY = {
+    "jobs": 10_000,
+    "submitted": 61.2,
+    "ended": 30.0,
+    "alone": beside(40.0),
+    "waiting": beside(44.0),
+    "over": beside(60.0),
+}
 TABLES = """
 | routes | snapshot | longest stall | memory a route | one event | to a worker | longest stall |
 |---:|---:|---:|---:|---:|---:|---:|
@@ -105,10 +117,25 @@ def test_the_other_benchmarks_are_judged_too() -> None:
     assert pace.missed_by == pytest.approx(0.2)
 
 
+def test_a_jobs_life_is_judged_beside_many_others() -> None:
+    found = results()
+    found.many_jobs = MANY
+    verdicts = {one.work: one for one in judge_all({}, found.amounts())}
+    waiting = verdicts["controller: a job's life beside 10,000 that wait, to one alone"]
+    over = verdicts["controller: a job's life after 10,000 others, to one alone"]
+    assert waiting.met
+    assert waiting.value == pytest.approx(1.1)
+    assert over.met is False
+    assert over.value == pytest.approx(1.5)
+
+
 def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     found = measured()
     found.submission = {"bare": 1234.5, "bare_ms": 2.0, "server_for_bare_ms": 6.25}
+    found.many_jobs = MANY
     page = write_report(found, tmp_path).read_text()
+    assert "| 10,000 jobs that wait | 44 | 10 | 150 |" in page
+    assert "61 of them a second were submitted, 30 ended." in page
     assert "| bare loop | 1,234.5 | 2.0 | 6.2 |" in page
     assert "<!--" not in page
     assert "| **Fumarole** | 20.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |" in page

@@ -28,6 +28,7 @@ TINY = Plan(
     followers=2,
     tables=False,
     submitted=0,
+    beside=0,
 )
 
 
