@@ -104,7 +104,8 @@ class Kube:
         version = ""
         async for page, at in self._pages(path, query):
             items += page
-            version = at
+            # The first page's: nothing that happened since may be taken for seen.
+            version = version or at
         return items, version
 
     async def metadata(self, kind: Kind, *, labels: str) -> AsyncIterator[Objects]:

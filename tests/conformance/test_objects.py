@@ -117,6 +117,27 @@ async def test_a_long_list_comes_in_pages(kube: Kube, namespace: str) -> None:
     await refused("a bad continue token", bad)
 
 
+async def test_all_pages_show_the_state_of_the_first(kube: Kube, namespace: str) -> None:
+    secrets = kube.core.list_namespaced_secret
+    for name in "bdf":
+        body = {"metadata": {"name": name, "labels": {"listed": "yes"}}}
+        await kube.core.create_namespaced_secret(namespace, body)
+    first = await secrets(namespace, limit=1, label_selector="listed=yes")
+    for name in "ae":
+        body = {"metadata": {"name": name, "labels": {"listed": "yes"}}}
+        await kube.core.create_namespaced_secret(namespace, body)
+    await kube.core.delete_namespaced_secret("d", namespace)
+    change = {"metadata": {"labels": {"listed": "no"}}}
+    await kube.core.patch_namespaced_secret("f", namespace, change)
+    token = first.metadata._continue
+    rest = await secrets(namespace, limit=5, label_selector="listed=yes", _continue=token)
+    assert [item.metadata.name for item in first.items + rest.items] == ["b", "d", "f"]
+    assert rest.items[-1].metadata.labels == {"listed": "yes"}
+    assert rest.metadata.resource_version == first.metadata.resource_version
+    now = await secrets(namespace, label_selector="listed=yes")
+    assert [item.metadata.name for item in now.items] == ["a", "b", "e"]
+
+
 async def test_a_put_from_an_older_state_is_refused(kube: Kube, namespace: str) -> None:
     old = await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
     body = {**make_config_map("a", resourceVersion=old.metadata.resource_version)}

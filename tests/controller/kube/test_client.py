@@ -46,11 +46,12 @@ def test_paths_are_built_so_that_no_name_leaves_its_place(
 async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     script = Script(
         listing(thing("a", "1"), version="7", **{"continue": "next"}),
-        listing(thing("b", "2"), version="7"),
+        listing(thing("b", "2"), version="8"),
     )
     async with serving(script, tmp_path) as kube:
-        objects = await kube.list(PODS, "ns", labels="x=y", fields="status.phase=Running")
+        objects, version = await kube.list_at(PODS, "ns", labels="x=y", fields="a=b")
     assert [one["metadata"]["name"] for one in objects] == ["a", "b"]
+    assert version == "7", "a watch from the last page's would miss what came between them"
     assert script.requests[0][2]["labelSelector"] == "x=y"
     assert script.requests[1][2]["continue"] == "next"
 

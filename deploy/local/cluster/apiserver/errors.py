@@ -150,6 +150,11 @@ def expired(revision: int, oldest: int) -> ApiError:
     return ApiError(410, f"too old resource version: {revision} ({oldest})")
 
 
+def expired_list() -> ApiError:
+    """Return the 410 of a list's page whose revision is no longer kept."""
+    return ApiError(410, "The provided continue parameter is too old to display a consistent list.")
+
+
 def bad_request(message: str) -> ApiError:
     """Return a 400."""
     return ApiError(400, message)

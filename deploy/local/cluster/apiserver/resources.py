@@ -4,13 +4,13 @@ import base64
 import contextlib
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
 
 from deploy.local.cluster.apiserver.access import User
-from deploy.local.cluster.apiserver.errors import ApiError, bad_request
+from deploy.local.cluster.apiserver.errors import ApiError, bad_request, expired_list
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import Kind, Object
 from deploy.local.cluster.apiserver.kubelets import Kubelets
@@ -107,15 +107,19 @@ class Resources:
             raise bad_request("sendInitialEvents is forbidden for list")
         selector = query.get("labelSelector", ""), query.get("fieldSelector", "")
         selected = make_selector(*selector)
-        found = self.store.labelled(kind.key, target.namespace, equal_labels(selector[0]))
+        labels = equal_labels(selector[0])
+        token = query.get("continue", "")
+        seen = _Seen.read(token) if token else _Seen(self.store.revision)
+        found = self.store.labelled_at(kind.key, target.namespace, labels, seen.revision)
+        if found is None:
+            raise expired_list()
         items = [item for item in found if selected(item.value)]
-        page, metadata = _page(items, query.get("limit", ""), query.get("continue", ""))
-        metadata["resourceVersion"] = str(self.store.revision)
+        page, metadata = _page(items, query.get("limit", ""), seen)
         if any(selector):
             metadata.pop("remainingItemCount", None)
         if _wants_table(request):
             whole = query.get("includeObject", "Metadata")
-            table = make_table(kind, [i.value for i in page], str(self.store.revision), whole=whole)
+            table = make_table(kind, [i.value for i in page], str(seen.revision), whole=whole)
             table["metadata"] = metadata
             return _json(table)
         if _METADATA in request.headers.get("Accept", ""):
@@ -231,31 +235,34 @@ class Resources:
         return _success(None, 201)
 
 
-def _page(items: list[Stored], limit: str, token: str) -> tuple[list[Stored], Object]:
-    """Return one page of *items* and the list metadata that leads to the next."""
-    start = _position(token)
-    rest = [item for item in items if _name(item) > start] if token else items
+class _Seen(msgspec.Struct, array_like=True, frozen=True):
+    """How far a list has been read: all of its pages show one revision."""
+
+    revision: int
+    namespace: str = ""
+    name: str = ""
+
+    @classmethod
+    def read(cls, token: str) -> Self:
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(token), type=cls)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise bad_request("continue key is not valid: unable to decode") from error
+
+    @property
+    def token(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+
+def _page(items: list[Stored], limit: str, seen: _Seen) -> tuple[list[Stored], Object]:
+    """Return the page of *items* after what was *seen*, and the metadata that leads on."""
+    rest = [item for item in items if item.place > (seen.namespace, seen.name)]
     count = int(limit) if limit.isdigit() and int(limit) else len(rest)
-    metadata: Object = {}
+    metadata: Object = {"resourceVersion": str(seen.revision)}
     if len(rest) > count:
-        last = msgspec.json.encode(_name(rest[count - 1]))
-        metadata["continue"] = base64.urlsafe_b64encode(last).decode()
+        metadata["continue"] = _Seen(seen.revision, *rest[count - 1].place).token
         metadata["remainingItemCount"] = len(rest) - count
     return rest[:count], metadata
-
-
-def _name(item: Stored) -> tuple[str, str]:
-    metadata = item.value["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
-
-
-def _position(token: str) -> tuple[str, str]:
-    if not token:
-        return ("", "")
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[str, str])
-    except (ValueError, msgspec.DecodeError) as error:
-        raise bad_request("continue key is not valid: unable to decode") from error
 
 
 async def read_body(request: web.Request) -> Object:

@@ -40,6 +40,17 @@ class Stored:
         """The revision at which it came to be so."""
         return int(self.value["metadata"]["resourceVersion"])
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Its namespace, empty for what is in none, and its name."""
+        metadata = self.value["metadata"]
+        return metadata.get("namespace", ""), metadata["name"]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        return self.value["metadata"].get("labels") or {}
+
     def copy(self) -> Object:
         """Return a copy that may be changed."""
         copy: Object = msgspec.json.decode(self.raw)
@@ -88,6 +99,29 @@ class Store:
         smallest = min(sets, key=len)
         places = (p for p in smallest if namespace in ("", p[0]) and all(p in s for s in sets))
         return [self._objects[key][space][name] for space, name in sorted(places)]
+
+    def labelled_at(
+        self, key: Key, namespace: str, labels: Mapping[str, str], revision: int
+    ) -> list[Stored] | None:
+        """Return `labelled` as of *revision*, or None when that is no longer known."""
+        changes = self.since(key, revision)
+        if changes is None:
+            return None
+        found = self.labelled(key, namespace, labels)
+        if not changes:
+            return found
+        then = {item.place: item for item in found}
+        for event in reversed(changes):
+            place = event.now.place
+            if namespace not in ("", place[0]):
+                continue
+            if event.before is None:
+                then.pop(place, None)
+            else:
+                then[place] = event.before
+        wanted = labels.items()
+        then = {place: was for place, was in then.items() if wanted <= was.labels.items()}
+        return [then[place] for place in sorted(then)]
 
     def items(self, key: Key, namespace: str = "") -> list[Stored]:
         """Return the objects of one namespace, or of all, in the order of their names."""
@@ -174,6 +208,4 @@ def _labels(stored: Stored | None) -> dict[tuple[str, str], tuple[str, str]]:
     """Return each label and its value, with where the object is."""
     if stored is None:
         return {}
-    metadata = stored.value["metadata"]
-    place = (metadata.get("namespace", ""), metadata["name"])
-    return dict.fromkeys((metadata.get("labels") or {}).items(), place)
+    return dict.fromkeys(stored.labels.items(), stored.place)

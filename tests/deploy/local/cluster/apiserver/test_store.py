@@ -57,6 +57,27 @@ async def test_entering_and_leaving_a_selector_are_added_and_deleted() -> None:
     assert await _seen(store, since, "shown=yes") == expected
 
 
+def test_a_list_of_a_revision_shows_what_there_was() -> None:
+    store = Store()
+    for name in "abc":
+        _put(store, name, kept="yes")
+    then = store.revision
+    _put(store, "b", kept="no")
+    _put(store, "d", kept="yes")
+    gone = store.get(KIND.key, "n", "a")
+    assert gone is not None
+    store.remove(KIND.key, gone)
+
+    def names(revision: int) -> list[str] | None:
+        found = store.labelled_at(KIND.key, "n", {"kept": "yes"}, revision)
+        return None if found is None else [item.value["metadata"]["name"] for item in found]
+
+    assert names(then) == ["a", "b", "c"]
+    assert names(store.revision) == ["c", "d"]
+    store.compact()
+    assert names(then) is None
+
+
 async def test_what_was_forgotten_is_expired() -> None:
     store = Store()
     since = _put(store, "a")
