@@ -52,24 +52,30 @@ def make_api_app(parts: ApiParts, *, keys: KeySource, issuer: str) -> web.Applic
 
     Every call needs a bearer token; there is nothing here for anybody else.
     """
-    operations = list_operations(parts)
+    streams = Streams()
+    operations = list_operations(parts, streams)
     description = describe(_version(), operations, parts.offered_fields)
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.json_response(description)
 
+    async def close_streams(_app: web.Application) -> None:
+        streams.close()
+
     app = web.Application(
         client_max_size=MAX_BODY_BYTES,
         middlewares=[errors_as_json, bearer_only(keys, issuer=issuer, clock=parts.clock)],
     )
+    # Else the end of this process would wait for readers who mean to stay.
+    app.on_shutdown.append(close_streams)
     app.add_routes([web.get("/v1/openapi.json", openapi)])
     app.add_routes([one.route() for one in operations])
     return app
 
 
-def list_operations(parts: ApiParts) -> list[Operation]:
+def list_operations(parts: ApiParts, streams: Streams) -> list[Operation]:
     """Return everything that is offered, in the order in which paths are looked for."""
-    store, streams = parts.store, Streams()
+    store = parts.store
     products = Products(
         store,
         defaults=parts.defaults,

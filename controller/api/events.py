@@ -26,12 +26,24 @@ class Streams:
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
         self._most = most
-        self.open = 0
+        self._scopes: set[asyncio.Timeout] = set()
+        self._closed = False
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._scopes)
 
     @property
     def full(self) -> bool:
         """Whether there are as many as there may be."""
-        return self.open >= self._most
+        return self._closed or self.open >= self._most
+
+    def close(self) -> None:
+        """Break all of them off, and begin no more: this process ends."""
+        self._closed = True
+        for scope in self._scopes:
+            scope.reschedule(0.0)
 
     async def run(
         self, request: web.Request, content_type: str, send: Callable[[Stream], Awaitable[None]]
@@ -45,22 +57,24 @@ class Streams:
         """
         if self.full:
             raise ApiError(503, "too_many_streams", "Too many streams are open; try again later.")
-        self.open += 1
         response = web.StreamResponse(
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         response.content_type, response.charset = content_type, "utf-8"
+        scope = asyncio.timeout(None)
         try:
-            await response.prepare(request)
-            stream = Stream(response)
-            await send(stream)
-            await stream.end()
+            async with scope:
+                self._scopes.add(scope)
+                await response.prepare(request)
+                stream = Stream(response)
+                await send(stream)
+                await stream.end()
         except (OSError, TimeoutError, aiohttp.ClientError):
-            # The reader is gone or takes nothing, or what it reads from is: nobody to tell.
+            # The reader is gone or takes nothing, or what it reads from is, or we are to end.
             if request.transport is not None:
                 request.transport.abort()
         finally:
-            self.open -= 1
+            self._scopes.discard(scope)
         return response
 
 

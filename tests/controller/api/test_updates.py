@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from controller.api.events import KEEP_ALIVE_SECONDS
 from controller.store.jobs import find_job, forget_jobs, insert_job, move_job
 from tests.controller.api.conftest import Api
 from tests.controller.samples import make_record
@@ -155,3 +156,14 @@ async def test_a_place_that_is_none_is_refused(api: Api) -> None:
     for place in ("x", "-1", "9" * 30):
         answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": place})
         assert answer.status == 422
+
+
+async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(api: Api) -> None:
+    async with following(api, "?after=0") as reader:
+        began = asyncio.get_running_loop().time()
+        await api.client.server.runner.shutdown()  # type: ignore[union-attr]  # it serves
+        with pytest.raises((aiohttp.ClientError, AssertionError)):
+            await reader.next()
+        assert asyncio.get_running_loop().time() - began < KEEP_ALIVE_SECONDS
+    answer = await api.client.get("/v1/updates?after=0")
+    assert (answer.status, (await answer.json())["code"]) == (503, "too_many_streams")
