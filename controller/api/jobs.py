@@ -18,13 +18,14 @@ from controller.jobs.model import Job, JobId
 from controller.jobs.parameters import Strict
 from controller.jobs.problems import JobRejected, Problem, problems_of
 from controller.jobs.retry import explain_retry
-from controller.jobs.runs import exits_of
+from controller.jobs.runs import exits_of, retries_of
 from controller.jobs.states import State
 from controller.jobs.submission import Draining, Submissions, Submitted
 from controller.jobs.wishes import Wishes
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs, queue_position
+from controller.store.progress import retries_within
 from controller.store.runs import runs_of
 
 
@@ -200,11 +201,13 @@ class Jobs:
             if record is None:
                 raise not_found("job")
             position = await queue_position(transaction, record)
-            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
+            runs = await runs_of(transaction, record.id, record.attempt)
+            volcanos = await retries_within(transaction, record.id, record.attempt)
+        used = 0 if record.renewal else retries_of(volcanos, runs)
         details = {
             "queue_position": position,
-            "exits": exits if record.is_final else [],
-            "retry": _retry(record, self._defaults).model_dump(mode="json"),
+            "exits": exits_of(runs) if record.is_final else [],
+            "retry": _retry(record, self._defaults, used).model_dump(mode="json"),
         }
         return web.json_response(view(record) | details)
 
@@ -283,11 +286,12 @@ def view(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def _retry(record: JobRecord, defaults: JobDefaults) -> Retry:
+def _retry(record: JobRecord, defaults: JobDefaults, used: int) -> Retry:
     explained = explain_retry(read_spec(record.spec, {}))
     return Retry(
         max_retry=explained.max_retry,
-        retries_used=record.retries_used,
+        # Volcano counts the one that it refuses, too.
+        retries_used=min(explained.max_retry, record.retries_used + used),
         policies=[Policy.model_validate(one) for one in explained.policies],
         evictions=record.evictions,
         max_evictions=defaults.eviction_retries,

@@ -40,7 +40,7 @@ class Retry(Shown):
     """How often the job is started again, and what decides it; the first policy that fits does."""
 
     max_retry: int = Field(description="How often it is started again, at most.")
-    retries_used: int
+    retries_used: int = Field(description="How often it was started again so far.")
     policies: list[Policy]
     evictions: int = Field(description="How often the cluster took it away; not a retry.")
     max_evictions: int

@@ -32,11 +32,11 @@ from controller.jobs.lifecycle import (
 from controller.jobs.pipeline import HookRecorder, Pipeline
 from controller.jobs.plugin import JobFromServer
 from controller.jobs.records import Records
-from controller.jobs.runs import make_runs
+from controller.jobs.runs import is_of, make_runs
 from controller.jobs.states import Happening, next_state
 from controller.jobs.steps import Later
 from controller.jobs.submitting import Submitting
-from controller.store.progress import hooks_done, start_attempt
+from controller.store.progress import hooks_done, move_attempt, start_attempt
 from controller.store.runs import record_runs
 from controller.volcano.observed import ObservedPod
 
@@ -129,13 +129,16 @@ class Actions:
             self._records.readable_job(record),
             record.attempt,
             runs=seen.runs,
-            present=_of(record.uid, seen.pods),
-            departed=_of(record.uid, seen.departed),
+            present=_own(seen, seen.pods),
+            departed=_own(seen, seen.departed),
             now=self._records.clock(),
             looked_until=self._looked_until,
         )
         async with self._records.lead() as transaction:
             await record_runs(transaction, runs)
+            if seen.job is not None and seen.job.retries:
+                retries = seen.job.retries
+                await move_attempt(transaction, record.id, record.attempt, retries=retries)
 
     async def _note(self, note: Note, seen: Seen) -> None:
         record = seen.record
@@ -154,7 +157,7 @@ class Actions:
 
     def _start_of(self, seen: Seen) -> float:
         """Return when this attempt began to run: when its first program did, if that is known."""
-        starts = [pod.started_at for pod in _of(seen.record.uid, seen.pods) if pod.started_at]
+        starts = [pod.started_at for pod in _own(seen, seen.pods) if pod.started_at]
         now = self._records.clock()
         # Nodes have clocks of their own, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))
@@ -191,5 +194,5 @@ class Actions:
         )
 
 
-def _of(uid: str | None, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
-    return [pod for pod in pods if pod.owner_uid == uid]
+def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
+    return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]

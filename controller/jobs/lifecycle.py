@@ -12,11 +12,15 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.explanations import explain_failure, explain_waiting
-from controller.jobs.runs import are_written_down
+from controller.jobs.runs import are_written_down, is_of
 from controller.jobs.states import Happening, Outcome, State, next_state
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.runs import Run
-from controller.volcano.names import ALLOCATION_ANNOTATION, FIRST_START_ANNOTATION
+from controller.volcano.names import (
+    ALLOCATION_ANNOTATION,
+    CREATED_ANNOTATION,
+    FIRST_START_ANNOTATION,
+)
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 
@@ -218,7 +222,7 @@ def _as_it_was(seen: Seen) -> Conclude | Renew:
 
 
 def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
-    return [pod for pod in pods if pod.owner_uid == seen.record.uid]
+    return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]
 
 
 _ON_PURPOSE: Final[Mapping[str, Outcome]] = MappingProxyType(
@@ -323,7 +327,7 @@ def _stopped(seen: Seen, job: ObservedJob) -> Step:
 
 
 def _failed(seen: Seen, job: ObservedJob) -> Conclude | Renew:
-    reason, message = explain_failure(job, (*seen.pods, *seen.departed))
+    reason, message = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
     if reason == "evicted" and seen.record.evictions < seen.evictions_allowed:
         return Renew("evicted", f"{message}; submitted again")
     return Conclude(State.FAILURE, reason, message)
@@ -357,13 +361,16 @@ def _removal(seen: Seen) -> Step | None:
     record, job = seen.record, seen.job
     if job is not None and job.uid == (record.uid or job.uid):
         return Rest() if job.deleting else Remove(job.uid)
-    if any(pod.owner_uid == record.uid for pod in seen.pods):
-        return Rest()
-    return None
+    return Rest() if _own(seen, seen.pods) else None
 
 
 def _after_the_end(seen: Seen) -> Step:
-    job = seen.job
-    if job is not None and not job.deleting and job.uid == seen.record.uid:
-        return Remove(job.uid) if must_be_removed(seen.record) else Rest()
-    return Rest()
+    job, record = seen.job, seen.record
+    if job is None or job.deleting:
+        return Rest()
+    # Another one of the same job: its making was not answered, and came later than the end.
+    late = job.uid != record.uid and job.annotations.get(CREATED_ANNOTATION) == repr(
+        record.created_at
+    )
+    its_own = job.uid == record.uid and must_be_removed(record)
+    return Remove(job.uid) if late or its_own else Rest()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from controller.jobs.model import Job
 from controller.store.runs import Run
-from controller.volcano.observed import ObservedPod
+from controller.volcano.observed import EVICTIONS, ObservedPod
 
 MOST_EXITS: Final = 100
+_A_MOMENT_SECONDS: Final = 1e-6
+
+
+def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
+    """Say whether *pod* is one of the VolcanoJob *uid*, with these pods written down.
+
+    One that nobody owns any more still is: ``kubectl delete --cascade=orphan`` takes its owner
+    away and lets it run on.
+    """
+    return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
 
 
 def are_written_down(
@@ -64,13 +74,16 @@ def make_runs(
             gone while nobody did.
     """
     made, seen = [], set[str]()
-    for pod, gone in ((pod, gone) for pods, gone in ((present, False), (departed, True))
-                      for pod in pods):  # fmt: skip
+    looks = [(pod, True) for pod in departed] + [(pod, False) for pod in present]
+    for number, (pod, gone) in enumerate(looks):
         seen.add(pod.uid)
         before, rank = runs.get(pod.uid), job.rank_of(pod.task, pod.index)
         if not _is_written_down(before, pod, gone=gone):
             place = (job.id, attempt, -1 if rank is None else rank)
-            made.append(_run(place, pod, gone=gone, now=now, before=before))
+            # Those that have left came first: the last pod of a rank says how that ended.
+            seen_at = now + number * _A_MOMENT_SECONDS
+            run = _run(place, pod, gone=gone, now=now, seen_at=seen_at, before=before)
+            made.append(run)
     return made + [
         _vanished(run, looked_until)
         for uid, run in runs.items()
@@ -79,7 +92,13 @@ def make_runs(
 
 
 def _run(
-    place: tuple[str, int, int], pod: ObservedPod, *, gone: bool, now: float, before: Run | None
+    place: tuple[str, int, int],
+    pod: ObservedPod,
+    *,
+    gone: bool,
+    now: float,
+    seen_at: float,
+    before: Run | None,
 ) -> Run:
     job_id, attempt, rank = place
     return Run(
@@ -96,7 +115,7 @@ def _run(
         message=pod.message,
         exit_code=_exit_code(pod),
         signal=pod.ended.signal if pod.ended else None,
-        seen_at=now,
+        seen_at=seen_at,
         started_at=pod.started_at,
         ended_at=_end(pod, gone=gone, now=now, before=before),
     )
@@ -126,10 +145,23 @@ def _exit_code(pod: ObservedPod) -> int | None:
     return pod.ended.exit_code if pod.ended else None
 
 
+def last_runs(runs: Iterable[Run]) -> list[Run]:
+    """Return of each rank the run that was seen last."""
+    last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}
+    return list(last.values())
+
+
+def retries_of(counted: int, runs: Iterable[Run]) -> int:
+    """Return how many of the restarts that Volcano has *counted* are the job's own.
+
+    What the cluster took away is not for the job's own policies to pay.
+    """
+    return max(0, counted - sum(1 for run in runs if run.reason in EVICTIONS))
+
+
 def exits_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return how each rank ended, those that failed first, at most a hundred."""
-    last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}
-    ranked = sorted(last.values(), key=lambda run: (run.exit_code == 0, run.rank))
+    ranked = sorted(last_runs(runs), key=lambda run: (run.exit_code == 0, run.rank))
     return [
         {
             "rank": run.rank,

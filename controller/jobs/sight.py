@@ -10,6 +10,7 @@ from controller.jobs.addresses import rank_services_of
 from controller.jobs.lifecycle import Seen
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline
+from controller.jobs.runs import is_of
 from controller.store.connections import basis_of, callers_of
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
@@ -137,7 +138,8 @@ class Sight:
         kept = []
         for pod in departed:
             run = runs.get(pod.uid)
-            if pod.owner_uid == record.uid and (run is None or run.ended_at is None):
+            mine = is_of(pod, record.uid, runs)
+            if mine and (run is None or run.ended_at is None):
                 kept.append(pod)
             else:
                 self._picture.pods.forget(pod)

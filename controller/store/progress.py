@@ -58,6 +58,13 @@ async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **va
     )
 
 
+async def retries_within(transaction: Transaction, job_id: str, attempt: int) -> int:
+    """Return how often Volcano itself has started the attempt over, as was seen last."""
+    table = tables.attempts.c
+    query = sa.select(table.retries).where(table.job_id == job_id, table.attempt == attempt)
+    return int(await transaction.scalar(query) or 0)
+
+
 async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, at: float) -> None:
     """Remember when the attempt first ran; the first time counts."""
     table = tables.attempts.c

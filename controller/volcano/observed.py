@@ -31,9 +31,16 @@ _KEPT_ANNOTATIONS: Final = (
     ALLOCATION_ANNOTATION,
 )
 EVICTIONS: Final = frozenset(
-    {"Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost", "Terminated"}
+    {
+        *("Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost"),
+        *("Terminated", "DisruptionTarget", "PreemptionByScheduler", "DeletionByTaintManager"),
+        *("EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet"),
+    }
 )
-"""Reasons of pods that kubelets and controllers end for the cluster's sake."""
+"""Reasons of pods that kubelets and controllers end for the cluster's sake.
+
+The last six are those of a pod's condition ``DisruptionTarget`` (Kubernetes, "Disruptions").
+"""
 
 _MOST: Final = 10**9
 """Of attempts and replicas: what says more says nothing, and fits no database."""

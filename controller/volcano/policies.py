@@ -36,7 +36,7 @@ _ANY: Final = "*"
 
 REASONS: Final = MappingProxyType(
     {
-        "*": "anything",
+        "*": "anything happens",
         "PodFailed": "a pod failed",
         "PodEvicted": "a pod was deleted by somebody else",
         "PodPending": "a pod waited too long",

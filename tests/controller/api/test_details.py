@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from controller.store.jobs import find_job, insert_job, move_job
-from controller.store.progress import record_attempt
+from controller.store.progress import move_attempt, record_attempt
 from controller.store.runs import Run, record_runs
 from tests.controller.api.conftest import Api
 from tests.controller.api.test_jobs import make_job, submit
@@ -202,3 +202,19 @@ async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(
         "when a program ended with exit code 3, the job is stopped and has failed",
     ]
     assert "2 times at most" in retry["explanation"]
+
+
+async def test_a_job_says_how_often_it_was_started_again_so_far(api: Api) -> None:
+    policies = [{"event": "PodFailed", "action": "RestartJob"}]
+    spec = {"id": "j1", "owner": {"user": "ada"}, "image": "x", "max_retry": 3}
+    record = make_record(spec=spec | {"policies": policies}, uid="u1", retries_used=1)
+    async with api.store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+        await record_attempt(transaction, "j1", 1, uid="u1", now=4.0)
+        await move_attempt(transaction, "j1", 1, retries=2)
+        await record_runs(transaction, [run(0), run(0, pod_uid="old", reason="Evicted")])
+    assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 2
+    async with api.store.write() as transaction:
+        await move_attempt(transaction, "j1", 1, retries=9)
+    # The one that Volcano counts and refuses is none.
+    assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 3

@@ -28,10 +28,18 @@ from controller.jobs.lifecycle import (
     marks_of,
 )
 from controller.jobs.states import Happening, State
-from controller.volcano.names import ATTEMPT_ANNOTATION
+from controller.store.runs import Run
+from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
 from controller.volcano.observed import Ended, ObservedPod
 from controller.volcano.phases import PROGRESS
-from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+from tests.controller.samples import (
+    UID,
+    make_observed,
+    make_pod,
+    make_record,
+    make_seen,
+    written_down,
+)
 
 ACCEPTED = make_record()
 SUBMITTED = make_record(uid=UID)
@@ -62,6 +70,7 @@ def test_a_job_that_waits_says_why() -> None:
         (make_pod(running=False, node="", phase="Pending"), "queued"),
         (make_pod(running=False, waiting="ContainerCreating"), "preparing"),
         (make_pod(running=False, waiting="ImagePullBackOff"), "image"),
+        (make_pod(running=False, waiting="ImageInspectError"), "image"),
         (make_pod(running=False, waiting="CreateContainerConfigError"), "configuration"),
         (make_pod(waiting="ErrImagePull", owner_uid="of another"), "queued"),
         (make_pod(waiting="ErrImagePull", deleting=True), "queued"),
@@ -379,3 +388,72 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
     if isinstance(step, Submit):
         assert seen.record.uid is None
         assert seen.record.desired == "run" or seen.job is not None
+
+
+def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, Run]:
+    """Return what is written down of a pod that Volcano has deleted."""
+    values: dict[str, Any] = {
+        "job_id": "j1", "pod_uid": uid, "attempt": 1, "rank": index, "task": "job",
+        "index": index, "pod": f"j-j1-job-{index}", "node": "n1", "phase": "Failed",
+        "reason": "Error", "message": "", "exit_code": 143, "signal": 0, "seen_at": 5.0,
+        "started_at": 2.0, "ended_at": 7.0,
+    }  # fmt: skip
+    return {uid: Run(**values | fields)}
+
+
+@pytest.mark.parametrize(
+    ("runs", "reason", "message"),
+    [
+        (gone("a", exit_code=7), "exit_code", "job 0 ended with exit code 7"),
+        (gone("a", exit_code=137, reason="OOMKilled"), "out_of_memory", None),
+        # The one that failed first, and not those that were killed for it.
+        (gone("a") | gone("b", 1, exit_code=7), "exit_code", "job 1 ended with exit code 7"),
+        (gone("a", exit_code=1, ended_at=9.0) | gone("b", 1, ended_at=8.0),
+         "exit_code", "job 1 ended with exit code 143"),
+        # The last pod of a rank, and not one that was made good for.
+        (gone("a", exit_code=9) | gone("b", exit_code=7, seen_at=6.0),
+         "exit_code", "job 0 ended with exit code 7"),
+        (gone("a", exit_code=0), "failed", None),
+    ],
+)  # fmt: skip
+def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
+    runs: dict[str, Run], reason: str, message: str | None
+) -> None:
+    step = decide(make_seen(RUNS, make_observed("Failed"), runs=runs))
+    assert isinstance(step, Conclude)
+    assert step.reason == reason
+    assert message in (None, step.message)
+
+
+@pytest.mark.parametrize("why", ["Evicted", "PreemptionByScheduler", "EvictionByEvictionAPI"])
+def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> None:
+    seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
+    step = decide(replace(seen, evictions_allowed=1))
+    assert isinstance(step, Renew)
+    assert step.why == "evicted"
+
+
+def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -> None:
+    orphan = make_pod(owner_uid="")
+    runs = written_down(RUNS, make_pod())
+    ending = replace(RUNS, outcome="FAILURE", end_reason="deleted")
+    seen = make_seen(ending, None, orphan, runs=runs, completed=True)
+    assert decide(seen) == Rest()
+    over = replace(orphan, phase="Failed")
+    assert decide(replace(seen, pods=(over,))) == WriteDown()
+    assert decide(replace(seen, record=replace(RUNS, renewal="evicted"))) == Rest()
+    # One that was never the job's, by its label alone, holds up nothing.
+    stray = make_seen(ending, None, replace(orphan, uid="stray"), runs={}, completed=True)
+    assert decide(stray) == RunHooks("cleanup")
+
+
+@pytest.mark.parametrize("uid", [None, "an earlier one"])
+def test_a_volcano_job_that_comes_after_the_end_is_removed(uid: str | None) -> None:
+    final = make_record(uid=uid, state="SUCCESS", outcome="SUCCESS", reason="asked")
+    late = make_observed(annotations={CREATED_ANNOTATION: repr(final.created_at)})
+    assert decide(make_seen(final, late)) == Remove(UID)
+    # Without that evidence it is not known to be this job's.
+    assert decide(make_seen(final, make_observed())) == Rest()
+    assert decide(make_seen(final, make_observed(annotations={CREATED_ANNOTATION: "7.0"}))) == (
+        Rest()
+    )

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.runs import are_written_down, exits_of, make_runs
+from controller.jobs.runs import are_written_down, exits_of, is_of, make_runs, retries_of
 from controller.store.runs import Run
 from controller.volcano.observed import Ended, ObservedPod
-from tests.controller.samples import make_job, make_pod
+from tests.controller.samples import UID, make_job, make_pod
 
 JOB = make_job(replicas=4)
 NOW = 100.0
@@ -88,6 +88,25 @@ def test_exits_tell_the_last_run_of_each_rank_and_failures_first() -> None:
     assert [(one["rank"], one["exit_code"]) for one in exits_of(list(runs.values()))] == [
         (1, 1), (0, 0),
     ]  # fmt: skip
+
+
+def test_of_two_pods_of_a_rank_that_are_seen_at_once_the_one_that_left_was_first() -> None:
+    for old, new in (("a", "b"), ("b", "a")):
+        runs = write({}, ended(0, uid=new), departed=(ended(137, uid=old),))
+        assert [one["exit_code"] for one in exits_of(list(runs.values()))] == [0]
+
+
+def test_a_pod_whose_owner_was_taken_away_is_still_one_of_the_jobs() -> None:
+    orphan = make_pod(owner_uid="")
+    assert is_of(orphan, UID, {orphan.uid})
+    assert not is_of(orphan, UID, set())
+    assert not is_of(make_pod(owner_uid="another"), UID, {orphan.uid})
+
+
+def test_what_the_cluster_took_away_is_no_retry() -> None:
+    runs = write({}, ended(1, uid="a"), ended(137, uid="b", reason="Evicted"))
+    assert retries_of(3, runs.values()) == 2
+    assert retries_of(0, runs.values()) == 0
 
 
 pods = st.builds(
