@@ -28,7 +28,7 @@ async def listening(
     Raises:
         OSError: If the address cannot be taken.
     """
-    app.on_response_prepare.append(_unversioned)
+    app.on_response_prepare.append(hide_versions)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds)
     await runner.setup()
     try:
@@ -84,5 +84,9 @@ def refusal(status: int) -> dict[str, str]:
     return {"code": phrase.lower().replace(" ", "_"), "message": f"{phrase}."}
 
 
-async def _unversioned(_request: web.Request, answer: web.StreamResponse) -> None:
+async def hide_versions(_request: web.Request, answer: web.StreamResponse) -> None:
+    """Name the product alone: by itself aiohttp says which versions of it and of Python are here.
+
+    For an application's ``on_response_prepare``.
+    """
     answer.headers["Server"] = _SERVER

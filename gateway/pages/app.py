@@ -16,6 +16,7 @@ from gateway.pages.answers import Answers
 from gateway.pages.open import OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages
 from gateway.relay.meters import Meters
+from shared.serving import hide_versions
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +46,11 @@ def make_pages(
             log.exception("a page failed")
             return answers.refuse(request, _FAILED)
 
-    async def prepared(_request: web.Request, answer: web.StreamResponse) -> None:
-        # Else aiohttp says which versions of it and of Python are here.
-        answer.headers["Server"] = "fumarole"
+    async def count(_request: web.Request, answer: web.StreamResponse) -> None:
         meters.own_answers[answer.status // 100] += 1
 
     app = web.Application(middlewares=[boundary])
-    app.on_response_prepare.append(prepared)
+    app.on_response_prepare.extend((hide_versions, count))
     app.router.add_get(OPEN_PATH, open_page.get)
     app.router.add_post(OPEN_PATH, open_page.post)
     app.router.add_get("/.fumarole/state", session.state)
