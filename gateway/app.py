@@ -141,7 +141,7 @@ class Gateway:
         self.errors = PageErrors(
             Inside(assets),
             frame_ancestors=settings.site.frame_ancestors,
-            home=_home(settings),
+            home=settings.home,
         )
         self.pages = self._make_pages(assets, documents)
         self.certificates = _certificates(settings)
@@ -257,9 +257,3 @@ def _certificates(settings: Settings) -> Certificates | None:
     if settings.tls_cert_file is None or settings.tls_key_file is None:
         return None
     return Certificates(settings.tls_cert_file, settings.tls_key_file)
-
-
-def _home(settings: Settings) -> str | None:
-    """Return where links come from: the issuer's origin, when it is a web site's."""
-    issuer = settings.token_issuer
-    return next((one for one in settings.open_origins if issuer.startswith(one)), None)

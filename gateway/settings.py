@@ -70,6 +70,12 @@ class Settings:
     address_file: Path | None
     log: LogSettings
 
+    @property
+    def home(self) -> str | None:
+        """Where links come from: the issuer's origin, when it is a web site that may open them."""
+        found = _origin_of(self.token_issuer)
+        return found if found in self.open_origins else None
+
 
 def read_settings(values: Mapping[str, str] | None = None) -> Settings:
     """Return the settings, or end the process with every problem listed, exit code 2."""
@@ -144,12 +150,17 @@ def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:
     given = env.optional("FUMAROLE_GATEWAY_OPEN_ORIGINS", origins)
     if given is not None:
         return given
+    # An issuer need not be a URL (RFC 7519, section 4.1.1); then nobody else may post.
+    found = _origin_of(issuer)
+    return (found,) if found is not None else ()
+
+
+def _origin_of(issuer: str) -> str | None:
     try:
         url = web_url(issuer)
-        return (origin(f"{url.scheme}://{url.netloc}"),)
+        return origin(f"{url.scheme}://{url.netloc}")
     except ValueError:
-        # An issuer need not be a URL (RFC 7519, section 4.1.1); then nobody else may post.
-        return ()
+        return None
 
 
 def _check_keys(env: Environment, link: tuple[bytes, ...], grant: tuple[bytes, ...]) -> None:

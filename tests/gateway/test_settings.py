@@ -187,3 +187,23 @@ def test_the_site_is_what_the_public_url_says(values: dict[str, str]) -> None:
     site = read(values | url | embed).site
     assert (site.scheme, site.base, site.port) == ("http", "localhost", 8080)
     assert site.embed_origins == ("https://portal.example.org",)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "origins", "home"),
+    [
+        ("https://id.example.com/realm", None, "https://id.example.com"),
+        ("https://ID.example.com:443", None, "https://id.example.com"),
+        ("https://id.example.com", "https://id.example.co, https://id.example.com", "https://id.example.com"),
+        ("https://id.example.com:8443/", "https://id.example.com", None),
+        ("https://id.example.com", "https://portal.example.com", None),
+        ("an issuer", None, None),
+    ],
+)  # fmt: skip
+def test_pages_lead_back_to_the_issuers_own_origin_and_to_none_that_begins_like_it(
+    values: dict[str, str], issuer: str, origins: str | None, home: str | None
+) -> None:
+    values["FUMAROLE_GATEWAY_TOKEN_ISSUER"] = issuer
+    if origins is not None:
+        values["FUMAROLE_GATEWAY_OPEN_ORIGINS"] = origins
+    assert read(values).home == home
