@@ -83,15 +83,24 @@ class SessionTokens:
         Raises:
             OpeningRefused: ``bad_credential`` or ``too_many_checks``.
         """
+        claims, _ = await self._verify(token, address=address)
+        return claims
+
+    async def _verify(
+        self, token: str | Peek, *, address: str
+    ) -> tuple[SessionClaims, VerificationKey]:
+        """Return the claims, and the key that proved them."""
         try:
             peeked = peek(token) if isinstance(token, str) else token
+            # The keys as they are now: others may come while the check waits for its turn.
             keys = await self._keys.keys_for(peeked.kid)
-            return await self._checks.run(
+            claims = await self._checks.run(
                 lambda: verify_session_token(
                     peeked, keys=keys, issuer=self._issuer, now=self._wall()
                 ),
                 address=address,
             )
+            return claims, keys[claims.kid]
         except TokenRefused as error:
             raise OpeningRefused("bad_credential") from error
         except TooManyChecks as error:
@@ -116,10 +125,10 @@ class SessionTokens:
         claims = self.known(token)
         if claims is not None:
             return claims
-        claims = await self.verify(token, address=address)
+        claims, key = await self._verify(token, address=address)
         if len(self._verified) >= _REMEMBERED:
             del self._verified[next(iter(self._verified))]
-        self._verified[token] = (claims, self._keys.keys[claims.kid])
+        self._verified[token] = (claims, key)
         return claims
 
     def table(self) -> RouteTable:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from gateway.relay.world import BearerRefused
 from gateway.session_tokens import SessionTokens
 from shared.bus import BusReader, Publisher
 from shared.jwks import KeySource
+from shared.jws import read_key_set
 from shared.tokens import SessionClaims
 from tests.gateway.following import KEYS, Following, following, make_route, published, sid_of
 from tests.gateway.signing import ISSUER, Signer
@@ -206,6 +209,26 @@ async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: De
     with pytest.raises(OpeningRefused) as refused:
         await desk.tokens.verify(Signer().token(SID), address=HERE)
     assert refused.value.code == "bad_credential"
+    desk.tokens._checks.close()
+
+
+@pytest.mark.parametrize("after", ["gone", "another"])
+async def test_a_key_that_changes_while_a_token_waits_to_be_checked_is_not_the_one_it_is_known_by(
+    desk: Desk, after: str
+) -> None:
+    desk.tokens._checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
+    await desk.claims()
+    token, go = desk.signer.token(SID), threading.Event()
+    desk.tokens._checks._thread.submit(go.wait, 30)
+    asked = asyncio.create_task(desk.bearers.verify(token, address=HERE))
+    while not desk.tokens._checks.waiting:
+        await asyncio.sleep(0)
+    others = {"keys": [Signer("k1" if after == "another" else "k2").jwk()]}
+    desk.keys.keys = read_key_set(json.dumps(others).encode())
+    go.set()
+    claims = await asked
+    await desk.bearers.mark(claims)
+    assert desk.bearers.remembered(token) is None
     desk.tokens._checks.close()
 
 
