@@ -21,7 +21,7 @@ from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 from gateway.relay.pipes import Pipes
 from gateway.relay.pool import Pool
-from gateway.relay.watch import Watch
+from gateway.relay.readiness import Readiness
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class DataPath:
         self.meters = parts.meters
         self.draining = False
         self.wheel = Wheel(parts.loop)
-        self.watch = Watch(parts.loop)
+        self.readiness = Readiness(parts.loop)
         self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
         self.pool = Pool(loop=parts.loop, wheel=self.wheel, limits=parts.limits)
         self.access = Access(parts.site, parts.grants)
@@ -160,6 +160,6 @@ class DataPath:
         self.pool.close()
         await self.parts.errands.close()
         self.wheel.close()
-        self.watch.close()
+        self.readiness.close()
         self.pipes.close()
         self.parts.live.close()

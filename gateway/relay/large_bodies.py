@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from gateway.core.framing import Body, LengthBody
 from gateway.relay.flow import release
 from gateway.relay.pipes import Pipes
+from gateway.relay.readiness import Readiness
 from gateway.relay.splice import Splice, descriptor_of
-from gateway.relay.watch import Watch
 
 if TYPE_CHECKING:
     from gateway.relay.exchange import Exchange
@@ -54,7 +54,7 @@ def _ends(exchange: Exchange) -> tuple[asyncio.Transport, asyncio.Transport] | N
     """Return the browser's transport and the app's, when both are plain sockets."""
     upstream = exchange.upstream
     browser, app = exchange.front.transport, upstream.transport if upstream is not None else None
-    if browser is None or app is None or not (Pipes.possible and Watch.possible):
+    if browser is None or app is None or not (Pipes.possible and Readiness.possible):
         return None
     return (browser, app) if _is_plain(browser) and _is_plain(app) else None
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.core.framing import LengthBody
     from gateway.relay.gateway import DataPath
     from gateway.relay.pipes import Pipe, Pipes
-    from gateway.relay.watch import Watch
+    from gateway.relay.readiness import Readiness
 
 _ROUNDS: Final = 8
 """Full pipes moved before the loop turns: about half a millisecond."""
@@ -29,7 +29,7 @@ class Splice:
     """Moves *body* from *source* to *sink*; a subclass says what that means.
 
     Args:
-        path: Whose pipes, watch and limits are used.
+        path: Whose pipes, readiness and limits are used.
         body: What is left of it is moved, and counted off as the sink takes it.
         source: A plain TCP transport that has given away all that it has read.
         sink: Another one; what it still has to write goes first.
@@ -92,7 +92,7 @@ class Splice:
             return
         self._sink.set_write_buffer_limits(high=self._path.parts.limits.write_high_bytes)
         self.state = step(self.state, Event.EMPTIED)
-        self._watch.readable(self._from, self._flow)
+        self._readiness.readable(self._from, self._flow)
 
     @property
     def blocked(self) -> bool:
@@ -107,8 +107,8 @@ class Splice:
     # Moving
 
     @property
-    def _watch(self) -> Watch:
-        return self._path.watch
+    def _readiness(self) -> Readiness:
+        return self._path.readiness
 
     @property
     def _pipes(self) -> Pipes:
@@ -151,8 +151,8 @@ class Splice:
             return False
         if self.held:
             self.state = step(self.state, Event.BLOCKED)
-            self._watch.readable(self._from, None)
-            self._watch.writable(self._to, self._go_on)
+            self._readiness.readable(self._from, None)
+            self._readiness.writable(self._to, self._go_on)
             return False
         if self.body.done:
             self._end(Event.PASSED)
@@ -170,10 +170,10 @@ class Splice:
             self.passed()
             return
         self.state = step(self.state, Event.FREED)
-        self._watch.writable(self._to, None)
+        self._readiness.writable(self._to, None)
         self._pipe = None
         self._pipes.give(pipe)
-        self._watch.readable(self._from, self._flow)
+        self._readiness.readable(self._from, self._flow)
 
     def _pour(self, pipe: Pipe) -> bool:
         """Give the sink what it takes; False when it is lost."""
@@ -199,9 +199,9 @@ class Splice:
     def _end(self, event: Event) -> None:
         before, self.state = self.state, step(self.state, event)
         if before is State.FLOWING:
-            self._watch.readable(self._from, None)
+            self._readiness.readable(self._from, None)
         elif before is State.BLOCKED:
-            self._watch.writable(self._to, None)
+            self._readiness.writable(self._to, None)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             (self._pipes.drop if self.held else self._pipes.give)(pipe)

@@ -88,7 +88,7 @@ def held(r: Rig) -> int:
 
 
 def nothing_left(path: DataPath) -> bool:
-    return not len(path.watch) and path.pipes.lent == 0
+    return not len(path.readiness) and path.pipes.lent == 0
 
 
 # What both ends see
@@ -134,7 +134,7 @@ async def test_it_is_the_kernel_that_moves_them() -> None:
         await browser.head()
         await asyncio.gather(browser.exactly(SIZE), app.exactly(SIZE))
         assert states(r) == [State.FLOWING, State.FLOWING]
-        assert len(r.path.watch) == 2
+        assert len(r.path.readiness) == 2
         # Waiting bodies hold no pipe: those that are there are nobody's.
         assert r.path.pipes.open == 1
         assert r.path.pipes.lent == 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.relay.watch import Watch
+from gateway.relay.readiness import Readiness
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -26,71 +26,71 @@ async def turns() -> None:
 
 async def test_a_descriptor_is_reported_while_it_is_ready_and_watched(pair: Pair) -> None:
     ours, theirs = pair
-    watch, calls = Watch(asyncio.get_running_loop()), list[str]()
-    watch.readable(ours.fileno(), lambda: calls.append("read"))
+    ready, calls = Readiness(asyncio.get_running_loop()), list[str]()
+    ready.readable(ours.fileno(), lambda: calls.append("read"))
     await turns()
     assert calls == []
     theirs.send(b"x")
     await turns()
     assert len(calls) > 1
-    watch.readable(ours.fileno(), None)
+    ready.readable(ours.fileno(), None)
     calls.clear()
     await turns()
     assert calls == []
-    watch.close()
+    ready.close()
 
 
 async def test_both_directions_of_a_descriptor_are_watched_for_themselves(pair: Pair) -> None:
     ours, _ = pair
-    watch, calls = Watch(asyncio.get_running_loop()), set[str]()
-    watch.readable(ours.fileno(), lambda: calls.add("read"))
-    watch.writable(ours.fileno(), lambda: calls.add("write"))
-    assert len(watch) == 1
+    ready, calls = Readiness(asyncio.get_running_loop()), set[str]()
+    ready.readable(ours.fileno(), lambda: calls.add("read"))
+    ready.writable(ours.fileno(), lambda: calls.add("write"))
+    assert len(ready) == 1
     await turns()
     assert calls == {"write"}
-    watch.writable(ours.fileno(), None)
+    ready.writable(ours.fileno(), None)
     calls.clear()
     await turns()
-    assert (calls, len(watch)) == (set(), 1)
-    watch.close()
+    assert (calls, len(ready)) == (set(), 1)
+    ready.close()
 
 
 async def test_who_hung_up_is_reported_as_readable(pair: Pair) -> None:
     ours, theirs = pair
-    watch, calls = Watch(asyncio.get_running_loop()), set[bytes]()
-    watch.readable(ours.fileno(), lambda: calls.add(ours.recv(1)))
+    ready, calls = Readiness(asyncio.get_running_loop()), set[bytes]()
+    ready.readable(ours.fileno(), lambda: calls.add(ours.recv(1)))
     theirs.close()
     await turns()
     assert calls == {b""}
-    watch.close()
+    ready.close()
 
 
 async def test_what_one_call_has_ended_is_not_called_for(pair: Pair) -> None:
     ours, theirs = pair
-    watch, calls = Watch(asyncio.get_running_loop()), list[int]()
+    ready, calls = Readiness(asyncio.get_running_loop()), list[int]()
 
     def end_both(number: int) -> None:
         calls.append(number)
         for one in pair:
-            watch.readable(one.fileno(), None)
+            ready.readable(one.fileno(), None)
 
     for number, one in enumerate(pair):
-        watch.readable(one.fileno(), lambda number=number: end_both(number))  # type: ignore[misc]
+        ready.readable(one.fileno(), lambda number=number: end_both(number))  # type: ignore[misc]
     ours.send(b"x")
     theirs.send(b"x")
     await turns()
     assert len(calls) == 1
-    assert len(watch) == 0
-    watch.close()
+    assert len(ready) == 0
+    ready.close()
 
 
 async def test_nothing_is_watched_after_the_end(pair: Pair) -> None:
     ours, theirs = pair
-    watch, calls = Watch(asyncio.get_running_loop()), list[str]()
-    watch.readable(ours.fileno(), lambda: calls.append("read"))
-    watch.close()
-    watch.readable(ours.fileno(), lambda: calls.append("read"))
-    watch.writable(ours.fileno(), None)
+    ready, calls = Readiness(asyncio.get_running_loop()), list[str]()
+    ready.readable(ours.fileno(), lambda: calls.append("read"))
+    ready.close()
+    ready.readable(ours.fileno(), lambda: calls.append("read"))
+    ready.writable(ours.fileno(), None)
     theirs.send(b"x")
     await turns()
     assert calls == []

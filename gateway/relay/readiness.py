@@ -15,7 +15,7 @@ _AT_ONCE: Final = 256
 """Descriptors served before the loop turns."""
 
 
-class Watch:
+class Readiness:
     """Calls back whenever a watched descriptor is ready, again and again (level-triggered).
 
     Errors and hang-ups count as ready: who then reads or writes learns which it is. Whoever
