@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 def make_upload(exchange: Exchange) -> Upload | None:
     """Return what moves the rest of a request's body; None when that is not for the kernel."""
-    body = exchange.request
-    ends = _ends(exchange) if _is_large(body, exchange) else None
-    if ends is None or not isinstance(body, LengthBody):
+    large = _large(exchange, exchange.request)
+    if large is None:
         return None
-    browser, app = ends
+    body, browser, app = large
     return Upload(exchange, body, browser, app)
 
 
@@ -36,35 +35,36 @@ def make_download(exchange: Exchange) -> Download | None:
     """
     if not exchange.request.done and exchange.upload is None:
         return None
-    body = exchange.answer
-    ends = _ends(exchange) if _is_large(body, exchange) else None
-    if ends is None or not isinstance(body, LengthBody):
+    large = _large(exchange, exchange.answer)
+    if large is None:
         return None
-    browser, app = ends
+    body, browser, app = large
     return Download(exchange, body, app, browser)
 
 
-def _is_large(body: Body | None, exchange: Exchange) -> bool:
-    """Say whether the rest of *body* passes unchanged, and is long enough to be worth it."""
+def _large(
+    exchange: Exchange, body: Body | None
+) -> tuple[LengthBody, asyncio.Transport, asyncio.Transport] | None:
+    """Return *body*, the browser's transport and the app's, if it is worth it.
+
+    That is: its rest passes unchanged and is long enough, and both are plain sockets.
+    """
     least = exchange.front.path.parts.limits.splice_bytes
-    return isinstance(body, LengthBody) and body.left >= least > 0
-
-
-def _ends(exchange: Exchange) -> tuple[asyncio.Transport, asyncio.Transport] | None:
-    """Return the browser's transport and the app's, when both are plain sockets."""
+    if not isinstance(body, LengthBody) or not body.left >= least > 0:
+        return None
     upstream = exchange.upstream
     browser, app = exchange.front.transport, upstream.transport if upstream is not None else None
     if browser is None or app is None or not (Pipes.possible and Readiness.possible):
         return None
-    return (browser, app) if _is_plain(browser) and _is_plain(app) else None
+    return (body, browser, app) if _is_plain(browser) and _is_plain(app) else None
 
 
 def _is_plain(transport: asyncio.Transport) -> bool:
     return not transport.is_closing() and descriptor_of(transport) >= 0
 
 
-class Upload(Splice):
-    """A request's body, from the browser to the app."""
+class _Body(Splice):
+    """A body of *exchange*."""
 
     __slots__ = ("_exchange",)
 
@@ -72,11 +72,17 @@ class Upload(Splice):
         self,
         exchange: Exchange,
         body: LengthBody,
-        browser: asyncio.Transport,
-        app: asyncio.Transport,
+        source: asyncio.Transport,
+        sink: asyncio.Transport,
     ) -> None:
-        super().__init__(exchange.front.path, body, browser, app)
+        super().__init__(exchange.front.path, body, source, sink)
         self._exchange = exchange
+
+
+class Upload(_Body):
+    """A request's body, from the browser to the app."""
+
+    __slots__ = ()
 
     def came(self, size: int) -> None:
         """Count it."""
@@ -103,20 +109,10 @@ class Upload(Splice):
             upstream.fail(error)
 
 
-class Download(Splice):
+class Download(_Body):
     """An answer's body, from the app to the browser."""
 
-    __slots__ = ("_exchange",)
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        body: LengthBody,
-        app: asyncio.Transport,
-        browser: asyncio.Transport,
-    ) -> None:
-        super().__init__(exchange.front.path, body, app, browser)
-        self._exchange = exchange
+    __slots__ = ()
 
     def came(self, size: int) -> None:
         """The app's side is not counted."""
