@@ -238,8 +238,7 @@ class HeldShells:
         log.info("a shell runs", extra=named)
         try:
             await shell.run()
-        except Exception:
-            # One shell's fault must not end the others.
+        except Exception:  # the outermost boundary of a shell: its fault must not end the others
             log.exception("a shell failed", extra=named)
         if shell.ending is not None:
             log.info("a shell ended", extra=named | {"why": shell.ending.message})

@@ -115,7 +115,7 @@ async def open_shell(executor: Executor, container: Container) -> tuple[Stream, 
         stream = await executor.open(container, command)
         try:
             first = await _first_word(stream)
-        except BaseException:
+        except BaseException:  # also when it is cancelled: nobody else knows the stream yet
             await stream.close()
             raise
         if isinstance(first, bytes):
