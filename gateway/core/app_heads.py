@@ -156,7 +156,7 @@ class AnswerReader:
         _take_framing(fields, held)
         _take_upgrade(fields, held)
         if _CONNECTION in held:
-            crossing = _without_nominated(fields, held[_CONNECTION], crossing)
+            crossing = _without_nominated(fields, held, crossing)
         crossing.append(self._added)
         if _CACHE_CONTROL not in held:
             crossing.append((b"Cache-Control", b"private"))
@@ -198,13 +198,16 @@ def _take_upgrade(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
 
 
 def _without_nominated(
-    fields: AnswerFields, connection: list[bytes], crossing: list[tuple[bytes, bytes]]
+    fields: AnswerFields, held: dict[int, list[bytes]], crossing: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    options = tokens(connection)
+    options = tokens(held[_CONNECTION])
     fields.close = b"close" in options
     nominated = options - HOP_BY_HOP - {b"close"}
     if not nominated:
         return crossing
+    if b"cache-control" in nominated:
+        # It goes no further, so that the answer is one that says nothing of caches.
+        held.pop(_CACHE_CONTROL, None)
     return [pair for pair in crossing if pair[0].lower() not in nominated]
 
 

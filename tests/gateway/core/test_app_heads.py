@@ -65,6 +65,11 @@ def test_fields_that_connection_names_do_not_cross_but_ours_do() -> None:
     assert got.crossing == b"A: b\r\n" + ADDED + PRIVATE
 
 
+def test_a_cache_control_that_connection_names_counts_for_nothing() -> None:
+    got = read("Connection: cache-control", "Cache-Control: public")
+    assert got.crossing == ADDED + PRIVATE
+
+
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
