@@ -11,8 +11,10 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+
+from redis.asyncio import Redis
 
 from controller.api.app import ApiParts, make_api_app
 from controller.hub.server import serving_hub
@@ -30,6 +32,7 @@ from controller.leading import Leading, make_election
 from controller.measures import count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
+from controller.sessions.arrival import Arrivals
 from controller.sessions.control import Sessions
 from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
@@ -38,7 +41,7 @@ from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
 from controller.store.position import ensure_position
 from controller.store.vault import Vault
-from shared.bus import Keys, connect
+from shared.bus import BusReader, Keys, connect
 from shared.jwks import KeySource
 from shared.metrics import make_ops_app, make_registry
 from shared.process import write_address_file
@@ -76,8 +79,7 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
         if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
-            notices = Notices(redis, Keys(settings.instance))
-            await _start_api(process, core, kube, leading, notices, stack)
+            await _start_api(process, core, kube, leading, redis, stack)
         debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
         ops = make_ops_app(process.registry, process.readiness, debug)
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
@@ -157,7 +159,7 @@ async def _start_api(
     core: Core,
     kube: Kube,
     leading: Leading | None,
-    notices: Notices,
+    redis: Redis,
     stack: AsyncExitStack,
 ) -> None:
     settings = process.settings
@@ -174,15 +176,18 @@ async def _start_api(
         wake=core.jobs.wake,
         dry_run=_make_dry_run(process, kube),
     )
+    names = Keys(settings.instance)
+    publisher = (lambda: leading.publisher) if leading else (lambda: None)
+    arrivals = Arrivals(BusReader(redis, names), publisher)
     sessions = SessionService(
         store=process.store,
         base_domain=settings.base_domain,
         clock=time.time,
         random=os.urandom,
         state_of=leading.state_of if leading else lambda _sid: "starting",
-        until_published=leading.until_published if leading else _at_once,
+        until_published=arrivals.until_published,
         wake=core.routes.wake,
-        tell=notices.tell,
+        tell=Notices(redis, names).tell,
         catalogue=settings.jobs.pods.catalogue,
         rank_services=settings.jobs.rank_services,
     )
@@ -213,11 +218,6 @@ def _make_dry_run(process: Process, kube: Kube) -> DryRun | None:
 def _gpus(jobs: JobDefaults) -> frozenset[str]:
     products = jobs.pods.catalogue.products.values()
     return frozenset({jobs.gpu_resource, *(one.gpu_resource or "" for one in products)} - {""})
-
-
-async def _at_once(_sids: Collection[str]) -> None:
-    # Another process publishes, and does not say when.
-    return
 
 
 async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> None:

@@ -12,7 +12,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -122,11 +122,6 @@ class Leading:
     def state_of(self, sid: str) -> Literal["starting", "ready"]:
         """Return how the session's route was last published, as far as this process knows."""
         return self._term.publisher.state_of(sid) if self._term else "starting"
-
-    async def until_published(self, sids: Collection[str]) -> None:
-        """Wait shortly for these; where another process publishes, it does not say when."""
-        if self._term is not None:
-            await self._term.publisher.until_published(sids)
 
     def problems(self) -> Sequence[str]:
         """Return why this process is not ready; one that stands by is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -175,6 +175,17 @@ class BusReader:
             raise SnapshotRefused("the log does not hold what happened while the table was read")
         table.head = part.head if behind == 0 else table.head_at_seq()
         return behind > 0
+
+    async def routed(self, sids: Collection[str]) -> set[str]:
+        """Return those of *sids* that have a route in the table: a hint, it may be a replica's.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        names = list(sids)
+        with translated():
+            found = await self._redis.hmget(self._keys.routes, names) if names else []
+        return {sid for sid, route in zip(names, found, strict=True) if route is not None}
 
     @asynccontextmanager
     async def subscribe(self) -> AsyncIterator[AsyncIterator[bytes]]:

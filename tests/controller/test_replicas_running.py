@@ -53,6 +53,9 @@ async def test_a_leader_that_never_looks_by_itself_hears_what_a_replica_was_aske
             await replica.submit("heard1", **WEB)
             await replica.until("heard1", "RUNNING")
             sids = [await replica.open("heard1", endpoint="site") for _ in range(2)]
+            # Whoever is sent there at once finds it, or the replica says that it waited in vain.
+            there = [await routes.of(sid) is not None for sid in sids]
+            assert all(there) or "not published yet" in replica.log.read_text()
             await routes.until(sids[0], "starting")
             await replica.call("DELETE", f"/v1/sessions/{sids[0]}")
             await routes.until_gone(sids[0])

@@ -1,0 +1,80 @@
+"""A replica that does not publish waits for who does, and is not held up where nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from controller.sessions.arrival import IN_VAIN_SECONDS, PATIENCE_SECONDS, Arrivals
+from shared.bus import BusReader, Keys, Publisher, connect
+from tests.gateway.following import encode, make_route, sid_of
+
+KEYS = Keys("test")
+SIDS = [sid_of(number) for number in range(3)]
+
+
+class Looks(BusReader):
+    """Counts how often Redis was looked at."""
+
+    count = 0
+
+    async def routed(self, sids: Collection[str]) -> set[str]:
+        self.count += 1
+        return await super().routed(sids)
+
+
+@pytest.fixture
+async def publisher(redis: Redis) -> Publisher:
+    one = Publisher(redis, KEYS, term=1)
+    await one.rebuild({}, {}, epoch="e1", now=time.time())
+    return one
+
+
+async def publish(publisher: Publisher, *sids: str) -> None:
+    for sid in sids:
+        await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
+
+
+async def test_sessions_are_waited_for_until_redis_has_all_of_them(
+    redis: Redis, publisher: Publisher
+) -> None:
+    looks = Looks(redis, KEYS)
+    arrivals = Arrivals(looks, lambda: None)
+    arrivals.patience = 60.0
+    waiting = asyncio.create_task(arrivals.until_published(SIDS))
+    await publish(publisher, *SIDS[:2])
+    seen = looks.count
+    async with asyncio.timeout(20):
+        while looks.count < seen + 3:
+            await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await publish(publisher, SIDS[2])
+    await asyncio.wait_for(waiting, 20)
+
+
+async def test_who_comes_after_one_who_waited_in_vain_waits_less_until_somebody_publishes(
+    redis: Redis, publisher: Publisher
+) -> None:
+    arrivals = Arrivals(BusReader(redis, KEYS), lambda: None)
+    arrivals.patience = 0.05
+    await publish(publisher, *SIDS[:2])
+    await arrivals.until_published(SIDS)
+    assert arrivals.patience == IN_VAIN_SECONDS
+    await publish(publisher, SIDS[2])
+    arrivals.patience = 60.0
+    await arrivals.until_published(SIDS)
+    assert arrivals.patience == PATIENCE_SECONDS
+
+
+async def test_a_redis_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
+    client = connect(f"unix://{tmp_path}/nothing.sock")
+    arrivals = Arrivals(BusReader(client, KEYS), lambda: None)
+    arrivals.patience = 60.0
+    await asyncio.wait_for(arrivals.until_published(SIDS), 20)
+    assert arrivals.patience == IN_VAIN_SECONDS
+    await client.aclose()
