@@ -24,7 +24,8 @@ from controller.jobs.submission import Draining, Submissions, Submitted
 from controller.jobs.wishes import Wishes
 from controller.settings import JobDefaults
 from controller.store.database import Store
-from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs, queue_position
+from controller.store.demand import queue_position
+from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs
 from controller.store.progress import retries_within
 from controller.store.runs import runs_of
 

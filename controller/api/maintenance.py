@@ -13,7 +13,8 @@ from controller.api.operations import Operation
 from controller.api.shown import MaintenanceView
 from controller.jobs.parameters import Strict
 from controller.store.database import Store
-from controller.store.jobs import demand_by_state, touch_unsubmitted
+from controller.store.demand import demand_by_state
+from controller.store.jobs import touch_unsubmitted
 from controller.store.maintenance import Mode, read_maintenance, set_maintenance
 
 _MODES: Final[dict[str, Mode]] = {"pause": "paused", "resume": "running", "drain": "draining"}

@@ -15,7 +15,7 @@ from controller.kube.capacity import Counts, NodeCapacity
 from controller.products import Product
 from controller.settings import JobDefaults
 from controller.store.database import Store
-from controller.store.jobs import Demand, demand_by_state
+from controller.store.demand import Demand, demand_by_state
 
 CapacityOf: TypeAlias = Callable[[Counts], Awaitable[NodeCapacity | None]]
 

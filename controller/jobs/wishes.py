@@ -106,15 +106,25 @@ class Wishes:
         Raises:
             StoreUnavailable: If some could not be kept; asking again is safe.
         """
+        return await self._end_each(job_ids, ASKED)
+
+    async def _end_each(
+        self,
+        job_ids: Collection[str],
+        how: Ending,
+        *,
+        which: Callable[[JobRecord], bool] = lambda _: True,
+    ) -> dict[str, JobRecord]:
+        """End those of the jobs *which* says; return these as they are now."""
         ids, ended = sorted(set(job_ids)), dict[str, JobRecord]()
         for first in range(0, len(ids), _TOGETHER):
             async with self._store.write() as transaction:
                 held = await hold_jobs(transaction, ids[first : first + _TOGETHER])
-                now = self._clock()
-                for record in held.values():
-                    ended[record.id] = await ask_to_end(transaction, record, now=now)
-            for job_id in held:
-                self._wake(job_id)
+                some, now = [one for one in held.values() if which(one)], self._clock()
+                for record in some:
+                    ended[record.id] = await ask_to_end(transaction, record, now=now, how=how)
+            for record in some:
+                self._wake(record.id)
         return ended
 
     async def suspend(self, job_id: str) -> JobRecord | None:
@@ -201,37 +211,37 @@ class Wishes:
     async def acknowledge(
         self, through: int, *, owners: Collection[Owner], job_ids: Collection[str]
     ) -> tuple[int, list[str]] | None:
-        """Note that usage up to *through* was taken, and end what is out of funds; in one.
+        """End what is out of funds, then note that usage up to *through* was taken.
 
         Returns up to which it has been, and the jobs that end for it; None, with nothing done,
         where the ledger does not reach that far.
+
+        Not in one transaction: an owner may have thousands of jobs, and nobody else could write
+        meanwhile. What was ended without being noted is ended already when the caller asks again.
+
+        Raises:
+            StoreUnavailable: If not all could be kept; asking again is safe.
         """
-        async with self._store.write() as transaction:
+        ids = set(job_ids)
+        async with self._store.read() as transaction:
             if through > await read_counter(transaction, "usage"):
                 return None
-            concerned = await self._hold_all(transaction, owners, job_ids)
-            for record in concerned:
-                await ask_to_end(transaction, record, now=self._clock(), how=OUT_OF_FUNDS)
+            for owner in owners:
+                ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
+        ended = await self._end_each(ids, OUT_OF_FUNDS, which=_goes_on)
+        async with self._store.write() as transaction:
             reached = await lift_counter(transaction, "usage_acknowledged", through)
-        for record in concerned:
-            self._wake(record.id)
-        return reached, [record.id for record in concerned]
-
-    async def _hold_all(
-        self, transaction: Transaction, owners: Collection[Owner], job_ids: Collection[str]
-    ) -> list[JobRecord]:
-        ids = set(job_ids)
-        for owner in owners:
-            ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
-        # All of them before anything is written, and in one order: see controller.store.counters.
-        held = [await hold_job(transaction, job_id) for job_id in sorted(ids)]
-        return [one for one in held if one and not one.is_final and one.desired != "ended"]
+        return reached, list(ended)
 
     @asynccontextmanager
     async def _held(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
         async with self._store.write() as transaction:
             yield transaction, await hold_job(transaction, job_id)
         self._wake(job_id)
+
+
+def _goes_on(record: JobRecord) -> bool:
+    return not record.is_final and record.desired != "ended"
 
 
 def _refuse_ending(record: JobRecord) -> None:

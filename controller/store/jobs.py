@@ -94,8 +94,19 @@ _ONE: Final = sa.select(*_COLUMNS).where(_table.c.id == sa.bindparam("job_id"))
 # Not the key: what refers to the job, such as a session, need not wait.
 _HELD: Final = _ONE.with_for_update(key_share=True)
 _SOME: Final = sa.select(*_COLUMNS).where(_table.c.id.in_(sa.bindparam("ids", expanding=True)))
+_SOME_HELD: Final = _SOME.order_by(_table.c.id).with_for_update(key_share=True)
+# By an index, which the state alone has not: what is read must not grow with the jobs that are
+# over, of which there may be a hundred times as many.
+IS_LIVE: Final = sa.and_(_table.c.finished_at.is_(None), _table.c.state.not_in(FINAL_STATES))
 _CHANGED: Final = sa.select(_table.c.id, _table.c.revision).where(
     _table.c.revision > sa.bindparam("after")
+)
+_KNOWN: Final = sa.select(_table.c.id).where(_table.c.id.in_(sa.bindparam("ids", expanding=True)))
+_SETTLED: Final = _KNOWN.where(
+    _table.c.state.in_(FINAL_STATES),
+    _table.c.desired != "ended",
+    sa.not_(_table.c.stopping),
+    sa.or_(_table.c.reason.is_(None), _table.c.reason.not_in(REMOVED_REASONS)),
 )
 _INSERT: Final = sa.insert(_table)
 _CHANGE: Final = sa.update(_table).where(_table.c.id == sa.bindparam("which"))
@@ -153,9 +164,11 @@ async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[
 
     Call it before anything raises the revision: locks are taken in one order.
     """
-    wanted = sa.select(*_COLUMNS).where(_table.c.id.in_(job_ids)).order_by(_table.c.id)
-    rows = await transaction.execute(wanted.with_for_update(key_share=True))
-    return {row.id: _record(row) for row in rows}
+    held: dict[str, JobRecord] = {}
+    for some in batched(sorted(job_ids)):
+        rows = await transaction.execute(_SOME_HELD, {"ids": some})
+        held |= {row.id: _record(row) for row in rows}
+    return held
 
 
 async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
@@ -205,7 +218,7 @@ async def list_jobs(
 
 async def unfinished_jobs(transaction: Transaction) -> list[str]:
     """Return the ids of the jobs that are not over."""
-    query = sa.select(_table.c.id).where(_table.c.state.not_in(FINAL_STATES))
+    query = sa.select(_table.c.id).where(IS_LIVE)
     return list((await transaction.scalars(query)).all())
 
 
@@ -213,7 +226,7 @@ async def unfinished_of(
     transaction: Transaction, *, user: str | None, project: str | None
 ) -> list[str]:
     """Return the project's jobs that are not over; without one, the user's outside of projects."""
-    query = sa.select(_table.c.id).where(_table.c.state.not_in(FINAL_STATES))
+    query = sa.select(_table.c.id).where(IS_LIVE)
     if project is not None:
         query = query.where(_table.c.owner_project == project)
     else:
@@ -224,71 +237,24 @@ async def unfinished_of(
 async def touch_unsubmitted(transaction: Transaction) -> None:
     """Have every process look again at the jobs that are not in the cluster yet."""
     revision = await raise_revision(transaction)
-    waiting = (_table.c.uid.is_(None), _table.c.state.not_in(FINAL_STATES))
-    await transaction.execute(sa.update(_table).where(*waiting).values(revision=revision))
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What jobs in one state take together."""
-
-    state: str
-    jobs: int
-    cpu: float
-    memory: float
-    gpu: float
-
-
-async def demand_by_state(
-    transaction: Transaction, *, product: str | None = None
-) -> dict[str, Demand]:
-    """Return what the jobs that are not over take, by state; of one product, if that is named."""
-    total = sa.func.sum
-    query = (
-        sa.select(
-            _table.c.state,
-            sa.func.count(),
-            total(_table.c.cpu),
-            total(_table.c.memory),
-            total(_table.c.gpu),
-        )
-        .where(_table.c.state.not_in(FINAL_STATES))
-        .group_by(_table.c.state)
-    )
-    if product is not None:
-        query = query.where(_table.c.product == product)
-    return {row[0]: Demand(*row) for row in await transaction.execute(query)}
-
-
-async def queue_position(transaction: Transaction, record: JobRecord) -> int | None:
-    """Return how many jobs of its queue wait that came before it, and itself; None if unknown."""
-    if record.queue is None or (record.state, record.reason) != ("IN_QUEUE", "queued"):
-        return None
-    earlier = sa.or_(
-        _table.c.created_at < record.created_at,
-        sa.and_(_table.c.created_at == record.created_at, _table.c.id <= record.id),
-    )
-    same = (_table.c.queue == record.queue, _table.c.state == "IN_QUEUE", earlier)
-    query = sa.select(sa.func.count()).where(*same, _table.c.reason == "queued")
-    return int(await transaction.scalar(query) or 0)
+    waiting = sa.update(_table).where(_table.c.uid.is_(None), IS_LIVE)
+    await transaction.execute(waiting.values(revision=revision))
 
 
 async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
     """Return which of these there are."""
-    query = sa.select(_table.c.id).where(_table.c.id.in_(job_ids))
-    return set((await transaction.scalars(query)).all())
+    known: set[str] = set()
+    for some in batched(job_ids):
+        known.update(await transaction.scalars(_KNOWN, {"ids": some}))
+    return known
 
 
 async def settled_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
     """Return which of these are over and have nothing in the cluster that we are to remove."""
-    query = sa.select(_table.c.id).where(
-        _table.c.id.in_(job_ids),
-        _table.c.state.in_(FINAL_STATES),
-        _table.c.desired != "ended",
-        sa.not_(_table.c.stopping),
-        sa.or_(_table.c.reason.is_(None), _table.c.reason.not_in(REMOVED_REASONS)),
-    )
-    return set((await transaction.scalars(query)).all())
+    settled: set[str] = set()
+    for some in batched(job_ids):
+        settled.update(await transaction.scalars(_SETTLED, {"ids": some}))
+    return settled
 
 
 async def has_jobs(transaction: Transaction) -> bool:

@@ -86,11 +86,10 @@ async def forget_links(transaction: Transaction, *, now: float) -> None:
 
     A name whose job is no longer known is released: the record went without that.
     """
-    await transaction.execute(
-        sa.update(_table)
-        .where(_table.c.job_id.is_not(None), _table.c.job_id.not_in(sa.select(tables.jobs.c.id)))
-        .values(job_id=None, released_at=now)
-    )
+    # Not NOT IN: PostgreSQL would go through all jobs for each name, where they are many.
+    known = sa.exists().where(tables.jobs.c.id == _table.c.job_id)
+    lost = sa.update(_table).where(_table.c.job_id.is_not(None), ~known)
+    await transaction.execute(lost.values(job_id=None, released_at=now))
     await transaction.execute(
         sa.delete(_table).where(
             _table.c.job_id.is_(None), _table.c.released_at <= now - PASSES_ON_SECONDS

@@ -116,6 +116,8 @@ jobs: Final = sa.Table(
     sa.Index("ix_jobs_owner", "owner_user", "id"),
     sa.Index("ix_jobs_project", "owner_project", "id"),
     sa.Index("ix_jobs_revision", "revision"),
+    # Those that are not over, and those that have been for long.
+    sa.Index("ix_jobs_finished_at", "finished_at"),
 )
 
 job_labels: Final = sa.Table(
@@ -219,7 +221,6 @@ usage: Final = sa.Table(
     sa.Column("resources", sa.JSON, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
     sa.UniqueConstraint("uid", "rank", "period"),
-    sa.Index("ix_usage_at", "at"),
 )
 
 # Which hooks have run to their end.
@@ -315,6 +316,7 @@ sessions: Final = sa.Table(
     sa.Index("ix_sessions_job_id", "job_id"),
     sa.Index("ix_sessions_hub_id", "hub_id"),
     sa.Index("ix_sessions_revision", "revision"),
+    sa.Index("ix_sessions_ended_at", "ended_at"),
 )
 
 revocations: Final = sa.Table(

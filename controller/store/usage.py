@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -102,12 +103,10 @@ async def usage_after(transaction: Transaction, number: int, *, limit: int) -> l
 async def forget_usage(transaction: Transaction, *, before: float, limit: int) -> int:
     """Drop entries that were acknowledged and are older than *before*; return how many."""
     acknowledged = await read_counter(transaction, "usage_acknowledged")
-    young = sa.select(sa.func.min(_table.c.id)).where(_table.c.at >= before)
-    first_kept = await transaction.scalar(young)
-    last = acknowledged if first_kept is None else min(acknowledged, first_kept - 1)
+    taken = sa.select(_table.c.id, _table.c.at).where(_table.c.id <= acknowledged)
+    oldest = await transaction.execute(taken.order_by(_table.c.id).limit(limit))
     # From the beginning and without a gap, so that one number says what is gone.
-    query = sa.select(_table.c.id).where(_table.c.id <= last).order_by(_table.c.id).limit(limit)
-    gone = list((await transaction.scalars(query)).all())
+    gone = [row.id for row in takewhile(lambda row: row.at < before, oldest)]
     if gone:
         await transaction.execute(sa.delete(_table).where(_table.c.id <= gone[-1]))
         await lift_counter(transaction, "usage_forgotten", gone[-1])

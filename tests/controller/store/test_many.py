@@ -1,0 +1,94 @@
+"""What is asked about many jobs at once, and what is read when most of them are over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Store, Transaction
+from controller.store.demand import demand_by_state
+from controller.store.jobs import (
+    MOST_VALUES,
+    find_jobs,
+    forget_jobs,
+    hold_jobs,
+    insert_jobs,
+    known_jobs,
+    settled_jobs,
+    unfinished_jobs,
+    unfinished_of,
+)
+from controller.store.sessions import live_sessions
+from tests.controller.samples import make_record
+
+MORE_THAN_ONE_STATEMENT_TAKES = 70_000
+"""SQLite takes 32,766 values (``SQLITE_MAX_VARIABLE_NUMBER``), PostgreSQL's protocol 65,535."""
+
+
+async def test_more_jobs_than_one_statement_takes_are_asked_about(store: Store) -> None:
+    ids = [f"j{number:05}" for number in range(MORE_THAN_ONE_STATEMENT_TAKES)]
+    # The first and the last, and those on either side of where one statement ends.
+    there = {ids[0], ids[MOST_VALUES - 1], ids[MOST_VALUES], ids[-1]}
+    over = {"state": "SUCCESS", "finished_at": 2.0}
+    async with store.write() as transaction:
+        records = [make_record(id=job_id, **over) for job_id in sorted(there)]
+        await insert_jobs(transaction, [(record, {}) for record in records])
+        assert await known_jobs(transaction, ids) == there
+        assert await settled_jobs(transaction, ids) == there
+        assert (await find_jobs(transaction, ids)).keys() == there
+        assert list(await hold_jobs(transaction, ids[::-1])) == sorted(there)
+
+
+@pytest.fixture
+async def statements(store: Store) -> list[tuple[str, Any]]:
+    """Return the statements that the store is given from now on, with their values."""
+    given: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        given.append((statement, values))
+
+    sa.event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    return given
+
+
+async def scans(transaction: Transaction, statements: list[tuple[str, Any]]) -> list[str]:
+    """Return how SQLite would carry out the statements, of which each table whole."""
+    plans: list[str] = []
+    for statement, values in list(statements):
+        plan = await transaction.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        plans += [row.detail for row in plan if row.detail.startswith("SCAN")]
+    return plans
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_what_is_over_is_not_read_to_find_what_is_not(
+    store: Store, statements: list[tuple[str, Any]]
+) -> None:
+    async with store.write() as transaction:
+        statements.clear()
+        await unfinished_jobs(transaction)
+        await unfinished_of(transaction, user="ada", project=None)
+        await demand_by_state(transaction)
+        await live_sessions(transaction)
+        await forget_jobs(transaction, finished_before=1.0, limit=9)
+        assert len(statements) == 5
+        assert await scans(transaction, statements) == []
+        whole = [(str(sa.select(tables.jobs.c.id).where(tables.jobs.c.message == "x")), ("x",))]
+        assert await scans(transaction, whole) == ["SCAN jobs"]
+
+
+async def test_a_job_that_is_over_takes_nothing(store: Store) -> None:
+    async with store.write() as transaction:
+        over = make_record(id="over", state="FAILURE", finished_at=2.0, cpu=8.0)
+        runs = make_record(id="runs", state="RUNNING", cpu=2.0)
+        waits = make_record(id="waits", cpu=1.0, product="other")
+        await insert_jobs(transaction, [(one, {}) for one in (over, runs, waits)])
+        whole = await demand_by_state(transaction)
+        assert {state: (one.jobs, one.cpu) for state, one in whole.items()} == {
+            "RUNNING": (1, 2.0), "IN_QUEUE": (1, 1.0),
+        }  # fmt: skip
+        assert (await demand_by_state(transaction, product="other")).keys() == {"IN_QUEUE"}
+        assert set(await unfinished_jobs(transaction)) == {"runs", "waits"}
