@@ -15,6 +15,7 @@ from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
 from gateway.core.places import Places, Verdict
 from gateway.relay.admit import Admission
+from gateway.relay.deferred_aborts import DeferredAborts
 from gateway.relay.front import Front
 from gateway.relay.handover import Handover
 from gateway.relay.limits import Limits
@@ -86,6 +87,7 @@ class DataPath:
         self.draining = False
         self.wheel = Wheel(parts.loop)
         self.readiness = Readiness(parts.loop)
+        self.deferred = DeferredAborts(loop=parts.loop, seconds=parts.limits.app_abort_seconds)
         self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
         self.pool = Pool(loop=parts.loop, wheel=self.wheel, limits=parts.limits)
         self.access = Access(parts.site, parts.grants)
@@ -158,6 +160,7 @@ class DataPath:
         for handover in tuple(self.handed):
             handover.abort()
         self.pool.close()
+        self.deferred.close()
         await self.parts.errands.close()
         self.wheel.close()
         self.readiness.close()

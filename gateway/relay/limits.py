@@ -78,6 +78,10 @@ class Limits:
     end_seconds: float = 0.25
     """After this nothing passes any more on an ended connection, whatever is still buffered."""
 
+    app_abort_seconds: float = 0.25
+    """From the Close of a WebSocket that is ended to the end of its connection to the app. Nothing
+    passes there meanwhile; the browsers of all that end together come first."""
+
     upstream_idle_seconds: float = 50.0
     """An unused pooled connection: shorter than the keep-alive of the servers behind which
     people put their apps (uvicorn's 5 s is covered by the one retry)."""

@@ -187,11 +187,14 @@ class Tunnel(asyncio.Protocol):
         """One side is gone: flush and close the *other*, and leave the registry."""
         if self.phase is Phase.GONE:
             return
-        self.phase = Phase.GONE
+        phase, self.phase = self.phase, Phase.GONE
         self.path.parts.live.discard(self)
         self.path.wheel.disarm(self)
         self._set_timer(None)
-        if other.is_closing():
+        if phase is Phase.FINISHING:
+            # It was to be ended: what waits for the app is not sent any more.
+            other.abort()
+        if phase or other.is_closing():
             return
         if other.get_write_buffer_size():
             loop = self.path.parts.loop
@@ -234,11 +237,11 @@ class Tunnel(asyncio.Protocol):
     def _say_close(self) -> None:
         self.phase = Phase.CLOSING
         self._set_timer(None)
-        self.app.abort()
         ending = self.ending
         if ending is None or self.half_closed or self.browser.is_closing():
             self.reset()
             return
+        self.path.deferred.add(self.app)
         self.browser.write(close_frame(ending.close_code, ending.close_reason))
         shut(self.browser)
         self._set_timer(self.path.parts.limits.end_seconds, self._unwritten)

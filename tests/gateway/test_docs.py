@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core import framing, heads, opening, proxy_header
+from gateway.relay import deferred_aborts
 from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from shared.log import DEFAULT_LINES_A_SECOND
 
@@ -36,6 +37,8 @@ def test_fixed_sizes_are_as_they_stand_there() -> None:
     assert proxy_header.MAX_BYTES == 4 << 10
     assert (limits.early_bytes, limits.write_high_bytes) == (64 << 10, 128 << 10)
     assert (limits.frame_seconds, limits.frame_bytes) == (0.1, 1 << 20)
+    assert limits.app_abort_seconds == 0.25
+    assert (deferred_aborts.AT_ONCE, deferred_aborts.STEP_SECONDS) == (50, 0.005)
     assert (limits.upstream_idle_per_user, limits.upstream_idle_seconds) == (16, 50)
     assert (limits.interim_answers, limits.checks_queued) == (64, 512)
 

@@ -11,13 +11,16 @@ from websockets.frames import Frame, Opcode
 
 from gateway.core.passage import DRAINING
 from gateway.relay.limits import Limits
+from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.harness import (
     ACCEPT,
     HOST,
     ORIGIN,
+    READ_SECONDS,
     SWITCH,
     UPGRADE,
     Peer,
+    Rig,
     answer,
     cookie,
     request,
@@ -319,6 +322,69 @@ async def test_a_paused_app_is_no_way_to_stay() -> None:
             await asyncio.sleep(0)
         r.world.revoke(sid="a" * 26)
         assert close_of(await browser.rest()) == (4401, b"grant revoked")
+
+
+async def test_browsers_are_out_before_apps_are_told_and_nothing_passes_in_between() -> None:
+    async with rig(limits=Limits(app_abort_seconds=3600.0)) as r:
+        tunnels = [await r.tunnel() for _ in range(3)]
+        members = r.live.members()
+        r.world.revoke(sid="a" * 26)
+        for browser, app in tunnels:
+            browser.send(frame(b"late", masked=True))
+            app.send(frame(b"late"))
+        for browser, _ in tunnels:
+            assert close_of(await browser.rest()) == (4401, b"grant revoked")
+            browser.close()
+        await _left(r)
+        assert not any(isinstance(m, Tunnel) and m.app.is_closing() for m in members)
+        assert len(r.path.deferred) == len(tunnels)
+        await r.path.close()
+        for _, app in tunnels:
+            assert await app.gone() == b""
+
+
+async def test_what_waits_for_a_stalled_app_is_not_sent_after_the_end() -> None:
+    async with rig(limits=Limits(app_abort_seconds=3600.0)) as r:
+        browser, app = await r.tunnel()
+        await _stall(r, browser, app)
+        r.world.revoke(sid="a" * 26)
+        assert close_of(await browser.rest()) == (4401, b"grant revoked")
+        assert await _resumed(app) < r.path.meters.websocket.up
+
+
+async def test_a_browser_that_leaves_within_the_last_frame_sends_nothing_more() -> None:
+    async with rig(limits=Limits(frame_seconds=3600.0)) as r:
+        browser, app = await r.tunnel()
+        app.send(frame(b"x" * 100)[:50])
+        await browser.exactly(50)
+        await _stall(r, browser, app)
+        r.world.revoke(sid="a" * 26)
+        browser.reset()
+        await _left(r)
+        assert await _resumed(app) < r.path.meters.websocket.up
+
+
+async def _stall(r: Rig, browser: Peer, app: Peer) -> None:
+    """Have the app stop reading, and the browser send until the gateway holds some of it."""
+    app.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+    (tunnel,) = r.live.members()
+    assert isinstance(tunnel, Tunnel)
+    while not tunnel.app.get_write_buffer_size():
+        browser.send(b"x" * 65536)
+        await asyncio.sleep(0)
+
+
+async def _left(r: Rig) -> None:
+    """Return once all browsers whose tunnels were ended are gone."""
+    async with asyncio.timeout(READ_SECONDS):
+        while r.live.leaving:
+            await asyncio.sleep(0.001)
+
+
+async def _resumed(app: Peer) -> int:
+    """Have the app read on; return how much it gets in all."""
+    app.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport
+    return len(await app.gone())
 
 
 async def test_draining_says_so() -> None:

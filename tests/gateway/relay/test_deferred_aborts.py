@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from gateway.relay.deferred_aborts import AT_ONCE, DeferredAborts
+from tests.gateway.relay.harness import READ_SECONDS, App, Peer
+
+NEVER = 3600.0
+
+
+class Side(asyncio.Protocol):
+    """Our side of a connection: what has come to it, and whether it has ended."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.lost = asyncio.Event()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.got += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+    async def gone(self) -> None:
+        await asyncio.wait_for(self.lost.wait(), READ_SECONDS)
+
+
+@asynccontextmanager
+async def connected(count: int) -> AsyncIterator[tuple[list[Side], list[Peer]]]:
+    """Connect so many times to an app; both ends of each."""
+    loop = asyncio.get_running_loop()
+    async with App().running() as app:
+        sides, peers = [], []
+        for _ in range(count):
+            _, side = await loop.create_connection(Side, "127.0.0.1", app.port)
+            sides.append(side)
+            peers.append(await app.connection())
+        yield sides, peers
+
+
+async def test_a_transport_is_aborted_later_and_not_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    deferred = DeferredAborts(loop=loop, seconds=0.1)
+    async with connected(1) as ([side], [peer]):
+        began = loop.time()
+        deferred.add(side.transport)
+        assert not side.transport.is_closing()
+        await side.gone()
+        assert loop.time() - began > 0.09
+        assert await peer.gone() == b""
+        assert len(deferred) == 0
+
+
+async def test_nothing_is_read_from_it_meanwhile() -> None:
+    deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=0.1)
+    async with connected(1) as ([side], [peer]):
+        deferred.add(side.transport)
+        peer.send(b"late")
+        await side.gone()
+        assert side.got == b""
+
+
+async def test_what_waits_to_be_sent_is_not_sent_meanwhile() -> None:
+    deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=NEVER)
+    async with connected(1) as ([side], [peer]):
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        data = b"x" * (64 << 20)
+        side.transport.write(data)
+        assert side.transport.get_write_buffer_size()
+        deferred.add(side.transport)
+        peer.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport
+        assert len(await peer.gone()) < len(data)
+        assert len(deferred) == 0
+
+
+async def test_many_are_aborted_some_at_a_time_and_in_their_order() -> None:
+    loop = asyncio.get_running_loop()
+    deferred = DeferredAborts(loop=loop, seconds=0.05)
+    async with connected(3 * AT_ONCE) as (sides, _):
+        for side in sides:
+            deferred.add(side.transport)
+        closing = []
+        while len(deferred):
+            await asyncio.sleep(0)
+            closing.append([side.transport.is_closing() for side in sides])
+        counts = [sum(states) for states in closing]
+        steps = [after - before for before, after in zip([0, *counts], counts, strict=False)]
+        assert sum(steps) == len(sides)
+        assert max(steps) <= AT_ONCE
+        assert all(states == sorted(states, reverse=True) for states in closing)
+
+
+async def test_one_that_ended_by_itself_is_no_matter() -> None:
+    deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=0.05)
+    async with connected(2) as ([first, second], _):
+        for side in (first, second):
+            deferred.add(side.transport)
+        first.transport.abort()
+        await first.gone()
+        await second.gone()
+        assert len(deferred) == 0
+
+
+async def test_closing_aborts_all_that_wait_and_whoever_comes_after() -> None:
+    deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=NEVER)
+    async with connected(2) as ([waiting, late], _):
+        deferred.add(waiting.transport)
+        deferred.close()
+        deferred.add(late.transport)
+        await waiting.gone()
+        await late.gone()
+        assert len(deferred) == 0
