@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 READ_SECONDS = 10.0
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,15 @@ class Answer:
     def text(self) -> str:
         """The body as text."""
         return self.body.decode()
+
+
+def code_of(answer: Answer) -> str:
+    """Return the code in a JSON refusal, after looking at how it was sent."""
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-type"].startswith("application/json")
+    told = json.loads(answer.body)
+    assert set(told) == {"code", "message"}
+    return str(told["code"])
 
 
 class Connection:
