@@ -36,6 +36,7 @@ BASE = "apps.localhost"
 PORT = 8443
 HOST = f"{SID}.{BASE}:{PORT}"
 ORIGIN = f"http://{HOST}"
+FROM_HERE = f"Origin: {ORIGIN}"
 KEYS = GrantKeys([bytes(range(32))])
 GRANT = Grant(SID, "t1", "k1", "ada", "control", time.time() - 5, time.time() + 3600)
 COOKIE = f"fumarole={KEYS.sign(GRANT)}"

@@ -10,7 +10,7 @@ import pytest
 from gateway.relay.limits import Limits
 from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.harness import (
-    ORIGIN,
+    FROM_HERE,
     Peer,
     Rig,
     answer,
@@ -21,7 +21,6 @@ from tests.gateway.relay.harness import (
 )
 
 MOST = 512 << 10
-FROM_HERE = f"Origin: {ORIGIN}"
 SLOW = Limits(slow_body_seconds=0.5, slow_body_bytes_per_second=1000, app_head_seconds=1.0)
 
 

@@ -1,0 +1,359 @@
+"""Who is let in, as whom, and what the app is told of it: decisions carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from gateway.core.site import Site
+from shared.tokens import SessionClaims
+from tests.gateway.relay.harness import (
+    BASE,
+    COOKIE,
+    NETWORKS,
+    OTHER_SID,
+    PORT,
+    SID,
+    answer,
+    code_of,
+    cookie,
+    request,
+    rig,
+    route,
+    status_of,
+    table_of,
+    upgrade,
+)
+
+OURS = "e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
+"""A token whose payload names our audience."""
+
+
+def claims(**changes: Any) -> SessionClaims:
+    now = int(time.time())
+    told: dict[str, Any] = {
+        "sub": "ada", "name": None, "iat": now, "exp": now + 60, "jti": "b1", "sid": SID,
+        "job": "j1", "rank": 0, "kind": "web", "mode": "control", "max_age": 100, "kid": "k1",
+    }  # fmt: skip
+    return SessionClaims(**(told | changes))
+
+
+ASKS = {
+    "GET": request("/", credential=None),
+    "POST": request("/", method="POST", body=b"x", credential=None),
+    "OPTIONS": request("/", method="OPTIONS", credential=None),
+    "upgrade": upgrade(credential=None),
+}
+
+
+@pytest.mark.parametrize("state", ["ready", "starting", "closing", "expired", "unreadable", "gone"])
+@pytest.mark.parametrize("ask", ASKS)
+async def test_no_state_of_a_route_lets_anybody_in_without_a_credential(
+    state: str, ask: str
+) -> None:
+    async with rig() as r:
+        match state:
+            case "expired":
+                r.world.upsert(route(r.app.port, expires_at=1.0))
+            case "unreadable":
+                r.world.upsert(route(r.app.port, kind="later"))
+            case "gone":
+                r.world.remove()
+            case _:
+                r.world.upsert(route(r.app.port, state=state))
+        status, _ = await r.ask(ASKS[ask])
+        assert status == {"unreadable": 503, "gone": 404}.get(state, 401)
+        await asyncio.sleep(0.01)
+        assert r.app.count == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"state": "starting", "message": "pulling"}, 503, "session_starting"),
+        ({"state": "starting", "target": None}, 503, "session_starting"),
+        ({"state": "closing"}, 410, "session_closing"),
+        ({"expires_at": 1.0}, 410, "session_expired"),
+        ({"kind": "later"}, 503, "session_unreadable"),
+    ],
+)
+async def test_states_have_their_answers_for_those_who_may_know(
+    change: dict[str, Any], status: int, code: str
+) -> None:
+    async with rig() as r:
+        r.world.upsert(route(r.app.port) | change)
+        browser = await r.browser()
+        browser.send(request())
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (status, code)
+        assert (b"Retry-After: " in head) == (status == 503)
+        if change.get("message"):
+            assert b"pulling" in body
+        assert r.app.count == 0
+
+
+@pytest.mark.parametrize(
+    ("credential", "status", "code"),
+    [
+        (cookie(sid=OTHER_SID), 403, "other_session"),
+        (cookie(ends_at=1.0), 401, "grant_ended"),
+        (cookie(mode="view"), 403, "view_only"),
+        (COOKIE[:-1], 401, "bad_credential"),
+    ],
+)
+async def test_cookies_that_are_good_for_nothing_here(
+    credential: str, status: int, code: str
+) -> None:
+    async with rig() as r:
+        browser = await r.browser()
+        browser.send(request(credential=f"Cookie: {credential}"))
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (status, code)
+        assert r.app.count == 0
+
+
+async def test_neither_our_cookie_nor_a_token_of_ours_reaches_the_app() -> None:
+    async with rig() as r:
+        r.gate.tokens["good"] = claims()
+        raw = request(
+            "/",
+            f"Cookie: a=1;  {COOKIE} ;b=2; __Host-fumarole=old; c",
+            f"Authorization: Bearer {OURS}",
+            "Fumarole-Token: good",
+            "fumarole_token: good",
+            "Proxy-Authorization: Basic x",
+            credential=None,
+        )
+        _, _, head = await r.joined(raw)
+        assert b"Cookie: a=1;b=2; c\r\n" in head
+        for secret in (COOKIE[9:].encode(), OURS.encode(), b"good", b"Authorization", b"old"):
+            assert secret not in head
+
+
+async def test_the_apps_own_authorization_crosses_untouched() -> None:
+    async with rig() as r:
+        theirs = "Authorization: Bearer e30.eyJhdWQiOiJhcHAifQ.e30"
+        _, _, head = await r.joined(request("/", theirs))
+        assert theirs.encode() + b"\r\n" in head
+
+
+@pytest.mark.parametrize("credential", ["Fumarole-Token: good", f"Authorization: bEaReR  {OURS} "])
+async def test_a_token_is_a_credential_that_is_marked_last(credential: str) -> None:
+    async with rig() as r:
+        r.gate.tokens |= {"good": claims(), OURS: claims()}
+        browser, app, head = await r.joined(request(credential=credential))
+        assert b"X-Forwarded-User: ada\r\n" in head
+        assert r.gate.marks == ["b1"]
+        app.send(answer())
+        await browser.answer()
+        # No Origin is asked of those who do not use a cookie.
+        browser.send(request("/", credential=credential, method="POST", body=b"x"))
+        assert (await app.head()).startswith(b"POST")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"sid": OTHER_SID}, 403, "other_session"),
+        ({"job": "j2"}, 403, "other_session"),
+        ({"rank": 1}, 403, "other_session"),
+        ({"kind": "vnc"}, 403, "other_session"),
+        ({"mode": "view"}, 403, "view_only"),
+        ({"iat": 1000, "exp": 1001}, 401, "grant_ended"),
+    ],
+)
+async def test_a_token_for_something_else_is_refused_and_not_used_up(
+    change: dict[str, Any], status: int, code: str
+) -> None:
+    async with rig() as r:
+        r.gate.tokens["good"] = claims(**change)
+        browser = await r.browser()
+        browser.send(request(credential="Fumarole-Token: good"))
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (status, code)
+        assert r.gate.marks == []
+        assert r.app.count == 0
+
+
+@pytest.mark.parametrize("code", ["token_spent", "bus_lost", "token_unsure"])
+async def test_a_token_that_cannot_be_marked_opens_nothing(code: str) -> None:
+    async with rig() as r:
+        r.gate.tokens["good"] = claims()
+        r.gate.refuse_mark = code
+        status, raw = await r.ask(request(credential="Fumarole-Token: good"))
+        assert status == (401 if code == "token_spent" else 503)
+        assert code.encode() in raw
+        assert r.app.count == 0
+
+
+async def test_a_tunnel_opened_by_a_token_ends_at_its_max_age() -> None:
+    async with rig() as r:
+        r.gate.tokens["good"] = claims(iat=int(time.time()) - 1, max_age=2)
+        browser, _ = await r.tunnel(upgrade(credential="Fumarole-Token: good", origin=None))
+        assert (await browser.rest())[2:4] == (4401).to_bytes(2, "big")
+
+
+async def test_a_good_grant_for_a_lost_host_waits_for_one_repair() -> None:
+    async with rig() as r:
+        table = r.world.table
+        r.world.table = table_of()
+
+        def found() -> None:
+            r.world.table = table
+
+        r.world.repaired = found
+        _, _, head = await r.joined(request("/found"))
+        assert head.startswith(b"GET /found")
+        assert r.world.repairs == 1
+
+
+async def test_a_good_grant_for_a_session_that_has_ended_is_410_after_one_repair() -> None:
+    async with rig() as r:
+        r.world.remove()
+        status, _ = await r.ask(request())
+        assert status == 410
+        assert r.world.repairs == 1
+
+
+@pytest.mark.parametrize(
+    "credential",
+    [
+        None,
+        f"Cookie: {COOKIE}x",
+        f"Cookie: {cookie(sid=OTHER_SID)}",
+        f"Cookie: {COOKIE}; {COOKIE}",
+        f"Fumarole-Token: x\r\nCookie: {COOKIE}",
+    ],
+)
+async def test_all_others_get_404_at_once_for_an_unknown_host(credential: str | None) -> None:
+    async with rig() as r:
+        r.world.remove()
+        status, _ = await r.ask(request(credential=credential))
+        assert status == 404
+        assert r.world.repairs == 0
+
+
+async def test_a_host_that_two_routes_name_is_served_by_neither() -> None:
+    async with rig() as r:
+        hosts = [f"{OTHER_SID}.{BASE}", "demo.example.org"]
+        r.world.upsert(route(r.app.port, sid=OTHER_SID, hosts=hosts, public=True))
+        hosts = [f"{SID}.{BASE}", "demo.example.org"]
+        r.world.upsert(route(r.app.port, hosts=hosts, public=True))
+        status, _ = await r.ask(request(host=f"demo.example.org:{PORT}"))
+        assert status == 404
+
+
+async def test_a_public_host_asks_and_looks_at_no_credential() -> None:
+    public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
+    async with rig(route_changes=public) as r:
+        raw = request(
+            "/",
+            "Origin: https://evil.example",
+            "Fumarole-Token: whatever",
+            f"Authorization: Bearer {OURS}",
+            "Cookie: fumarole=a; fumarole=b; own=1",
+            credential=None,
+            host=f"demo.example.org:{PORT}",
+            method="POST",
+            body=b"x",
+        )
+        browser, app, head = await r.joined(raw)
+        assert b"Cookie: own=1\r\n" in head
+        assert b"X-Forwarded-Host: demo.example.org:8443\r\n" in head
+        for word in (b"X-Forwarded-User", b"Authorization", b"Token"):
+            assert word not in head
+        assert r.gate.marks == []
+        await app.exactly(1)
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/.fumarole/open", host=f"demo.example.org:{PORT}"))
+        assert status_of((await browser.answer())[0]) == 404
+
+
+async def test_further_hosts_of_a_private_route_are_404() -> None:
+    async with rig(route_changes={"hosts": [f"{SID}.{BASE}", "demo.example.org"]}) as r:
+        status, _ = await r.ask(request(host=f"demo.example.org:{PORT}"))
+        assert status == 404
+
+
+async def test_connections_of_two_users_are_never_shared() -> None:
+    async with rig() as r:
+        first, app, _ = await r.joined(request())
+        app.send(answer())
+        await first.answer()
+        second = await r.browser()
+        second.send(request("/eve", credential=f"Cookie: {cookie(sub='eve', jti='t2')}"))
+        other = await r.app.connection()
+        assert b"X-Forwarded-User: eve\r\n" in await other.head()
+        other.send(answer())
+        await second.answer()
+        third = await r.browser()
+        third.send(request("/ada"))
+        assert b"X-Forwarded-User: ada\r\n" in await app.head()
+        assert r.app.count == 2
+
+
+async def test_one_connection_can_carry_two_users_requests() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/eve", credential=f"Cookie: {cookie(sub='ü/e', jti='t2')}"))
+        other = await r.app.connection()
+        assert b"X-Forwarded-User: %C3%BC%2Fe\r\n" in await other.head()
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "peer_trusted", "seen"),
+    [
+        ("9.9.9.9", False, "127.0.0.1"),
+        ("9.9.9.9", True, "9.9.9.9"),
+        ("1.1.1.1, 9.9.9.9, 127.0.0.2", True, "9.9.9.9"),
+        ("1.1.1.1, rubbish, 127.0.0.2", True, "127.0.0.2"),
+        ("2001:db8::1", True, "2001:db8::1"),
+    ],
+)
+async def test_the_clients_address_is_believed_of_trusted_proxies_only(
+    forwarded: str, peer_trusted: bool, seen: str
+) -> None:
+    site = Site(
+        scheme="http",
+        base=BASE,
+        port=PORT,
+        trusted_proxies=NETWORKS if peer_trusted else (),
+    )
+    async with rig(site=site) as r:
+        _, _, head = await r.joined(request("/", f"X-Forwarded-For: {forwarded}"))
+        assert f"X-Forwarded-For: {seen}\r\n".encode() in head
+        assert head.lower().count(b"x-forwarded-for") == 1
+
+
+@pytest.mark.parametrize("size", [66_000, 200_000])
+async def test_a_large_body_that_came_while_its_token_was_proven_holds_nothing_up(
+    size: int,
+) -> None:
+    body = b"x" * size
+    async with rig() as r:
+        r.gate.tokens["good"] = claims()
+        proven = asyncio.Event()
+        verify = r.gate.verify
+
+        async def slow(token: str, *, address: str) -> SessionClaims:
+            await proven.wait()
+            return await verify(token, address=address)
+
+        r.gate.verify = slow  # type: ignore[method-assign]  # only slower
+        browser = await r.browser()
+        browser.send(request(method="POST", body=body, credential="Fumarole-Token: good"))
+        await asyncio.sleep(0.05)
+        proven.set()
+        app = await r.app.connection()
+        await app.head()
+        assert await app.exactly(len(body)) == body
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/next"))
+        assert (await app.head()).startswith(b"GET /next")

@@ -1,0 +1,198 @@
+"""What apps do wrong: who is told what, and which request is sent once more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.relay.limits import Limits
+from tests.gateway.relay.harness import (
+    FROM_HERE,
+    answer,
+    code_of,
+    request,
+    rig,
+    status_of,
+)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(method: str) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/again", FROM_HERE, method=method))
+        assert await app.head()
+        app.reset()
+        second = await r.app.connection()
+        assert (await second.head()).startswith(method.encode() + b" /again")
+        second.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert status_of(await browser.head()) == 200
+
+
+async def test_it_is_sent_once_more_only() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/again"))
+        await app.head()
+        app.reset()
+        second = await r.app.connection()
+        await second.head()
+        second.reset()
+        head, body = await browser.answer()
+        assert status_of(head) == 502
+        assert code_of(body) == "app_bad_answer"
+
+
+@pytest.mark.parametrize("spoken", [b"", b"HTTP/1.1 2"])
+async def test_what_may_have_had_an_effect_is_never_sent_twice(spoken: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        if spoken:
+            browser.send(request("/again"))
+        else:
+            browser.send(request("/again", FROM_HERE, method="POST", body=b"x"))
+        await app.head()
+        app.send(spoken)
+        await asyncio.sleep(0.02)
+        app.reset()
+        assert status_of((await browser.answer())[0]) == 502
+        assert r.app.count == 1
+
+
+async def test_an_unsafe_request_gets_no_connection_that_has_long_been_unused() -> None:
+    async with rig(limits=Limits(unsafe_idle_seconds=0.0)) as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        await asyncio.sleep(0.01)
+        browser.send(request("/new", FROM_HERE, method="POST", body=b"x"))
+        second = await r.app.connection()
+        assert (await second.head()).startswith(b"POST /new")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+    ],
+)
+async def test_an_app_that_hangs_up_before_its_answer_is_a_502(broken: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(broken)
+        await app.writer.drain()
+        app.close()
+        head, _ = await browser.answer()
+        assert status_of(head) == 502
+        browser.send(request("/next"))
+        assert await r.app.connection()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ],
+)
+async def test_an_answer_that_breaks_off_never_looks_complete(begun: bytes) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(begun)
+        await browser.until(b"hello")
+        app.close()
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
+
+
+async def test_malformed_chunks_of_an_answer_reset_the_browser() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await browser.until(b"hello\r\n")
+        app.send(b"zz\r\nevil\r\n")
+        with pytest.raises(ConnectionResetError):
+            await browser.rest()
+        assert await app.rest() == b""
+
+
+async def test_late_bytes_beyond_an_answer_reach_nobody() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+        await browser.head()
+        assert await browser.exactly(2) == b"he"
+        app.send(b"lloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        assert await browser.exactly(3) == b"llo"
+        browser.send(request("/next"))
+        second = await r.app.connection()
+        second.send(answer(b"good"))
+        assert (await browser.answer())[1] == b"good"
+
+
+async def test_unasked_bytes_on_an_unused_connection_close_it() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        assert len(r.path.pool) == 1
+        app.send(answer(b"evil"))
+        assert await app.rest() == b""
+        assert len(r.path.pool) == 0
+        browser.send(request("/next"))
+        second = await r.app.connection()
+        second.send(answer(b"good"))
+        assert (await browser.answer())[1] == b"good"
+
+
+async def test_an_app_that_closes_its_connection_is_not_asked_on_it_again() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer(b"ok", "Connection: close"))
+        head, _ = await browser.answer()
+        assert b"Connection: close" not in head
+        browser.send(request("/next"))
+        assert await r.app.connection()
+
+
+async def test_a_browser_that_leaves_ends_the_apps_connection() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        browser.reset()
+        assert await app.rest() == b""
+
+
+async def test_a_browser_that_shut_its_side_still_gets_its_answer() -> None:
+    async with rig() as r:
+        browser = await r.browser()
+        browser.send(request())
+        browser.writer.write_eof()
+        app = await r.app.connection()
+        await app.head()
+        app.send(answer(b"late"))
+        assert (await browser.rest()).endswith(b"late")
+
+
+async def test_a_browser_that_leaves_within_its_upload_ends_the_apps_connection() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "Content-Length: 100", method="POST")
+        browser, app, _ = await r.joined(raw + b"x")
+        browser.writer.write_eof()
+        assert await app.rest() == b"x"
+
+
+async def test_an_app_that_does_not_answer_in_time_is_a_504() -> None:
+    async with rig(limits=Limits(app_head_seconds=0.2)) as r:
+        browser, app, _ = await r.joined(request())
+        head, body = await browser.answer()
+        assert status_of(head) == 504
+        assert code_of(body) == "app_timeout"
+        assert await app.rest() == b""
