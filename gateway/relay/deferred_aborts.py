@@ -13,9 +13,9 @@ from typing import Final
 from gateway.relay.flow import hold
 
 AT_ONCE: Final = 50
-"""Connections aborted before the loop turns: about 1 ms."""
+"""Connections aborted before the loop turns: half a millisecond."""
 STEP_SECONDS: Final = 0.005
-"""From there to the next ones: a fifth of the loop, and 10,000 connections a second."""
+"""From there to the next ones: a tenth of the loop, and 10,000 connections a second."""
 
 
 class DeferredAborts:
