@@ -212,7 +212,8 @@ class SessionService:
     def _session(self, wanted: Wanted, record: JobRecord | None) -> Session:
         if record is None:
             raise _Wrong("job", "there is no such job")
-        if record.is_final or record.desired == "ended":
+        # From when its end is decided: its sessions are ended with it, and none after them.
+        if record.is_final or record.outcome is not None or record.desired == "ended":
             raise _Wrong("job", "the job is over")
         job = read_spec(record.spec, {})
         if not 0 <= wanted.rank < job.ranks:

@@ -68,6 +68,18 @@ async def test_a_port_that_no_service_carries_is_refused(
     assert problem.path == "items[0].port"
 
 
+async def test_a_job_whose_end_is_decided_is_left_no_session(
+    service: SessionService, store: Store
+) -> None:
+    async with store.write() as transaction:
+        record = await hold_job(transaction, "j1")
+        assert record is not None
+        await move_job(transaction, record, now=2.0, state="RUNNING", outcome="SUCCESS")
+        await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
+    with pytest.raises(SessionsRefused, match="the job is over"):
+        await service.open([Wanted(job="j1", rank=1, endpoint="lab")])
+
+
 @pytest.mark.needs("postgres")
 async def test_a_job_that_ends_meanwhile_is_left_no_session(postgres: Postgres) -> None:
     url = postgres.new_database()
