@@ -28,10 +28,9 @@ from controller.kube.kinds import CONFIG_MAPS
 from controller.settings import JobDefaults
 from controller.store.connections import record_connections
 from controller.store.database import Store
-from controller.store.errors import StoreUnavailable
+from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.jobs import (
     JobRecord,
-    find_job,
     has_jobs,
     has_tombstone,
     insert_job,
@@ -161,10 +160,15 @@ class Adoption:
 
     async def _adopt(self, seen: ObservedJob) -> None:
         job = _read_annotations(seen)
+        try:
+            await self._keep(seen, job)
+        except AlreadyThere:
+            return  # it was accepted meanwhile
+        log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
+
+    async def _keep(self, seen: ObservedJob, job: Job) -> None:
         record = _adopted(seen, job, self._defaults)
         async with self._store.lead(self._term) as transaction:
-            if await find_job(transaction, job.id) is not None:
-                return  # it was accepted meanwhile
             await insert_job(transaction, record, labels=job.labels)
             await record_attempt(
                 transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
@@ -174,7 +178,6 @@ class Adoption:
                 # What no VolcanoJob owns: so it is looked for, and removed when the job is over.
                 lasting = ("Service", record.namespace, peer_service_name(job.id))
                 await intend_companions(transaction, job.id, [lasting])
-        log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
 
 class StoreIdentity:

@@ -8,6 +8,7 @@ orchestrator names each job, so asking again after a lost answer does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ from controller.jobs.pipeline import Pipeline, Plan
 from controller.jobs.problems import JobRejected, Problem
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
+from controller.store.errors import AlreadyThere
 from controller.store.jobs import JobRecord, find_jobs, insert_jobs
 from controller.store.maintenance import read_maintenance
 from controller.store.vault import Vault
@@ -105,9 +107,17 @@ class Submissions:
         _refuse_twins(jobs, checked)
         # What was accepted before is not asked about again: it was, and its object may be there.
         await self._try_out([one for one in checked if one.is_new(known)])
-        results: list[Submitted] = []
+        while True:
+            # Again where another call was faster: now this one finds what that one added.
+            with suppress(AlreadyThere):
+                return await self._accept(jobs, checked, mode)
+
+    async def _accept(
+        self, jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked], mode: Mode
+    ) -> list[Submitted]:
+        """Keep what can be accepted, as *mode* says, in one transaction."""
         async with self._store.write() as transaction:
-            known = await find_jobs(transaction, ids)
+            known = await find_jobs(transaction, [job.id for job in jobs if isinstance(job, Job)])
             results = [
                 self._compare(job, one.problems, known)
                 for job, one in zip(jobs, checked, strict=True)
@@ -125,9 +135,8 @@ class Submissions:
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
             for job, record in new:
                 await take_claims(transaction, job, now=record.created_at, random=self._random)
-        for result in results:
-            if result.id is not None and result.result == "created":
-                self._wake(result.id)
+        for job, _ in new:
+            self._wake(job.id)
         return results
 
     async def _refuse_claims(

@@ -3,6 +3,7 @@
 FumaroleError
 └── StoreError
     ├── StoreUnavailable   the database could not be asked, or did not answer in time
+    ├── AlreadyThere       another call has added a job of this id meanwhile
     └── LeadershipLost     another controller leads: nothing was written
 """
 
@@ -17,6 +18,10 @@ class StoreError(FumaroleError):
 
 class StoreUnavailable(StoreError):
     """The database could not be asked; in a writing transaction nothing was written."""
+
+
+class AlreadyThere(StoreError):
+    """A job of this id is there: it was added since this transaction looked."""
 
 
 class LeadershipLost(StoreError):

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
+from controller.store.errors import AlreadyThere
 from controller.store.position import raise_revision
 from controller.store.updates import (
     forget_updates_of,
@@ -119,19 +120,30 @@ def _record(row: sa.Row[Any]) -> JobRecord:
 async def insert_job(
     transaction: Transaction, record: JobRecord, *, labels: Mapping[str, str]
 ) -> None:
-    """Add a job that is not there yet."""
+    """Add a job that is not there yet.
+
+    Raises:
+        AlreadyThere: If it is.
+    """
     await insert_jobs(transaction, [(record, labels)])
 
 
 async def insert_jobs(
     transaction: Transaction, jobs: Sequence[tuple[JobRecord, Mapping[str, str]]]
 ) -> None:
-    """Add jobs that are not there yet, with their labels."""
+    """Add jobs that are not there yet, with their labels.
+
+    Raises:
+        AlreadyThere: If one is.
+    """
     if not jobs:
         return
     # Before the job itself: two calls that name the same jobs in another order wait here for each
     # other, and not each for the other's job.
     revision = await raise_revision(transaction)
+    # Only now: on PostgreSQL, who had to wait sees what was committed meanwhile.
+    if known := await known_jobs(transaction, [record.id for record, _ in jobs]):
+        raise AlreadyThere(f"there is a job {min(known)}")
     rows = [
         {"revision": revision} | {name: getattr(record, name) for name in JobRecord.__slots__}
         for record, _ in jobs

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Store
+from controller.store.errors import AlreadyThere
 from controller.store.jobs import (
     JobFilter,
     ask_to_end,
@@ -53,7 +54,7 @@ async def test_a_job_is_found_as_it_was_inserted(store: Store) -> None:
 
 async def test_a_job_is_inserted_once(store: Store) -> None:
     await insert(store, "j1")
-    with pytest.raises(sa.exc.IntegrityError):
+    with pytest.raises(AlreadyThere, match="j1"):
         await insert(store, "j1")
 
 
