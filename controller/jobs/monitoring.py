@@ -17,6 +17,7 @@ from controller.jobs.plugin import JobFromServer
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.jobs import hold_jobs
 from controller.store.leadership import refresh_leadership
 from controller.store.progress import due_jobs, set_due
 
@@ -109,8 +110,11 @@ class Monitoring:
         }
         again |= await self._ask(plugin, batch)
         async with self._store.lead(self._term) as transaction:
+            held = await hold_jobs(transaction, job_ids)
             for job_id, at in again.items():
-                await set_due(transaction, job_id, plugin, at=at)
+                # The plugin takes its time: one may have ended since, or be forgotten.
+                goes_on = job_id in held and held[job_id].outcome is None
+                await set_due(transaction, job_id, plugin, at=at if goes_on else None)
 
     async def _ask(self, plugin: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
         """Return when the plugin wants to see each again; what it fails with comes again."""

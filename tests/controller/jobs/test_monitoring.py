@@ -12,7 +12,7 @@ from controller.jobs.monitoring import AGAIN_SECONDS, Monitoring
 from controller.jobs.pipeline import Pipeline
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.store.database import Store
-from controller.store.jobs import find_job, insert_job, move_job
+from controller.store.jobs import find_job, forget_jobs, insert_job, move_job
 from controller.store.leadership import raise_term
 from controller.store.progress import due_jobs, set_due
 from tests.controller.conftest import Clock
@@ -104,6 +104,28 @@ async def test_when_a_plugin_wants_a_job_again_it_gets_it_then(
     assert await due_at(store, clock, 500) == ["a"]
 
 
+async def test_a_job_that_ends_while_the_plugin_looks_is_not_due_again(
+    monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends(_: object, job_batch: Sequence[JobFromServer]) -> Mapping[str, float | None]:
+        async with store.write() as transaction:
+            record = await find_job(transaction, "a")
+            assert record is not None
+            over = {"state": "SUCCESS", "outcome": "SUCCESS", "finished_at": 1.0}
+            await move_job(transaction, record, now=1.0, **over)
+            record = await find_job(transaction, "b")
+            assert record is not None
+            await move_job(transaction, record, now=1.0, **over | {"finished_at": 3.0})
+            # Of the first there is no record any more.
+            assert await forget_jobs(transaction, finished_before=2.0, limit=9) == 1
+        return {one.job.id: clock() + 500 for one in job_batch}
+
+    monkeypatch.setattr(Counting, "on_job_monitoring", ends)
+    await make_due(store, clock, "a", "b", "c")
+    await look(monitoring, store, clock)
+    assert await due_at(store, clock, 10**9) == ["c"]
+
+
 @pytest.mark.parametrize("failure", [ZeroDivisionError(), None])
 async def test_a_job_that_was_forgotten_or_failed_with_comes_again(
     monitoring: Monitoring,
@@ -179,7 +201,7 @@ async def test_a_plugin_that_hangs_makes_no_other_one_late(
     async with asyncio.timeout(30):
         for number in (1, 2):
             await make_due(store, clock, "c")
-            while len(Counting.batches) < number:
+            while len(Counting.batches) < number or "counting" in await all_due(store, clock()):
                 await asyncio.sleep(0.01)
     looking.cancel()
     with pytest.raises(asyncio.CancelledError):
