@@ -24,8 +24,8 @@ from controller.store.sessions import Session as Row
 from controller.store.sessions import assign_shell, end_session, insert_session
 from shared.settings import key_file
 from tests.contract.rig import Rig, Session, running_rig
+from tests.controller.hub.attaching import Client
 from tests.controller.hub.rows import insert_job
-from tests.controller.hub.test_server import Client
 from tests.controller.kube.exec_server import ExecServer, serving
 
 
