@@ -1,49 +1,27 @@
-"""Accepting: places, descriptors, and who is behind a proxy; on real sockets."""
+"""Accepting: places, descriptors, handshakes; on real sockets."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from gateway.core.site import Site
 from gateway.relay.flow import probe_after
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
 from shared.listening import listen
-from tests.gateway.core.test_proxy_header import header
+from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (
-    BASE,
-    PORT,
     Peer,
-    Rig,
     answer,
     code_of,
     request,
     rig,
     status_of,
 )
-from tests.gateway.relay.test_tls import connect
-
-PROXY = "127.77.0.1"
-BEHIND = Site(scheme="http", base=BASE, port=PORT, trusted_proxies=(ip_network("127.77.0.0/16"),))
-QUICK = Limits(head_seconds=0.3, idle_seconds=0.6)
-
-
-async def asked(r: Rig, browser: Peer, *fields: str) -> bytes:
-    """Ask on a connection; return the head that the app got."""
-    browser.send(request("/", *fields))
-    app = await r.app.connection()
-    head = await app.head()
-    app.send(answer(b"ok", "Connection: close"))
-    assert status_of((await browser.answer())[0]) == 200
-    return head
 
 
 async def test_connections_that_come_together_are_not_probed_together(
@@ -82,14 +60,6 @@ async def test_strangers_from_one_address_are_limited_and_told_so() -> None:
         waiting[1].close()
         await settled(r, strangers=2)
         await asked(r, await r.browser("127.5.0.1"))
-
-
-async def settled(r: Rig, *, strangers: int) -> None:
-    async with asyncio.timeout(5):
-        while r.path.places.strangers > strangers:
-            await asyncio.sleep(0.005)
-        while r.path.places.strangers < strangers:
-            await asyncio.sleep(0.005)
 
 
 async def test_who_has_a_credential_is_no_stranger_and_holds_no_strangers_place() -> None:
@@ -220,125 +190,6 @@ async def test_descriptors_that_are_gone_altogether_are_no_hot_loop(
         await asked(r, await r.browser())
 
 
-# Proxies
-
-
-@asynccontextmanager
-async def proxied(limits: Limits | None = None) -> AsyncIterator[Rig]:
-    async with rig(site=BEHIND, limits=limits) as r:
-        yield r
-
-
-@pytest.mark.parametrize("source", ["192.0.2.7", "2001:db8::7"])
-async def test_a_proxy_header_says_who_the_client_is(source: str) -> None:
-    async with proxied() as r:
-        browser = await r.browser(PROXY)
-        browser.send(header(source))
-        head = await asked(r, browser, "X-Forwarded-For: 1.1.1.1")
-        # The client is no proxy: what it says of itself is not believed.
-        assert f"\r\nX-Forwarded-For: {source}\r\n".encode() in head
-
-
-async def test_a_proxy_header_arrives_byte_by_byte_and_with_its_request() -> None:
-    async with proxied() as r:
-        browser = await r.browser(PROXY)
-        raw = header(extra=b"\x04\x00\x02hi") + request()
-        for byte in raw[:40]:
-            browser.send(bytes((byte,)))
-            await asyncio.sleep(0.001)
-        browser.send(raw[40:])
-        app = await r.app.connection()
-        assert b"\r\nX-Forwarded-For: 192.0.2.7\r\n" in await app.head()
-
-
-async def test_a_proxy_that_speaks_for_itself_is_itself() -> None:
-    async with proxied() as r:
-        browser = await r.browser(PROXY)
-        browser.send(header(command=0x20))
-        assert f"\r\nX-Forwarded-For: {PROXY}\r\n".encode() in await asked(r, browser)
-
-
-async def test_a_proxy_that_speaks_http_is_heard_too() -> None:
-    async with proxied() as r:
-        head = await asked(r, await r.browser(PROXY), "X-Forwarded-For: 6.6.6.6, 9.9.9.9")
-        assert b"\r\nX-Forwarded-For: 9.9.9.9\r\n" in head
-
-
-async def test_a_chain_of_proxies_is_followed() -> None:
-    async with proxied() as r:
-        browser = await r.browser(PROXY)
-        browser.send(header("127.77.0.9"))
-        head = await asked(r, browser, "X-Forwarded-For: 6.6.6.6, 9.9.9.9, 127.77.3.3")
-        assert b"\r\nX-Forwarded-For: 9.9.9.9\r\n" in head
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"\r\n\r\n\x00\r\nQUIX\n" + header()[12:],
-        header(command=0x11),
-        header(command=0x22),
-        header(family=0x00),
-        header(family=0x12),
-        header(family=0x31),
-        header(length=4),
-        header(length=0xFFFF),
-    ],
-)
-async def test_a_proxy_header_that_is_not_understood_ends_the_connection(raw: bytes) -> None:
-    async with proxied() as r:
-        browser = await r.browser(PROXY)
-        browser.send(raw + request())
-        assert await browser.gone() == b""
-        assert r.app.count == 0
-        assert not r.path.fronts
-
-
-async def test_nobody_else_may_say_whose_connection_it_is() -> None:
-    async with proxied() as r:
-        for source in ("127.78.0.1", None):
-            browser = await r.browser(source)
-            browser.send(header() + request())
-            assert status_of((await browser.answer())[0]) == 400
-        assert r.app.count == 0
-    async with rig() as r:
-        browser = await r.browser(PROXY)
-        browser.send(header() + request())
-        assert status_of((await browser.answer())[0]) == 400
-
-
-@pytest.mark.parametrize("begun", [b"", header()[:1], header()[:15], header()[:20]])
-async def test_a_proxy_that_says_nothing_more_is_not_waited_for(begun: bytes) -> None:
-    async with proxied(QUICK) as r:
-        browser = await r.browser(PROXY)
-        browser.send(begun)
-        assert await browser.gone() == b""
-
-
-async def test_limits_count_the_client_and_not_the_proxy() -> None:
-    async with proxied(Limits(address_connections=2)) as r:
-        for number in range(4):
-            browser = await r.browser(PROXY)
-            browser.send(header(f"2001:db8::{number}"))
-        async with asyncio.timeout(5):
-            while len(r.path.fronts) < 4:
-                await asyncio.sleep(0.005)
-        # All in one /64: two of them are strangers too many.
-        assert r.path.meters.refusals["too_many_connections"] == 2
-        browser = await r.browser(PROXY)
-        browser.send(header("2001:db8:1::1"))
-        await asked(r, browser)
-
-
-async def test_connections_of_an_http_proxy_are_not_one_clients() -> None:
-    async with proxied(Limits(address_connections=2)) as r:
-        peers = [await r.browser(PROXY) for _ in range(5)]
-        for peer in peers:
-            peer.send(b"GET ")
-        await settled(r, strangers=5)
-        assert not r.path.meters.refusals
-
-
 async def test_a_listener_that_closes_ends_those_that_said_nothing_yet() -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
@@ -349,40 +200,6 @@ async def test_a_listener_that_closes_ends_those_that_said_nothing_yet() -> None
 
 
 # TLS
-
-
-@asynccontextmanager
-async def secured(path: Path, *, limits: Limits | None = None) -> AsyncIterator[Rig]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
-    async with proxied(limits) as r:
-        r.listener.close()
-        r.listener = Listener(r.path, listen("127.0.0.1", 0), tls=lambda: context)
-        try:
-            yield r
-        finally:
-            r.listener.close()
-
-
-async def test_a_proxy_header_stands_before_tls(certificate: Path) -> None:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    async with secured(certificate) as r:
-        loop = asyncio.get_running_loop()
-        sock = socket.socket()
-        sock.bind((PROXY, 0))
-        sock.setblocking(False)
-        await loop.sock_connect(sock, r.address)
-        await loop.sock_sendall(sock, header())
-        reader, writer = await asyncio.open_connection(
-            sock=sock, ssl=context, server_hostname="localhost"
-        )
-        browser = Peer(reader, writer)
-        r.peers.append(browser)
-        assert b"\r\nX-Forwarded-For: 192.0.2.7\r\n" in await asked(r, browser)
-        # And without one: the proxy ends TLS and begins it anew.
-        assert b"\r\nX-Forwarded-For: 127.0.0.1\r\n" in await asked(r, await connect(r, r.address))
 
 
 async def test_a_handshake_that_comes_to_nothing_leaves_nothing(

@@ -1,0 +1,66 @@
+"""Browsers that arrive, also through a trusted proxy and with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_network
+from pathlib import Path
+
+from gateway.core.site import Site
+from gateway.relay.limits import Limits
+from gateway.relay.listening import Listener
+from shared.listening import listen
+from tests.gateway.relay.harness import (
+    BASE,
+    PORT,
+    Peer,
+    Rig,
+    answer,
+    request,
+    rig,
+    status_of,
+)
+
+PROXY = "127.77.0.1"
+BEHIND = Site(scheme="http", base=BASE, port=PORT, trusted_proxies=(ip_network("127.77.0.0/16"),))
+QUICK = Limits(head_seconds=0.3, idle_seconds=0.6)
+
+
+async def asked(r: Rig, browser: Peer, *fields: str) -> bytes:
+    """Ask on a connection; return the head that the app got."""
+    browser.send(request("/", *fields))
+    app = await r.app.connection()
+    head = await app.head()
+    app.send(answer(b"ok", "Connection: close"))
+    assert status_of((await browser.answer())[0]) == 200
+    return head
+
+
+async def settled(r: Rig, *, strangers: int) -> None:
+    async with asyncio.timeout(5):
+        while r.path.places.strangers > strangers:
+            await asyncio.sleep(0.005)
+        while r.path.places.strangers < strangers:
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def proxied(limits: Limits | None = None) -> AsyncIterator[Rig]:
+    async with rig(site=BEHIND, limits=limits) as r:
+        yield r
+
+
+@asynccontextmanager
+async def secured(path: Path, *, limits: Limits | None = None) -> AsyncIterator[Rig]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    async with proxied(limits) as r:
+        r.listener.close()
+        r.listener = Listener(r.path, listen("127.0.0.1", 0), tls=lambda: context)
+        try:
+            yield r
+        finally:
+            r.listener.close()
