@@ -245,6 +245,7 @@ def _submitting(seen: Seen) -> Step:
     return Submit()
 
 
+_UNEXPLAINED: Final = Conclude(State.FAILURE, "failed")
 _SUCCEEDED: Final = Conclude(State.SUCCESS, "completed")
 _SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
 
@@ -263,7 +264,9 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
         case Progress.SUCCEEDED:
             return _SUCCEEDED
         case Progress.FAILED:
-            return _failed(seen, job)
+            step = _failed(seen, job)
+            # Pods are followed apart from VolcanoJobs: how they ended may still be to come.
+            return Rest() if step == _UNEXPLAINED and _still_runs(seen) else step
         case Progress.STOPPED:
             return _stopped(seen, job)
         case _:

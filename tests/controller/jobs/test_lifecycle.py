@@ -425,6 +425,15 @@ def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
     assert message in (None, step.message)
 
 
+def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
+    seen = make_seen(RUNS, make_observed("Failed"), make_pod())
+    assert decide(seen) == Rest()
+    over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
+                                                finished_at=5.0))  # fmt: skip
+    step = decide(make_seen(RUNS, make_observed("Failed"), over))
+    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
+
+
 @pytest.mark.parametrize("why", ["Evicted", "PreemptionByScheduler", "EvictionByEvictionAPI"])
 def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> None:
     seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
