@@ -37,7 +37,7 @@ from controller.kube.client import Kube
 from controller.kube.lease import Lease
 from controller.learning import keep_learning
 from controller.measures import Measures
-from controller.process import Core, Process
+from controller.process import Core, Process, first_error
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.settings import ControllerSettings
@@ -48,7 +48,6 @@ from controller.store.news import hear_others
 from shared.bus import Keys, Publisher
 from shared.link import Seal
 
-LOOK_SECONDS = 0.1
 LET_GO_SECONDS = 3.0
 
 log = logging.getLogger(__name__)
@@ -140,12 +139,12 @@ class Leading:
             await self._election.won()
             try:
                 await self._lead()
-            except BaseExceptionGroup as group:
+            except ExceptionGroup as group:
                 # The tasks of a leader end together; what counts is why the first one did.
                 lost, others = group.split(LeadershipLost)
                 if others is not None or lost is None or not self._election.again:
                     raise
-                log.warning("leads no more", extra={"why": str(_first(lost))})
+                log.warning("leads no more", extra={"why": str(first_error(lost))})
             finally:
                 self._term = None
                 with suppress(TimeoutError):
@@ -225,12 +224,6 @@ def make_election(process: Process, kube: Kube) -> Election:
         now=time.time,
     )
     return ByLease(kube, lease, namespace=namespace, instance=instance)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _make_adoption(leader: _Leader) -> Adoption:
@@ -322,8 +315,7 @@ def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
 
 async def _publish(publisher: RoutePublisher, adoption: Adoption) -> None:
     # A store that does not know this cluster's jobs must not wipe their routes.
-    while adoption.problems:  # noqa: ASYNC110  # seldom, and for a moment
-        await asyncio.sleep(LOOK_SECONDS)
+    await adoption.settled.wait()
     await publisher.run()
 
 

@@ -49,10 +49,10 @@ class Tasks:
         for task in self._tasks:
             error = None if task.cancelled() else task.exception()
             if error is not None:
-                raise _first(error)
+                raise first_error(error)
 
 
-def _first(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """Return the first error of a task group's, which is why the others ended."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -65,7 +65,8 @@ class CannotAdopt(FumaroleError):
 class Adoption:
     """Deals with what the store does not know, as the leader of *term*.
 
-    ``problems`` says, for the readiness of this process, what keeps it from working.
+    ``problems`` says, for the readiness of this process, what keeps it from working; ``settled``
+    is set when nothing does.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Adoption:
         self._defaults = defaults
         self._clock = clock
         self.problems: tuple[str, ...] = ("store and cluster have not been compared yet",)
+        self.settled = asyncio.Event()
 
     async def settle(self) -> None:
         """Return when it is certain that the store is this cluster's, or all is adopted.
@@ -102,6 +104,7 @@ class Adoption:
                 problems = (str(error),)
             self.problems = problems
             if not problems:
+                self.settled.set()
                 return
             log.warning("nothing is done yet", extra={"why": "; ".join(problems)[:500]})
             await asyncio.sleep(RETRY_SECONDS)

@@ -256,7 +256,7 @@ def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
 def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
     try:
         return plugin(context)
-    except Exception as error:
+    except Exception as error:  # whatever somebody else's code raises
         raise ValueError(f"the plugin {name} cannot be made: {_described(error)}") from error
 
 

@@ -95,7 +95,7 @@ class Credentials:
     async def _load_into(self, configuration: Configuration) -> None:
         try:
             if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-                config.load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+                config.load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library's
             else:
                 file = str(self._kubeconfig) if self._kubeconfig else None
                 # It may name a program to be asked, which may hang. A TimeoutError is an OSError.

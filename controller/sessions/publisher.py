@@ -22,9 +22,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.leadership import raise_term_to
 from controller.store.position import read_position, record_published
-from controller.store.revocations import (
-    StoredRevocation,
-)
+from controller.store.revocations import StoredRevocation
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal
@@ -188,7 +186,8 @@ class RoutePublisher:
         world = await self._world.next(now=self._clock())
         try:
             await self._catch_up(world)
-        except BaseException:
+        except (BusUnavailable, StoreUnavailable):
+            # By any other error it leads no more, or everything is published anew.
             self._world.looks.add(world.jobs)
             raise
         self._world.dealt_with(world)

@@ -8,7 +8,7 @@ from typing import Final
 
 from controller.sessions.looks import Looks
 from controller.store.database import Store, Transaction
-from controller.store.errors import LeadershipLost
+from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
 from controller.store.jobs import JobRecord, find_jobs
 from controller.store.leadership import read_leadership
@@ -77,7 +77,7 @@ class WorldReader:
                 # Before they are read: what comes from now on has them looked at again.
                 jobs += self.looks.take(AT_ONCE)
                 return await self._about(transaction, jobs, hubs, now=now)
-        except BaseException:
+        except StoreUnavailable:
             self.looks.add(jobs)
             raise
 
