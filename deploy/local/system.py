@@ -86,7 +86,7 @@ class LocalSystem:
     async def __aenter__(self) -> Self:
         try:
             await self.start_all()
-        except BaseException:
+        except BaseException:  # cancelled, too: nobody else would stop what runs
             await self.stop_all()
             raise
         return self

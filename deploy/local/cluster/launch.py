@@ -108,7 +108,7 @@ class EmbeddedCluster:
         except TimeoutError as error:
             await self.stop()
             raise ClusterFailed(f"not ready after {self._ready_seconds} s") from error
-        except BaseException:
+        except BaseException:  # cancelled, too: nobody else would stop what runs
             await self.stop()
             raise
 

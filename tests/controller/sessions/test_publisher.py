@@ -550,7 +550,7 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     first = await world.open(endpoint="lab")
     epoch = world.publisher.describe()["epoch"]
     bus = world.publisher._bus
-    bus._publish = _Silent(bus._publish, list(answers))  # type: ignore[assignment]
+    bus._publish = _Silent(bus._publish, list(answers))  # type: ignore[assignment]  # it wraps it
     world.show(make_pod())
     second = await world.open(endpoint="lab")
     await world.until_ready(first)

@@ -72,7 +72,7 @@ async def test_a_commit_waits_in_another_thread(
 
     def counted(executor: object, call: object) -> object:
         waited.append(getattr(call, "__name__", ""))
-        return real(executor, call)  # type: ignore[arg-type]
+        return real(executor, call)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr(loop, "run_in_executor", counted)
     await raise_it(file)

@@ -89,7 +89,7 @@ async def _ensure_namespaces(registry: Registry) -> None:
     for name in _NAMESPACES:
         body = {"metadata": {"name": name}}
         await registry.create(kind, "", body, user=_ROOT, options=Options())
-    while len(registry.store.items(("", "serviceaccounts"))) < len(_NAMESPACES):  # noqa: ASYNC110
+    while len(registry.store.items(("", "serviceaccounts"))) < len(_NAMESPACES):  # noqa: ASYNC110 - once
         await asyncio.sleep(0.01)
 
 

@@ -47,7 +47,7 @@ class Addresses:
     def _claim_block(self) -> None:
         blocks = 2 ** (_BLOCK_BITS - NETWORK.prefixlen)
         for _ in range(_TRIES):
-            base = int(NETWORK.network_address) + (random.randrange(blocks) << 8)  # noqa: S311
+            base = int(NETWORK.network_address) + (random.randrange(blocks) << 8)  # noqa: S311 - no secret
             claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
                 claim.bind(f"\0embedded-kubelet-{IPv4Address(base)}")

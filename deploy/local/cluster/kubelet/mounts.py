@@ -36,7 +36,7 @@ def make_root(host: Mapping[str, str | None]) -> list[Step]:
     steps += [_filesystem("tmpfs", "/dev", _NOSUID, "mode=755")]
     steps += [_bind(f"/dev/{name}", f"/dev/{name}", read_only=False) for name in _DEVICES]
     steps += [_filesystem("devpts", "/dev/pts", _NOSUID | _NOEXEC, "newinstance,ptmxmode=0666")]
-    steps += [_filesystem("tmpfs", "/dev/shm", _NOSUID | _NODEV, f"mode=1777,size={_SHM_BYTES}")]  # noqa: S108
+    steps += [_filesystem("tmpfs", "/dev/shm", _NOSUID | _NODEV, f"mode=1777,size={_SHM_BYTES}")]  # noqa: S108 - as above
     links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd"}
     links |= {name: f"/proc/self/fd/{n}" for n, name in enumerate(("stdin", "stdout", "stderr"))}
     return [*steps, *(_link(target, f"/dev/{name}") for name, target in links.items())]

@@ -77,7 +77,7 @@ class PodNetwork:
             links.bring_up(routes, links.LOOPBACK, node=True)
             network = cls(client, node, routes)
             await network._filter()
-        except BaseException:
+        except BaseException:  # cancelled, too: nobody else would end the sandbox
             await node.close()
             raise
         return network

@@ -154,7 +154,7 @@ class Sandbox:
         connection = await self.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             await asyncio.get_running_loop().sock_connect(connection, (address, port))
-        except BaseException:
+        except BaseException:  # cancelled, too: nobody else would close it
             connection.close()
             raise
         return connection

@@ -97,7 +97,7 @@ class ServiceProxies:
             return await asyncio.start_server(
                 lambda reader, writer: self._accept(place, reader, writer), sock=listening
             )
-        except BaseException:
+        except BaseException:  # cancelled, too: nobody else would close it
             listening.close()
             raise
 
