@@ -32,10 +32,10 @@ from controller.leading import Leading, make_election
 from controller.measures import count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
-from controller.sessions.arrival import Arrivals
 from controller.sessions.control import Sessions
 from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
+from controller.sessions.published import PublishedRoutes
 from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
@@ -178,14 +178,14 @@ async def _start_api(
     )
     names = Keys(settings.instance)
     publisher = (lambda: leading.publisher) if leading else (lambda: None)
-    arrivals = Arrivals(BusReader(redis, names), publisher)
+    published = PublishedRoutes(BusReader(redis, names), publisher)
     sessions = SessionService(
         store=process.store,
         base_domain=settings.base_domain,
         clock=time.time,
         random=os.urandom,
-        state_of=leading.state_of if leading else lambda _sid: "starting",
-        until_published=arrivals.until_published,
+        states_of=published.states_of,
+        until_published=published.until_published,
         wake=core.routes.wake,
         tell=Notices(redis, names).tell,
         catalogue=settings.jobs.pods.catalogue,

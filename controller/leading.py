@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
 
 from redis.asyncio import Redis
 
@@ -117,10 +116,6 @@ class Leading:
     def publisher(self) -> RoutePublisher | None:
         """What publishes; None while this process does not lead."""
         return self._term.publisher if self._term else None
-
-    def state_of(self, sid: str) -> Literal["starting", "ready"]:
-        """Return how the session's route was last published, as far as this process knows."""
-        return self._term.publisher.state_of(sid) if self._term else "starting"
 
     def problems(self) -> Sequence[str]:
         """Return why this process is not ready; one that stands by is."""

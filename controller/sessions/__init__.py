@@ -5,7 +5,7 @@
 - ``desired``: reads all that from store and picture; assigns terminals to hubs.
 - ``looks``: whose routes are to be looked at next. ``world``: what the store says of them.
 - ``publisher``: keeps what gateways are told equal to that, over Redis.
-- ``arrival``: waits until a new one is told, by this process or another.
+- ``published``: what they have been told, by this process or another.
 - ``control``: what plugins may do with a job's sessions.
 - ``terminals``: how a hub learns which shells it holds.
 """

@@ -63,8 +63,8 @@ class SessionView:
     end_reason: str | None
 
 
-StateOf = Callable[[str], Literal["starting", "ready"]]
-"""Says how the route of a live session was last published."""
+StatesOf = Callable[[Collection[str]], Awaitable[Mapping[str, Literal["starting", "ready"]]]]
+"""Says how the routes of live sessions were last published."""
 
 
 class Tell(Protocol):
@@ -83,7 +83,7 @@ class SessionService:
         base_domain: The domain below which each has its host.
         clock: Unix seconds.
         random: Random bytes.
-        state_of: How a live session's route stands.
+        states_of: How live sessions' routes stand.
         until_published: Waits, for a while, until gateways have been told of sessions.
         wake: Is told the id of a job whose sessions changed.
         tell: Tells gateways of a revocation at once.
@@ -98,7 +98,7 @@ class SessionService:
         base_domain: str,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
-        state_of: StateOf,
+        states_of: StatesOf,
         until_published: Callable[[Collection[str]], Awaitable[None]],
         wake: Callable[[str], None],
         tell: Tell,
@@ -112,7 +112,7 @@ class SessionService:
         self._base_domain = base_domain
         self._clock = clock
         self._random = random
-        self._state_of = state_of
+        self._states_of = states_of
         self._until_published = until_published
         self._wake = wake
 
@@ -132,13 +132,13 @@ class SessionService:
         for job_id in {session.job_id for session in sessions}:
             self._wake(job_id)
         await self._until_published([session.sid for session in sessions])
-        return [self._view(session) for session in sessions]
+        return await self._views(sessions)
 
     async def get(self, sid: str) -> SessionView | None:
         """Return the session, also one that has ended; None where there is none."""
         async with self._store.read() as transaction:
             session = await find_session(transaction, sid)
-        return self._view(session) if session else None
+        return await self._view(session) if session else None
 
     async def end(self, sid: str) -> SessionView | None:
         """End the session for good; None where there is none. Again changes nothing."""
@@ -148,7 +148,7 @@ class SessionService:
         if session is None:
             return None
         self._wake(session.job_id)
-        return self._view(session)
+        return await self._view(session)
 
     async def revoke(
         self, sid: str, *, jti: str | None = None, sub: str | None = None
@@ -169,7 +169,7 @@ class SessionService:
             term = (await read_leadership(transaction)).term
         self._wake(session.job_id)
         await self._tell(event, term=term)
-        return self._view(session)
+        return await self._view(session)
 
     async def revoke_key(self, kid: str) -> None:
         """End all grants of tokens that were signed with the key *kid*, of every session.
@@ -235,8 +235,16 @@ class SessionService:
             created_at=self._clock(),
         )
 
-    def _view(self, session: Session) -> SessionView:
-        ended = session.ended_at is not None
+    async def _view(self, session: Session) -> SessionView:
+        (view,) = await self._views([session])
+        return view
+
+    async def _views(self, sessions: Sequence[Session]) -> list[SessionView]:
+        live = [session.sid for session in sessions if session.ended_at is None]
+        states = await self._states_of(live) if live else {}
+        return [self._seen(session, states.get(session.sid, "ended")) for session in sessions]
+
+    def _seen(self, session: Session, state: Literal["starting", "ready", "ended"]) -> SessionView:
         return SessionView(
             sid=session.sid,
             hosts=(
@@ -247,7 +255,7 @@ class SessionService:
             rank=session.rank,
             kind=session.kind,
             endpoint=session.endpoint,
-            state="ended" if ended else self._state_of(session.sid),
+            state=state,
             created_at=session.created_at,
             ended_at=session.ended_at,
             end_reason=session.end_reason,

@@ -176,16 +176,16 @@ class BusReader:
         table.head = part.head if behind == 0 else table.head_at_seq()
         return behind > 0
 
-    async def routed(self, sids: Collection[str]) -> set[str]:
-        """Return those of *sids* that have a route in the table: a hint, it may be a replica's.
+    async def routes_of(self, sids: Collection[str]) -> dict[str, bytes]:
+        """Return the routes in the table of those of *sids* that have one; it may be a replica's.
 
         Raises:
             BusUnavailable: If Redis does not answer.
         """
         names = list(sids)
         with translated():
-            found = await self._redis.hmget(self._keys.routes, names) if names else []
-        return {sid for sid, route in zip(names, found, strict=True) if route is not None}
+            found: list[Any] = await self._redis.hmget(self._keys.routes, names) if names else []
+        return {sid: raw for sid, raw in zip(names, found, strict=True) if raw is not None}
 
     @asynccontextmanager
     async def subscribe(self) -> AsyncIterator[AsyncIterator[bytes]]:

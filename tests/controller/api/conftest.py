@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from aiohttp import web
@@ -54,6 +54,10 @@ def service_token(**claims: Any) -> str:
 
 async def _tell(event: object, *, term: int) -> None:
     """There is no Redis here."""
+
+
+async def _starting(sids: Collection[str]) -> dict[str, Literal["starting", "ready"]]:
+    return dict.fromkeys(sids, "starting")
 
 
 async def _at_once(_sids: object) -> None:
@@ -112,7 +116,7 @@ async def api(tmp_path: Path, kube: Kube, settings: dict[str, str]) -> AsyncIter
         base_domain="apps.example.com",
         clock=time.time,
         random=os.urandom,
-        state_of=lambda _sid: "starting",
+        states_of=_starting,
         until_published=_at_once,
         wake=woken.append,
         tell=_tell,

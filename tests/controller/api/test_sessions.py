@@ -11,7 +11,7 @@ import pytest
 from controller.products import Catalogue
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.revocations import revocations_that_matter
-from tests.controller.api.conftest import Api, _at_once, _tell
+from tests.controller.api.conftest import Api, _at_once, _starting, _tell
 from tests.controller.api.test_jobs import make_job, submit
 
 ENDPOINTS = {
@@ -154,7 +154,7 @@ async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> 
         base_domain="apps.example.com",
         clock=time.time,
         random=os.urandom,
-        state_of=lambda _sid: "starting",
+        states_of=_starting,
         until_published=_at_once,
         wake=api.woken.append,
         tell=_tell,

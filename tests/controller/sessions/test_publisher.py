@@ -19,6 +19,7 @@ from controller.jobs.accepted import public_spec
 from controller.jobs.picture import Picture
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.notices import Notices
+from controller.sessions.published import PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
@@ -118,13 +119,14 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
         random=os.urandom,
     )
     wake.append(publisher.wake)
+    published = PublishedRoutes(BusReader(redis, keys), lambda: publisher)
     sessions = SessionService(
         store=store,
         base_domain="apps.example.com",
         clock=clock,
         random=os.urandom,
-        state_of=publisher.state_of,
-        until_published=publisher.until_published,
+        states_of=published.states_of,
+        until_published=published.until_published,
         wake=publisher.wake,
         tell=Notices(redis, keys).tell,
     )
@@ -301,19 +303,24 @@ async def test_a_terminal_whose_hub_goes_is_published_anew_elsewhere(world: Worl
 
 async def test_what_another_process_wrote_is_noticed(world: World) -> None:
     # An API of its own has no way to wake this publisher.
+    published = PublishedRoutes(world.reader, lambda: None)
     service = SessionService(
         store=world.store,
         base_domain="apps.example.com",
         clock=world.clock,
         random=os.urandom,
-        state_of=lambda _sid: "starting",
-        until_published=lambda _sids: asyncio.sleep(0),
+        states_of=published.states_of,
+        until_published=published.until_published,
         wake=lambda _job: None,
         tell=Notices(world.redis, Keys("test")).tell,
     )
     (view,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
     await world.until(view.sid, lambda route: True)
-    await service.revoke(view.sid, sub="eve")
+    world.show(make_pod())
+    await world.until_ready(view.sid)
+    revoked_of = await service.revoke(view.sid, sub="eve")
+    assert revoked_of is not None
+    assert revoked_of.state == "ready"
 
     async def revoked() -> bool:
         snapshot = await world.reader.snapshot()

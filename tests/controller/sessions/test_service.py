@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
+from typing import Literal
 
 import pytest
 
@@ -35,12 +37,16 @@ async def make_service(store: Store) -> SessionService:
         base_domain="apps.example.com",
         clock=lambda: 1.0,
         random=os.urandom,
-        state_of=lambda _sid: "starting",
+        states_of=_starting,
         until_published=_at_once,
         wake=lambda _job: None,
         tell=_tell,
         rank_services=True,
     )
+
+
+async def _starting(sids: Collection[str]) -> dict[str, Literal["starting", "ready"]]:
+    return dict.fromkeys(sids, "starting")
 
 
 async def _at_once(_sids: object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from controller.sessions.arrival import IN_VAIN_SECONDS, PATIENCE_SECONDS, Arrivals
+from controller.sessions.published import IN_VAIN_SECONDS, PATIENCE_SECONDS, PublishedRoutes
 from shared.bus import BusReader, Keys, Publisher, connect
 from tests.gateway.following import encode, make_route, sid_of
 
@@ -23,9 +23,9 @@ class Looks(BusReader):
 
     count = 0
 
-    async def routed(self, sids: Collection[str]) -> set[str]:
+    async def routes_of(self, sids: Collection[str]) -> dict[str, bytes]:
         self.count += 1
-        return await super().routed(sids)
+        return await super().routes_of(sids)
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ async def test_sessions_are_waited_for_until_redis_has_all_of_them(
     redis: Redis, publisher: Publisher
 ) -> None:
     looks = Looks(redis, KEYS)
-    arrivals = Arrivals(looks, lambda: None)
-    arrivals.patience = 60.0
-    waiting = asyncio.create_task(arrivals.until_published(SIDS))
+    published = PublishedRoutes(looks, lambda: None)
+    published.patience = 60.0
+    waiting = asyncio.create_task(published.until_published(SIDS))
     await publish(publisher, *SIDS[:2])
     seen = looks.count
     async with asyncio.timeout(20):
@@ -60,21 +60,39 @@ async def test_sessions_are_waited_for_until_redis_has_all_of_them(
 async def test_who_comes_after_one_who_waited_in_vain_waits_less_until_somebody_publishes(
     redis: Redis, publisher: Publisher
 ) -> None:
-    arrivals = Arrivals(BusReader(redis, KEYS), lambda: None)
-    arrivals.patience = 0.05
+    published = PublishedRoutes(BusReader(redis, KEYS), lambda: None)
+    published.patience = 0.05
     await publish(publisher, *SIDS[:2])
-    await arrivals.until_published(SIDS)
-    assert arrivals.patience == IN_VAIN_SECONDS
+    await published.until_published(SIDS)
+    assert published.patience == IN_VAIN_SECONDS
     await publish(publisher, SIDS[2])
-    arrivals.patience = 60.0
-    await arrivals.until_published(SIDS)
-    assert arrivals.patience == PATIENCE_SECONDS
+    published.patience = 60.0
+    await published.until_published(SIDS)
+    assert published.patience == PATIENCE_SECONDS
 
 
 async def test_a_redis_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
     client = connect(f"unix://{tmp_path}/nothing.sock")
-    arrivals = Arrivals(BusReader(client, KEYS), lambda: None)
-    arrivals.patience = 60.0
-    await asyncio.wait_for(arrivals.until_published(SIDS), 20)
-    assert arrivals.patience == IN_VAIN_SECONDS
+    published = PublishedRoutes(BusReader(client, KEYS), lambda: None)
+    published.patience = 60.0
+    await asyncio.wait_for(published.until_published(SIDS), 20)
+    assert published.patience == IN_VAIN_SECONDS
+    assert await published.states_of(SIDS[:1]) == {SIDS[0]: "starting"}
     await client.aclose()
+
+
+async def test_a_route_stands_as_it_was_published_and_what_cannot_be_read_is_not_ready(
+    redis: Redis, publisher: Publisher
+) -> None:
+    published = PublishedRoutes(BusReader(redis, KEYS), lambda: None)
+    ready, closing, damaged, missing = (sid_of(number) for number in range(4))
+    await publish(publisher, ready)
+    route = make_route(closing, state="closing")
+    await publisher.upsert(closing, encode(route), now=time.time())
+    await publisher.upsert(damaged, encode(make_route(ready)), now=time.time())
+    assert await published.states_of([ready, closing, damaged, missing]) == {
+        ready: "ready",
+        closing: "starting",
+        damaged: "starting",
+        missing: "starting",
+    }
