@@ -1,0 +1,207 @@
+"""What is promised of heads and bodies, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from gateway.core.answers import REFUSALS
+from gateway.core.app_heads import BAD, AnswerReader, answer_body, find_answer_end
+from gateway.core.fields import FieldReader, Fields, check_together
+from gateway.core.framing import Body, ChunkedBody, FramingError, LengthBody
+from gateway.core.headers import Facts, forwarded_fields, head_to_app
+from gateway.core.heads import HeadRefused, StartLine, find_end, read_start_line
+from gateway.core.upgrade import is_proper_upgrade
+from tests.fuzz.mutation import cut
+from tests.fuzz.reading import (
+    COOKIE,
+    cgi_name,
+    cookie_names,
+    read_answer,
+    read_chunks,
+    read_request,
+)
+
+_FACTS: Final = Facts(client_address="192.0.2.7", scheme="http", user="ada")
+_READER: Final = FieldReader(COOKIE)
+_ANSWERS: Final = AnswerReader("frame-ancestors 'self'")
+_IDENTITY: Final = frozenset({b"x_forwarded_user", b"x_forwarded_for", b"x_forwarded_host"})
+
+# Requests
+
+
+def read_whole(raw: bytes) -> tuple[StartLine, Fields]:
+    """Return what the front would make of a whole head."""
+    line_end = raw.find(b"\r\n")
+    start = read_start_line(raw[:line_end])
+    fields = _READER.read(raw[line_end + 2 :])
+    check_together(start, fields)
+    if fields.websocket and not is_proper_upgrade(start, fields):
+        raise HeadRefused("bad_upgrade")
+    return start, fields
+
+
+def _read_in(pieces: list[bytes]) -> tuple[int, StartLine, Fields] | str:
+    """Return where the head in *pieces* ends and what it says, or the code of its refusal."""
+    buffer = b""
+    try:
+        for piece in pieces:
+            seen = len(buffer)
+            buffer += piece
+            end = find_end(buffer, seen)
+            if end:
+                return (end, *read_whole(buffer[:end]))
+    except HeadRefused as refused:
+        return refused.code
+    return "incomplete"
+
+
+def check_request(data: bytes) -> Hashable:
+    """A head is refused, or what goes to the app is canonical, whole, and without our secrets."""
+    whole, split = _read_in([data]), _read_in(cut(data))
+    if isinstance(whole, str) or isinstance(split, str):
+        # What is wrong twice may be refused for either.
+        assert isinstance(whole, str), (whole, split)
+        assert isinstance(split, str), (whole, split)
+        assert (whole == "incomplete") == (split == "incomplete"), (whole, split)
+        assert whole in REFUSALS or whole == "incomplete", whole
+        return whole
+    assert whole[0] == split[0], (whole, split)
+    _check_request_to_app(whole[1], whole[2])
+    return _shape(whole[1], whole[2])
+
+
+def _check_request_to_app(start: StartLine, fields: Fields) -> None:
+    tail = head_to_app(fields, forwarded_fields(fields.host, _FACTS), upgrade=fields.websocket)
+    raw = b"%b %b%b" % (start.method, start.target, tail)
+    head = read_request(raw)
+    assert head.all(b"host") == [fields.host.encode()], head
+    if fields.websocket:
+        assert not head.framing, head
+    else:
+        framed = b"chunked" if fields.chunked else b"%d" % fields.length
+        assert head.framing in ((), (framed,)), head
+        assert bool(head.framing) == (fields.chunked or fields.length >= 0), head
+    folded = [cgi_name(name) for name, _ in head.fields]
+    for name in _IDENTITY:
+        assert folded.count(name) == 1, (name, head)
+    for value in head.all(b"cookie"):
+        assert not {COOKIE, b"__Host-fumarole"} & set(cookie_names(value)), value
+    assert not head.all(b"fumarole-token"), head
+    # Read once more, it means the same.
+    again_start, again = read_whole(raw)
+    assert (again_start.method, again_start.target) == (start.method, start.target)
+    assert (again.host, again.length, again.chunked) == (fields.host, fields.length, fields.chunked)
+    assert again.cookies == (), again.cookies
+
+
+def _shape(start: StartLine, fields: Fields) -> Hashable:
+    return (
+        start.minor,
+        start.authority is None,
+        fields.chunked,
+        min(fields.length, 1),
+        fields.close,
+        fields.websocket,
+        len(fields.cookies),
+        fields.token is None,
+        fields.authorization is None,
+        fields.crossing.count(b"\r\n"),
+    )
+
+
+def check_sequence(data: bytes) -> Hashable:
+    """A section after another means what it means alone.
+
+    The two are parted by a byte that stands in neither.
+    """
+    first, _, second = data.partition(b"\xfe")
+    sections = [part + b"\r\n\r\n" for part in (first, second)]
+    if any(b"\r\n\r\n" in part[:-2] for part in sections):
+        return "two heads"
+    try:
+        last = _READER.read_section(sections[0], None)
+    except HeadRefused as refused:
+        return refused.code
+    verdicts: list[dict[str, object] | str] = []
+    for before in (None, last):
+        try:
+            fields = _READER.read_section(sections[1], before).fields
+        except HeadRefused as refused:
+            verdicts.append(refused.code)
+        else:
+            verdicts.append({name: getattr(fields, name) for name in Fields.__slots__})
+    assert verdicts[0] == verdicts[1], verdicts
+    return verdicts[0] if isinstance(verdicts[0], str) else str(verdicts[0]["crossing"])[:12]
+
+
+# Answers
+
+
+def check_answer(data: bytes) -> Hashable:
+    """An answer is refused, or what goes to the browser is canonical and framed in one way."""
+    try:
+        end = find_answer_end(data)
+        if not end:
+            return 0
+        head = _ANSWERS.read_head(data[:end])
+        framings = []
+        for method in (b"GET", b"HEAD"):
+            for minor in (0, 1):
+                body, framing = answer_body(head, method, minor)
+                raw = b"".join((head.status_line, head.fields.crossing, framing, b"\r\n"))
+                framings.append((type(body).__name__, read_answer(raw).framing))
+    except HeadRefused as refused:
+        return {BAD: "refused"}[refused.code]
+    crossing = read_answer(head.status_line + head.fields.crossing + b"\r\n")
+    assert not crossing.framing, crossing
+    for value in crossing.all(b"set-cookie"):
+        name = value.partition(b";")[0].partition(b"=")[0].strip(b" \t").lower()
+        assert name not in (COOKIE, b"__host-fumarole"), value
+        assert b"domain" not in [
+            a.partition(b"=")[0].strip().lower() for a in value.split(b";")[1:]
+        ]
+    assert len(crossing.all(b"content-security-policy")) >= 1
+    assert not crossing.all(b"connection"), crossing
+    return head.minor, head.status // 100, tuple(framings), head.fields.websocket
+
+
+# Bodies
+
+
+def _fed(body: Body, pieces: list[bytes]) -> tuple[bytes, bool, bytes] | str:
+    out = b""
+    try:
+        for piece in pieces:
+            out += body.feed(piece)
+    except FramingError as error:
+        return str(error)
+    return out, body.done, body.rest
+
+
+def check_chunks(data: bytes) -> Hashable:
+    """Any split gives the same; what goes on is canonical chunks of the same bytes."""
+    whole = _fed(ChunkedBody(), [data])
+    split = _fed(ChunkedBody(), cut(data))
+    byte_by_byte = _fed(ChunkedBody(), [data[i : i + 1] for i in range(len(data))])
+    bare = _fed(ChunkedBody(framed=False), [data])
+    if isinstance(whole, str):
+        assert isinstance(split, str), (whole, split)
+        assert isinstance(byte_by_byte, str), (whole, byte_by_byte)
+        assert isinstance(bare, str), (whole, bare)
+        return whole
+    assert split == byte_by_byte == whole, (whole, split, byte_by_byte)
+    assert not isinstance(bare, str)
+    if whole[1]:
+        assert read_chunks(whole[0]) == bare[0]
+    assert bare[1:] == whole[1:]
+    return whole[1], min(len(bare[0]), 3), bool(whole[2]), whole[0].count(b"\r\n")
+
+
+def check_length(data: bytes) -> Hashable:
+    """A body of a known length is its first bytes, whatever the split."""
+    length = int.from_bytes(data[:2], "big") % 300
+    whole = _fed(LengthBody(length), [data])
+    assert whole == (data[:length], len(data) >= length, data[length:])
+    assert _fed(LengthBody(length), cut(data)) == whole
+    return min(len(data), length)

@@ -1,0 +1,104 @@
+"""What is promised of WebSocket frames and of desktops' handshakes and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from gateway.core.frames import FrameTracker
+from gateway.core.rfb import Handshake, RfbError, Side, ViewFilter
+from tests.fuzz.mutation import cut
+from tests.fuzz.reading import (
+    viewer_messages,
+)
+
+# WebSocket frames
+
+
+def _ends(data: bytes) -> list[int] | None:
+    """Return where frames end in *data*, up to the first that is incomplete (RFC 6455, 5.2)."""
+    ends, at = [0], 0
+    while at + 2 <= len(data):
+        size, header = data[at + 1] & 0x7F, 2
+        if size > 125:
+            wide = 2 if size == 126 else 8
+            if at + 2 + wide > len(data):
+                return ends
+            size = int.from_bytes(data[at + 2 : at + 2 + wide], "big")
+            header += wide
+        at += header + (4 if data[at + 1] & 0x80 else 0) + size
+        ends.append(at)
+    return ends
+
+
+def check_frames(data: bytes) -> Hashable:
+    """A boundary is where a frame ends, and nowhere else, whatever the split."""
+    ends = set(_ends(data) or [0])
+    tracker, at = FrameTracker(), 0
+    for piece in cut(data):
+        tracker.feed(piece)
+        at += len(piece)
+        assert tracker.at_boundary == (at in ends), (at, ends)
+    finisher = FrameTracker()
+    middle = len(data) // 2
+    finisher.feed(data[:middle])
+    taken = finisher.feed_to_boundary(data[middle:])
+    later = [end for end in ends if end >= middle]
+    assert taken == (min(later) if later else len(data)) - middle or min(later) > len(data)
+    return len(ends), tracker.at_boundary, min(tracker.left, 2)
+
+
+# RFB
+
+
+def _viewed(pieces: list[bytes]) -> bytes | str:
+    views, passed = ViewFilter(), b""
+    try:
+        for piece in pieces:
+            passed += views.feed(piece)
+    except RfbError as error:
+        return str(error)
+    return passed
+
+
+def check_view(data: bytes) -> Hashable:
+    """An onlooker's input never passes, whatever the split; what passes passes unchanged again."""
+    whole, split = _viewed([data]), _viewed(cut(data))
+    if isinstance(whole, str) or isinstance(split, str):
+        assert isinstance(whole, str), (whole, split)
+        assert isinstance(split, str), (whole, split)
+        return whole
+    assert whole == split
+    messages = viewer_messages(whole)
+    assert _viewed([whole]) == whole
+    return tuple(message[0] for message in messages[:6])
+
+
+def _shaken(data: bytes, password: str | None, *, in_pieces: bool) -> Hashable:
+    """Feed each side what stands for it: the first byte of a piece says whose it is."""
+    handshake = Handshake(password=password, shared=True)
+    sent = {Side.BROWSER: b"", Side.DESKTOP: b""}
+    verdict = "open"
+    try:
+        for piece in data.split(b"\xff"):
+            side = Side.DESKTOP if piece[:1] < b"b" else Side.BROWSER
+            for part in cut(piece[1:]) if in_pieces else [piece[1:]]:
+                handshake.feed(side, part)
+    except RfbError as error:
+        verdict = str(error)
+    sent[Side.BROWSER], sent[Side.DESKTOP] = (
+        bytes(handshake.to_browser),
+        bytes(handshake.to_desktop),
+    )
+    return verdict, handshake.done, sent[Side.BROWSER], sent[Side.DESKTOP]
+
+
+def check_handshake(data: bytes) -> Hashable:
+    """Any split gives the same, and the password reaches neither side as it is."""
+    verdicts = []
+    for password in (None, "h0tl4va"):
+        whole = _shaken(data, password, in_pieces=False)
+        assert _shaken(data, password, in_pieces=True) == whole
+        assert isinstance(whole, tuple)
+        assert all(b"h0tl4va" not in side for side in whole[2:])
+        verdicts.append((whole[0], whole[1], len(whole[2])))
+    return tuple(verdicts)
