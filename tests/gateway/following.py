@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from gateway.core.bus_state import Bus, BusClock
 from gateway.follower import Follower
 from shared.bus import BusReader, Keys, Publisher
-from shared.routes import RouteReader
+from shared.routes import RouteReader, RouteTable
 
 KEYS = Keys("test")
 BASE = "apps.example.com"
@@ -28,6 +28,24 @@ def sid_of(number: int) -> str:
         number, digit = divmod(number, 32)
         text += letters[digit]
     return text
+
+
+ONE, TWO = sid_of(1), sid_of(2)
+
+
+def held(table: RouteTable | None) -> set[str]:
+    """Return the sessions in *table*, which there must be."""
+    assert table is not None
+    return set(table)
+
+
+class Unheard(Keys):
+    """Keys by which what is published reaches nobody: everybody misses it."""
+
+    @property
+    def events(self) -> str:
+        """A channel without listeners."""
+        return "nobody-listens"
 
 
 def make_route(sid: str, **changes: Any) -> dict[str, Any]:

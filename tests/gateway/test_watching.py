@@ -1,0 +1,142 @@
+"""Looks at the head: what they notice, who may ask, and what a stopped process makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from redis.asyncio import Redis
+
+from shared.bus import BusReader, connect
+from shared.errors import BusUnavailable
+from shared.events import Head
+from tests.gateway.following import (
+    ONE,
+    Unheard,
+    encode,
+    following,
+    held,
+    make_route,
+    published,
+)
+from tests.programs import RedisServer, redis_program
+
+
+async def test_a_process_that_was_stopped_looks_before_it_serves_on(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis, grace=10) as seen:
+        await seen.until_equal(publisher)
+        assert not seen.stale()
+        publisher._keys = Unheard("test")
+        await publisher.remove(ONE, "ended", now=time.time())
+        # Longer than the grace: by the clock alone everything would be closed.
+        seen.clock.ahead += 20
+        assert seen.stale()
+        await seen.follower.repair()
+        assert not seen.stale()
+        assert (held(seen.follower.table), seen.follower.opening) == (set(), True)
+        assert seen.closed == 0
+        assert seen.follower.noted["slept"] == 1
+
+
+async def test_who_was_stopped_waits_for_its_look_also_where_it_takes_long(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    look = BusReader.head
+
+    async def slow(self: BusReader) -> Head | None:
+        await asyncio.sleep(0.8)
+        return await look(self)
+
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = Unheard("test")
+        await publisher.remove(ONE, "ended", now=time.time())
+        monkeypatch.setattr(BusReader, "head", slow)
+        # Not so long that the bus would count as lost.
+        seen.clock.ahead += 4.5
+        assert seen.stale()
+        await seen.follower.repair()
+        assert held(seen.follower.table) == set()
+
+
+async def test_a_look_during_which_the_process_was_stopped_says_nothing(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    look = BusReader.head
+    stopped = asyncio.Event()
+
+    async def late(self: BusReader) -> Head | None:
+        if stopped.is_set():
+            return await look(self)
+        stopped.set()
+        seen.clock.ahead += 20
+        raise BusUnavailable("its time is over")
+
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = Unheard("test")
+        await publisher.remove(ONE, "ended", now=time.time())
+        monkeypatch.setattr(BusReader, "head", late)
+        await stopped.wait()
+        while seen.stale():
+            await asyncio.sleep(0)
+        assert held(seen.follower.table) == set()
+
+
+async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
+    redis: Redis,
+) -> None:
+    publisher = await published(redis)
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = Unheard("test")
+        await publisher.upsert(ONE, encode(make_route(ONE)), now=time.time())
+        start = time.monotonic()
+        await seen.until_equal(publisher)
+        assert time.monotonic() - start < 3.0
+
+
+async def test_a_request_may_ask_for_one_repair_and_gets_it_at_once(redis: Redis) -> None:
+    publisher = await published(redis)
+    async with following(redis, spread=0.99) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = Unheard("test")
+        await publisher.upsert(ONE, encode(make_route(ONE)), now=time.time())
+        start = time.monotonic()
+        await seen.follower.repair()
+        assert time.monotonic() - start < 0.5
+        assert held(seen.follower.table) == {ONE}
+
+
+async def test_many_who_ask_for_a_repair_cost_few_looks_at_the_head(redis: Redis) -> None:
+    publisher = await published(redis)
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        before = await _calls(redis)
+        for _ in range(10):
+            await asyncio.gather(*(seen.follower.repair() for _ in range(50)))
+        assert await _calls(redis) - before <= 15
+
+
+async def _calls(redis: Redis) -> int:
+    stats = await redis.info("commandstats")
+    return int(stats["cmdstat_hgetall"]["calls"])
+
+
+async def test_a_repair_without_a_redis_ends_in_time_and_fails_nobody(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with RedisServer(redis_program(), tmp_path_factory.mktemp("gone")) as server:
+        client = connect(server.url)
+        publisher = await published(client)
+        async with following(client) as seen:
+            await seen.until_equal(publisher)
+            server.kill()
+            start = time.monotonic()
+            await seen.follower.repair()
+            assert time.monotonic() - start < 0.7
+        await client.aclose()
