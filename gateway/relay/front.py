@@ -61,14 +61,22 @@ class Front(Downstream):
 
     def eof_received(self) -> bool:
         """The browser shut its side: it still gets the answer to what it has asked."""
+        if self._awaits_answer():
+            self.half_closed = True
+            return True
+        # The transport closes after what it holds, which may take long: nothing is added.
+        self._let_go()
+        return False
+
+    def _awaits_answer(self) -> bool:
+        """Say whether its request is whole; TLS closes with the first side that ends."""
         if self.state not in (State.DECIDING, State.RELAYING):
             return False
-        if self.exchange is not None and not self.exchange.request.done:
+        if self.transport is None or not self.transport.can_write_eof():
             return False
-        if self.exchange is None and self.reader.fields is not None and not self._is_bodiless():
-            return False
-        self.half_closed = True
-        return True
+        if self.exchange is not None:
+            return self.exchange.request.done
+        return self.reader.fields is None or self._is_bodiless()
 
     def pause_writing(self) -> None:
         """Hold the app back."""

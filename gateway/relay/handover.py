@@ -107,7 +107,8 @@ class Handover(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Tell the page nothing while its answer can still be read."""
-        return self._body.done and not self._lingers
+        plain = self._browser.can_write_eof()
+        return plain and self._body.done and not self._lingers
 
     def pause_writing(self) -> None:
         """Pass it on."""

@@ -128,7 +128,7 @@ class Tunnel(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Shut our side towards the app; what it still sends goes on."""
-        if self.phase or not self.app.can_write_eof():
+        if self.phase or not self._is_plain():
             return False
         self._half_close(self.app)
         return True
@@ -159,7 +159,7 @@ class Tunnel(asyncio.Protocol):
 
     def app_ended(self) -> bool:
         """Shut our side towards the browser; what it still sends goes on."""
-        if self.phase or not self.browser.can_write_eof():
+        if self.phase or not self._is_plain():
             return False
         self._half_close(self.browser)
         return True
@@ -170,6 +170,10 @@ class Tunnel(asyncio.Protocol):
             self.reset()
         elif self.phase is Phase.OPEN:
             self._over(self.browser)
+
+    def _is_plain(self) -> bool:
+        """Say whether both sides can be shut alone: TLS closes with the first that ends."""
+        return self.browser.can_write_eof() and self.app.can_write_eof()
 
     def _half_close(self, other: asyncio.Transport) -> None:
         if self.half_closed:

@@ -45,6 +45,12 @@ class Client:
         """Return at least a byte; none at the end."""
         return self._tls.recv(size)
 
+    def say_ended(self) -> None:
+        """Send a close_notify, and do not wait for the other."""
+        self._tls.setblocking(False)
+        with pytest.raises(ssl.SSLWantReadError):
+            self._tls.unwrap()
+
     def close(self) -> None:
         self._tls.close()
 
@@ -125,4 +131,18 @@ async def test_a_reader_that_has_stalled_is_given_up(
         app.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY[:100_000])
         app.close()
         await until(lambda: r.path.open == 0)
+        client.close()
+
+
+async def test_an_app_does_not_answer_a_browser_that_has_ended(certificate: Path) -> None:
+    """What it has not read is still being flushed meanwhile."""
+    async with secured(certificate, send_buffer=SMALL) as (r, address):
+        client = await connect(address, buffer=SMALL)
+        await asyncio.to_thread(client.send, request())
+        app = await r.app.connection()
+        await app.head()
+        app.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY[:100_000])
+        await until(lambda: r.path.meters.http.down > 100_000)
+        client.say_ended()
+        assert await app.gone() == b""
         client.close()

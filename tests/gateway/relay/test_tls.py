@@ -6,6 +6,8 @@ import asyncio
 import ssl
 from pathlib import Path
 
+import pytest
+
 from gateway.core.frames import close_frame
 from tests.gateway.relay.harness import (
     ORIGIN,
@@ -97,3 +99,23 @@ async def test_large_bodies_are_read_and_written(certificate: Path) -> None:
         await app.head()
         assert await app.exactly(len(LARGE)) == LARGE
         assert r.path.pipes.open == 0
+
+
+@pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])
+async def test_a_browser_that_says_it_has_ended_is_gone_without_a_word_in_the_log(
+    certificate: Path, caplog: pytest.LogCaptureFixture, asked: bytes
+) -> None:
+    async with secured(certificate) as (r, address):
+        browser = await connect(r, address)
+        browser.send(asked)
+        app = await r.app.connection()
+        await app.head()
+        if asked != request():
+            app.send(SWITCH)
+            await browser.head()
+        browser.close()
+        assert await app.gone() == b""
+        async with asyncio.timeout(30):
+            while r.path.open:
+                await asyncio.sleep(0.01)
+    assert not caplog.records
