@@ -1,4 +1,4 @@
-"""The end of apps' connections whose WebSockets were ended: after the browsers', some at a time.
+"""The end of apps' connections that are of no use any more: after the browsers', some at a time.
 
 Who is shut out by the thousand is out with the last byte that a browser gets. Closing the apps'
 connections in between takes as long again, wakes an app for each, and nobody waits for it.

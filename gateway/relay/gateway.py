@@ -89,7 +89,9 @@ class DataPath:
         self.readiness = Readiness(parts.loop)
         self.deferred = DeferredAborts(loop=parts.loop, seconds=parts.limits.app_abort_seconds)
         self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
-        self.pool = Pool(loop=parts.loop, wheel=self.wheel, limits=parts.limits)
+        self.pool = Pool(
+            loop=parts.loop, wheel=self.wheel, deferred=self.deferred, limits=parts.limits
+        )
         self.access = Access(parts.site, parts.grants)
         self.admission = Admission(self)
         self.fields = FieldReader(parts.site.cookie_name)

@@ -14,6 +14,7 @@ from gateway.relay.states import Event, step
 if TYPE_CHECKING:
     import asyncio
 
+    from gateway.relay.deferred_aborts import DeferredAborts
     from gateway.relay.limits import Limits
     from gateway.relay.upstream import Upstream
     from gateway.relay.wheel import Wheel
@@ -28,11 +29,19 @@ def _is_over(upstream: Upstream, table: RouteTable, now: float) -> bool:
 class Pool:
     """Keeps connections that can take another request."""
 
-    __slots__ = ("_idle", "_loop", "_wheel", "limits")
+    __slots__ = ("_deferred", "_idle", "_loop", "_wheel", "limits")
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop, wheel: Wheel, limits: Limits) -> None:
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        wheel: Wheel,
+        deferred: DeferredAborts,
+        limits: Limits,
+    ) -> None:
         self._loop = loop
         self._wheel = wheel
+        self._deferred = deferred
         self.limits = limits
         self._idle: dict[str, dict[str, list[Upstream]]] = {}
 
@@ -95,25 +104,27 @@ class Pool:
             self._drop_empty(upstream.sid, upstream.user)
 
     def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
-        """Close the connections that nobody may use, or that lead elsewhere by now."""
+        """Give up the connections that nobody may use, or that lead elsewhere by now.
+
+        They close after the browsers' that are ended by the same change.
+        """
         for sid in tuple(self._idle) if sids is None else sids:
             users = self._idle.get(sid, {})
             route = table.route(sid)
             target = route.target if route is not None else None
-            self._close(
+            unfit = [
                 up
                 for kept in users.values()
                 for up in kept
                 if up.target != target or _is_over(up, table, now)
-            )
+            ]
+            for upstream in unfit:
+                upstream.give_up(self._deferred)
 
     def close(self) -> None:
         """Close all."""
-        self._close(up for users in self._idle.values() for kept in users.values() for up in kept)
-
-    @staticmethod
-    def _close(unfit: Iterable[Upstream]) -> None:
-        for upstream in tuple(unfit):
+        every = [up for users in self._idle.values() for kept in users.values() for up in kept]
+        for upstream in every:
             upstream.close()
 
     def _drop_empty(self, sid: str, user: str) -> None:

@@ -11,6 +11,7 @@ from gateway.relay.states import Event, State, step
 if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerHead
     from gateway.core.passage import Passage
+    from gateway.relay.deferred_aborts import DeferredAborts
     from gateway.relay.exchange import Exchange
     from gateway.relay.pool import Pool
     from shared.routes import Target
@@ -126,6 +127,13 @@ class Upstream(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
+
+    def give_up(self, deferred: DeferredAborts) -> None:
+        """Have *deferred* close it; idle, it is out of the pool at once."""
+        self._gone()
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            deferred.add(transport)
 
     def _gone(self) -> None:
         if self.state is State.CLOSED:

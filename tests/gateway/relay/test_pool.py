@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.core.passage import Passage
+from gateway.relay.deferred_aborts import DeferredAborts
 from gateway.relay.limits import Limits
 from gateway.relay.pool import Pool
 from gateway.relay.upstream import Upstream
@@ -24,12 +25,15 @@ async def pooled(**limits: Any) -> AsyncIterator[tuple[Pool, App, Target]]:
     loop = asyncio.get_running_loop()
     app = App()
     async with app.running():
-        pool = Pool(loop=loop, wheel=Wheel(loop), limits=Limits(**limits))
+        most = Limits(**limits)
+        deferred = DeferredAborts(loop=loop, seconds=most.app_abort_seconds)
+        pool = Pool(loop=loop, wheel=Wheel(loop), deferred=deferred, limits=most)
         known = table_of(route(app.port)).route(SID)
         assert known is not None
         assert known.target is not None
         yield pool, app, known.target
         pool.close()
+        deferred.close()
         await asyncio.sleep(0)
 
 
@@ -109,6 +113,20 @@ async def test_a_review_closes_what_was_used_by_a_right_that_is_over(change: str
         if member is not None:
             table.load_revocation(member, NOW + 86400)
         pool.review((SID,), table_of() if change == "gone" else table, now)
+        assert len(pool) == 0
+
+
+async def test_what_a_review_gives_up_is_nobodys_at_once_and_closed_later() -> None:
+    async with pooled(app_abort_seconds=0.1) as (pool, app, target):
+        upstream = await put(pool, target)
+        peer, transport = await app.connection(), upstream.transport
+        assert transport is not None
+        pool.review(None, table_of(), NOW)
+        assert (len(pool), take(pool, target)) == (0, None)
+        assert not transport.is_closing(), "browsers come first"
+        peer.send(b"unasked")
+        assert await peer.gone() == b""
+        assert transport.is_closing()
         assert len(pool) == 0
 
 
