@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -12,7 +13,7 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from controller.kube.credentials import Credentials
-from controller.kube.errors import Expired, Forbidden, KubeError, NotFound, Unavailable, error_from
+from controller.kube.errors import Expired, KubeError, NotFound, Unavailable, error_from
 from controller.kube.kinds import Kind
 
 Object: TypeAlias = dict[str, Any]
@@ -229,12 +230,7 @@ class Kube:
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Give the body of an answer that goes on, failing after *quiet_seconds* of silence."""
         timeout = aiohttp.ClientTimeout(sock_connect=CALL_SECONDS, sock_read=quiet_seconds)
-        generation = self._credentials.generation
-        answer = await self._send("GET", path, query, None, JSON, timeout)
-        if answer.status == 401:
-            answer.close()
-            await self._credentials.renew(generation)
-            answer = await self._send("GET", path, query, None, JSON, timeout)
+        answer = await self._answer(_Call("GET", path, query), timeout)
         try:
             if answer.status != 200:
                 raise await _refusal(answer)
@@ -255,26 +251,8 @@ class Kube:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Object:
-        generation = self._credentials.generation
-        try:
-            return await self._once(method, path, query, body, content_type, accept)
-        except Forbidden as error:
-            if error.status != 401:
-                raise
-            await self._credentials.renew(generation)
-        return await self._once(method, path, query, body, content_type, accept)
-
-    async def _once(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: object,
-        content_type: str,
-        accept: str,
-    ) -> Object:
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        answer = await self._send(method, path, query, body, content_type, timeout, accept)
+        call = _Call(method, path, query or {}, body, content_type, accept)
+        answer = await self._answer(call, aiohttp.ClientTimeout(total=CALL_SECONDS))
         async with answer:
             if not 200 <= answer.status < 300:
                 raise await _refusal(answer)
@@ -282,31 +260,44 @@ class Kube:
                 content: Object = json.loads(await answer.read())
             return content
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: object,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-        accept: str = JSON,
-    ) -> aiohttp.ClientResponse:
-        own = {"Accept": accept, "Content-Type": content_type}
+    async def _answer(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """Return the answer; to credentials that are refused, that to those read again."""
+        generation = self._credentials.generation
+        answer = await self._send(call, timeout)
+        if answer.status != 401:
+            return answer
+        answer.close()
+        await self._credentials.renew(generation)
+        return await self._send(call, timeout)
+
+    async def _send(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        own = {"Accept": call.accept, "Content-Type": call.content_type}
         headers = {**self._api.default_headers, **own}
         with _translated():
             # Not call_api: it copies what is sent three times, looking for models of its own.
             await self._api.update_params_for_auth(headers, [], ["BearerToken"])
             answer: aiohttp.ClientResponse = await self._api.rest_client.request(
-                method,
-                f"{self._api.configuration.host}{path}",
-                query_params=dict(query or {}),
+                call.method,
+                f"{self._api.configuration.host}{call.path}",
+                query_params=dict(call.query),
                 headers=headers,
-                body=body,
+                body=call.body,
                 _preload_content=False,
                 _request_timeout=timeout,
             )
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is sent."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: object = None
+    content_type: str = JSON
+    accept: str = JSON
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
