@@ -16,9 +16,10 @@ from controller.api.operations import EVENTS, JSON, Operation
 from controller.api.queries import DEFAULT_LIMIT, Limit, Number, Query, last_event_id, read_query
 from controller.api.shown import Update, UpdatePage
 from controller.store import updates
+from controller.store.counters import Forgotten
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.updates import UpdatesForgotten, last_update, updates_after
+from controller.store.updates import last_update, updates_after
 
 LOOK_SECONDS: Final = 0.25
 PAGE: Final = 500
@@ -79,7 +80,7 @@ class Updates:
         async with self._store.read() as transaction:
             try:
                 return await updates_after(transaction, number, limit=limit)
-            except UpdatesForgotten as gone:
+            except Forgotten as gone:
                 raise _forgotten(gone) from None
 
     async def _send(self, stream: Stream, *, after: int) -> None:
@@ -120,6 +121,6 @@ def _view(one: updates.Update) -> Update:
     return Update(job=one.job_id, **values)
 
 
-def _forgotten(gone: UpdatesForgotten) -> ApiError:
+def _forgotten(gone: Forgotten) -> ApiError:
     message = "Some of these updates are not known: look at the jobs, and follow from there."
     return ApiError(410, "forgotten", message, {"through": gone.through})

@@ -15,10 +15,10 @@ from controller.api.shown import Acknowledged, UsagePage, UsageView
 from controller.jobs.model import JobId, Name
 from controller.jobs.parameters import Strict
 from controller.jobs.wishes import Owner, Wishes
-from controller.store.counters import read_counter
+from controller.store.counters import Forgotten, read_counter
 from controller.store.database import Store
 from controller.store.position import read_position
-from controller.store.usage import UsageEntry, UsageForgotten, usage_after
+from controller.store.usage import UsageEntry, usage_after
 
 
 class UsageQuery(Query):
@@ -97,7 +97,7 @@ class Usage:
         async with self._store.read() as transaction:
             try:
                 entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
-            except UsageForgotten as gone:
+            except Forgotten as gone:
                 raise ApiError(
                     410, "forgotten", "Some of these entries are not known.",
                     {"through": gone.through},

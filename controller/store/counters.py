@@ -15,7 +15,12 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction
 
+Series = Literal["updates", "usage"]
 Counter = Literal["updates", "updates_forgotten", "usage", "usage_forgotten", "usage_acknowledged"]
+_FORGOTTEN: Final[dict[Series, Counter]] = {
+    "updates": "updates_forgotten",
+    "usage": "usage_forgotten",
+}
 _table: Final = tables.counters
 _TAKE: Final = (
     sa.update(_table)
@@ -44,3 +49,27 @@ async def lift_counter(transaction: Transaction, counter: Counter, to: int) -> i
     lower = sa.update(_table).where(_table.c.name == counter, _table.c.value < to)
     await transaction.execute(lower.values(value=to))
     return await read_counter(transaction, counter)
+
+
+class Forgotten(Exception):
+    """Not all that came after the number that was named is known; from ``through`` on it is.
+
+    It is no longer kept, or was told by a store that this one was restored from before.
+    """
+
+    def __init__(self, through: int) -> None:
+        super().__init__(f"what came up to {through} is not known")
+        self.through = through
+
+
+async def refuse_unknown(transaction: Transaction, series: Series, number: int) -> None:
+    """Check that all of *series* that came after *number* is known.
+
+    Raises:
+        Forgotten: If it is not.
+    """
+    forgotten = await read_counter(transaction, _FORGOTTEN[series])
+    if number < forgotten:
+        raise Forgotten(forgotten)
+    if number > (last := await read_counter(transaction, series)):
+        raise Forgotten(last)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.counters import lift_counter, read_counter, take_number
+from controller.store.counters import lift_counter, read_counter, refuse_unknown, take_number
 from controller.store.database import Transaction
 
 if TYPE_CHECKING:
@@ -36,17 +36,6 @@ class Update:
     reason: str | None
     message: str | None
     exits: Sequence[Mapping[str, Any]] | None
-
-
-class UpdatesForgotten(Exception):
-    """Not all updates after the one that was named are known; from ``through`` on they are.
-
-    They are no longer kept, or were told by a store that this one was restored from before.
-    """
-
-    def __init__(self, through: int) -> None:
-        super().__init__(f"updates up to {through} are not known")
-        self.through = through
 
 
 async def record_transition(
@@ -92,13 +81,9 @@ async def updates_after(transaction: Transaction, number: int, *, limit: int) ->
     """Return the first *limit* updates after *number*.
 
     Raises:
-        UpdatesForgotten: If some of them are not known.
+        Forgotten: If some of them are not known.
     """
-    forgotten = await read_counter(transaction, "updates_forgotten")
-    if number < forgotten:
-        raise UpdatesForgotten(forgotten)
-    if number > (last := await last_update(transaction)):
-        raise UpdatesForgotten(last)
+    await refuse_unknown(transaction, "updates", number)
     columns = [_table.c[name] for name in Update.__slots__]
     query = sa.select(*columns).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [Update(**row._mapping) for row in await transaction.execute(query)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.counters import lift_counter, read_counter, take_number
+from controller.store.counters import lift_counter, read_counter, refuse_unknown, take_number
 from controller.store.database import Transaction
 
 _table: Final = tables.usage
@@ -49,17 +49,6 @@ class LastEntry:
     final: bool
 
 
-class UsageForgotten(Exception):
-    """Not all entries after the one that was named are known; from ``through`` on they are.
-
-    They are no longer kept, or were told by a store that this one was restored from before.
-    """
-
-    def __init__(self, through: int) -> None:
-        super().__init__(f"usage up to {through} is not known")
-        self.through = through
-
-
 _COLUMNS: Final = [_table.c[name] for name in UsageEntry.__slots__]
 
 
@@ -89,13 +78,9 @@ async def usage_after(transaction: Transaction, number: int, *, limit: int) -> l
     """Return the first *limit* entries after *number*.
 
     Raises:
-        UsageForgotten: If some of them are not known.
+        Forgotten: If some of them are not known.
     """
-    forgotten = await read_counter(transaction, "usage_forgotten")
-    if number < forgotten:
-        raise UsageForgotten(forgotten)
-    if number > (last := await read_counter(transaction, "usage")):
-        raise UsageForgotten(last)
+    await refuse_unknown(transaction, "usage", number)
     query = sa.select(*_COLUMNS).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [UsageEntry(**row._mapping) for row in await transaction.execute(query)]
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from controller.store.counters import Forgotten
 from controller.store.database import Store
 from controller.store.jobs import (
     FINAL_STATES,
@@ -14,7 +15,7 @@ from controller.store.jobs import (
     move_job,
 )
 from controller.store.leadership import raise_term
-from controller.store.updates import UpdatesForgotten, last_update, updates_after, updates_of
+from controller.store.updates import last_update, updates_after, updates_of
 from tests.controller.samples import make_record
 
 
@@ -81,7 +82,7 @@ async def test_whoever_is_behind_what_was_forgotten_is_told(store: Store) -> Non
         assert over.is_final
         assert await forget_jobs(transaction, finished_before=3.0, limit=9) == 1
     async with store.read() as transaction:
-        with pytest.raises(UpdatesForgotten) as caught:
+        with pytest.raises(Forgotten) as caught:
             await updates_after(transaction, 1, limit=9)
         assert caught.value.through == 2
         assert [one.job_id for one in await updates_after(transaction, 2, limit=9)] == ["j2"]

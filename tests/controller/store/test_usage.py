@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller.store.counters import lift_counter
+from controller.store.counters import Forgotten, lift_counter
 from controller.store.database import Store
 from controller.store.usage import (
     UsageEntry,
-    UsageForgotten,
     append_usage,
     forget_usage,
     usage_after,
@@ -53,6 +52,6 @@ async def test_what_was_taken_and_is_old_goes_without_a_gap(
         kept = await usage_after(transaction, gone, limit=9)
         assert [one.id for one in kept] == list(range(gone + 1, len(ages) + 1))
         if gone:
-            with pytest.raises(UsageForgotten) as forgotten:
+            with pytest.raises(Forgotten) as forgotten:
                 await usage_after(transaction, gone - 1, limit=9)
             assert forgotten.value.through == gone
