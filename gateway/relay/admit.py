@@ -6,7 +6,8 @@ after which the request is decided again with what is then known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, assert_never
 
 from gateway.core.access import (
     Ask,
@@ -57,7 +58,7 @@ class Admission:
             front.drop_permit()
             front.early = beyond
             ask = Ask(start, fields, fields.websocket)
-            front.errand = self._parts.errands.run(self._wake_up(front, ask))
+            self._run(front, self._wake_up(front, ask))
             return
         table = world.table
         if table is None or not world.serving:
@@ -118,19 +119,21 @@ class Admission:
                 if remembered is not None:
                     self._decide(front, ask, proof=remembered, marked=True)
                 else:
-                    front.errand = self._parts.errands.run(self._prove(front, ask, token))
+                    self._run(front, self._prove(front, ask, token))
             case Repair():
-                front.errand = self._parts.errands.run(self._repair(front, ask))
+                self._run(front, self._repair(front, ask))
             case Forward() | Connect() | Hand():
                 if decision.claims is not None and not marked:
-                    errand = self._mark(front, ask, decision.claims)
-                    front.errand = self._parts.errands.run(errand)
+                    self._run(front, self._mark(front, ask, decision.claims))
                 else:
                     self._proceed(front, ask, decision, table)
             case _:
                 assert_never(decision)
 
     # Errands. A connection that goes, or whose right ends, cancels the one it waits for.
+
+    def _run(self, front: Front, errand: Coroutine[Any, Any, None]) -> None:
+        front.errand = self._parts.errands.run(errand, failed=front.abort)
 
     async def _prove(self, front: Front, ask: Ask, token: str) -> None:
         proof: Proof

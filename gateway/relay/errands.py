@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -24,11 +25,18 @@ class Errands:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def run(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start *errand*; what it raises is logged, since nobody awaits it."""
+    def run(
+        self, errand: Coroutine[Any, Any, None], *, failed: Callable[[], None]
+    ) -> asyncio.Task[None]:
+        """Start *errand*; what it raises is logged, since nobody awaits it.
+
+        Args:
+            errand: What is to be done.
+            failed: Called when it raises: the connection that waits for it would wait for good.
+        """
         task = asyncio.get_running_loop().create_task(errand)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, failed))
         return task
 
     async def close(self) -> None:
@@ -37,7 +45,8 @@ class Errands:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, failed: Callable[[], None], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("an errand failed", exc_info=error)
+            failed()

@@ -128,7 +128,7 @@ class Exchange:
             return
         self.regulate()
         path.meters.dials += 1
-        self.task = path.parts.errands.run(self._dialled())
+        self.task = path.parts.errands.run(self._dialled(), failed=self.front.abort)
 
     async def _dialled(self) -> None:
         path, permit = self.front.path, self.permit

@@ -29,7 +29,7 @@ from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge import Bridge, UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.farewell import Farewell
-from gateway.relay.flow import hold, release
+from gateway.relay.flow import hold, release, reset
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 
@@ -146,7 +146,9 @@ class SocketBridge(Bridge):
         elif not self.parts.world.dialling:
             self.refuse("controller_silent")
         else:
-            self._errand = self.request.errands.run(self._dial())
+            self._errand = self.request.errands.run(
+                self._dial(), failed=lambda: reset(self.transport)
+            )
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""

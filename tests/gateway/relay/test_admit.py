@@ -357,3 +357,19 @@ async def test_a_large_body_that_came_while_its_token_was_proven_holds_nothing_u
         await browser.answer()
         browser.send(request("/next"))
         assert (await app.head()).startswith(b"GET /next")
+
+
+async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with rig() as r:
+
+        async def broken(token: str, *, address: str) -> SessionClaims:
+            raise RuntimeError("a fault")
+
+        r.gate.verify = broken  # type: ignore[method-assign]  # only worse
+        browser = await r.browser()
+        browser.send(request(credential="Fumarole-Token: good"))
+        assert await browser.gone() == b""
+        assert not r.path.fronts
+    assert "an errand failed" in caplog.text

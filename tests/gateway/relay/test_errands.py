@@ -17,7 +17,7 @@ async def test_errands_end_with_their_owner() -> None:
         finally:
             ended.append(True)
 
-    errands.run(errand())
+    errands.run(errand(), failed=lambda: ended.append(False))
     await asyncio.sleep(0)
     assert len(errands) == 1
     await errands.close()
@@ -25,13 +25,16 @@ async def test_errands_end_with_their_owner() -> None:
     assert len(errands) == 0
 
 
-async def test_what_an_errand_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_an_errand_raises_is_logged_and_ends_who_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def errand() -> None:
         raise RuntimeError("oops")
 
-    errands = Errands()
+    errands, ended = Errands(), []
     with caplog.at_level(logging.ERROR):
-        errands.run(errand())
+        errands.run(errand(), failed=lambda: ended.append(True))
         await asyncio.sleep(0.01)
     assert "an errand failed" in caplog.text
+    assert ended == [True]
     assert len(errands) == 0
