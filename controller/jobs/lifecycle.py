@@ -37,7 +37,7 @@ class Seen:
     ``lost`` that the cluster does not show one of those by which people reach it;
     ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
-    submitted again.
+    submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
     """
 
     record: JobRecord
@@ -53,6 +53,7 @@ class Seen:
     held: str | None = None
     evictions_allowed: int = 0
     lost: bool = False
+    blind: bool = False
 
 
 # What may be the next step
@@ -266,7 +267,8 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
         case Progress.FAILED:
             step = _failed(seen, job)
             # Pods are followed apart from VolcanoJobs: how they ended may still be to come.
-            return Rest() if step == _UNEXPLAINED and _still_runs(seen) else step
+            to_come = seen.blind or _still_runs(seen)
+            return Rest() if step == _UNEXPLAINED and to_come else step
         case Progress.STOPPED:
             return _stopped(seen, job)
         case _:

@@ -152,6 +152,11 @@ class Picture:
     def _seen(self) -> tuple[asyncio.Event, ...]:
         return self._jobs_seen, self._pods_seen, self._services_seen
 
+    @property
+    def follows_pods(self) -> bool:
+        """Whether what is seen of pods is how they are, as far as is known."""
+        return PODS.plural not in self._trouble
+
     def problems(self) -> tuple[str, ...]:
         """Return what of the cluster cannot be followed now."""
         return tuple(f"{kind} cannot be followed: {why}" for kind, why in self._trouble.items())

@@ -84,6 +84,7 @@ class Sight:
             cleaned=self._pipeline.is_done(done.get("cleanup", _NOTHING)),
             held=held,
             evictions_allowed=self._evictions_allowed,
+            blind=not self._picture.follows_pods,
         )
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:

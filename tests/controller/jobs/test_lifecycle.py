@@ -428,6 +428,8 @@ def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
 def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     seen = make_seen(RUNS, make_observed("Failed"), make_pod())
     assert decide(seen) == Rest()
+    assert decide(make_seen(RUNS, make_observed("Failed"), blind=True)) == Rest()
+    assert decide(make_seen(RUNS, make_observed("Failed"))) == Conclude(State.FAILURE, "failed")
     over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
                                                 finished_at=5.0))  # fmt: skip
     step = decide(make_seen(RUNS, make_observed("Failed"), over))
