@@ -61,6 +61,11 @@ class Secured:
         password = password or self.passwords[user]
         return f"{scheme}://{user}:{password}@{place}?{'&'.join(query)}"
 
+    async def set_password(self, user: str, password: str) -> None:
+        """Have *user* known by that password alone, at the servers with the table."""
+        for node in (self.site.master, self.site.replica):
+            await node.ask("ACL", "SETUSER", user, "resetpass", f">{password}")
+
 
 @asynccontextmanager
 async def secured_sentinels(folder: Path, keys: Keys) -> AsyncIterator[Secured]:

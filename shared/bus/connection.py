@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from shared.bus.keys import CALL_SECONDS
 from shared.bus.sentinels import SentinelRedis, Sentinels
 from shared.bus.tls import SentinelTlsConnection, TlsConnection
-from shared.bus.translation import NotServed
+from shared.bus.translation import NotServed, reason_of
 from shared.bus.urls import Node, Place, parse_url
 
 
@@ -119,17 +119,27 @@ class _Slot:
         self._seeds = seeds
         self._next = 0
         self._moved_to: Node | None = None
+        self._troubles: dict[Node, str] = {}
 
     def node(self) -> Node:
         """Return the node to connect to."""
         return self._moved_to or self._seeds[self._next % len(self._seeds)]
 
-    def moved(self, node: Node) -> None:
-        """Take the slot to be at *node*."""
+    def moved(self, node: Node) -> str:
+        """Take the slot to be at *node*; return why this is no answer."""
         self._moved_to = node
+        trouble = self._troubles.get(node)
+        if trouble is not None:
+            return f"the slot is at a node that cannot be asked: {trouble}"
+        return "the slot is elsewhere"
 
-    def failed(self, node: Node) -> None:
+    def connected(self, node: Node) -> None:
+        """Forget why *node* could not be asked."""
+        self._troubles.pop(node, None)
+
+    def failed(self, node: Node, why: str) -> None:
         """Ask the next one, if *node* was the one to connect to."""
+        self._troubles[node] = why
         if node == self.node():
             self._moved_to = None
             self._next += 1
@@ -150,19 +160,20 @@ class _FollowsSlot:
             self.host, self.port = node = self._slot.node()
             try:
                 await super().connect_check_health(*args, **options)  # type: ignore[misc]  # as above
-            except (RedisError, OSError):
-                self._slot.failed(node)
+            except (RedisError, OSError) as error:
+                self._slot.failed(node, reason_of(error))
                 raise
+            self._slot.connected(node)
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         try:
             return await super().read_response(*args, **options)  # type: ignore[misc]  # as above
         except MovedError as error:
-            self._slot.moved((error.host or self.host, error.port))
-            await self._break("the slot is elsewhere")
+            await self._break(self._slot.moved((error.host or self.host, error.port)))
         except (AskError, ClusterDownError):
-            self._slot.failed((self.host, self.port))
-            await self._break("the slot is not served here")
+            why = "the slot is not served here"
+            self._slot.failed((self.host, self.port), why)
+            await self._break(why)
 
     async def _break(self, why: str) -> None:
         # What it was asked is asked again, elsewhere: nothing of it was done here.

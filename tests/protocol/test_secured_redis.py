@@ -58,14 +58,23 @@ async def refusal(url: str) -> str:
         await client.aclose()
 
 
-async def until_told(gateway: GatewayProcess, world: World, why: str) -> None:
-    """Wait until neither is ready and both say *why*."""
+async def until_told(gateway: GatewayProcess, why: str) -> None:
+    """Wait until it is not ready and says *why*."""
 
     async def told() -> bool:
         answer = await gateway.ask_ops("/readyz")
-        return answer.status == 503 and why in answer.text and why in str(world.publisher.problems)
+        return answer.status == 503 and why in answer.text
 
-    await eventually(told, what="they do not say it")
+    await eventually(told, what=f"it does not say: {why}")
+
+
+async def until_publisher_told(world: World, why: str) -> None:
+    """Wait until the publisher is not ready and says *why*."""
+
+    async def told() -> bool:
+        return why in str(world.publisher.problems)
+
+    await eventually(told, what=f"it does not say: {why}")
 
 
 async def until_equal(gateway: GatewayProcess, world: World) -> str:
@@ -84,16 +93,20 @@ async def until_equal(gateway: GatewayProcess, world: World) -> str:
 
 
 async def go_on_through_a_failover(secured: Secured, folder: Path, store: Store) -> str:
-    """Trust nobody, then the servers, then lose the master; return what the gateway logged."""
+    """Trust nobody, then have a wrong password, then lose the master; return the gateway's log."""
     site, trusted = secured.site, Authority(folder / "trusted")
     gateway = GatewayProcess(folder, secured.url("gateway", authority=trusted))
     client = connect(secured.url("controller", authority=trusted))
     async with publishing(store, client, Clock(time.time())) as world:
         try:
             await gateway.start(ready=False)
-            await until_told(gateway, world, UNTRUSTED)
+            await until_told(gateway, UNTRUSTED)
+            await until_publisher_told(world, UNTRUSTED)
+            await secured.set_password("gateway", "of-before")
             # Authorities are read with each connection.
             trusted.file.write_bytes(secured.authority.file.read_bytes())
+            await until_told(gateway, WRONG_PASSWORD)
+            await secured.set_password("gateway", secured.passwords["gateway"])
             await until_equal(gateway, world)
             sids = [await world.open(endpoint="lab")]
             epoch = await until_equal(gateway, world)
