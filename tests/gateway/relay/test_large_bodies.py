@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable
 
 import pytest
 
-from gateway.relay.gateway import DataPath
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
 from gateway.relay.states import State
 from shared.listening import listen
+from tests.gateway.relay.bodies import (
+    BODY,
+    HEAD,
+    SIZE,
+    any_of_three,
+    either,
+    flood,
+    held,
+    nothing_left,
+    put,
+    stall,
+    states,
+    until,
+)
 from tests.gateway.relay.harness import (
-    GRANT,
-    ORIGIN,
-    SID,
     App,
     Peer,
-    Rig,
     answer,
     code_of,
     request,
@@ -27,69 +34,6 @@ from tests.gateway.relay.harness import (
     route,
     status_of,
 )
-
-SIZE = 3_000_000
-BODY = random.Random(5).randbytes(SIZE)
-BIG = 100_000_000
-"""More than the sockets of a connection can hold."""
-HEAD = f"HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n".encode()
-
-by_kernel = Limits()
-by_us = Limits(splice_bytes=0)
-without_pipes = Limits(pipes=0)
-either = pytest.mark.parametrize("limits", [by_kernel, by_us], ids=["kernel", "us"])
-any_of_three = pytest.mark.parametrize(
-    "limits", [by_kernel, by_us, without_pipes], ids=["kernel", "us", "without-pipes"]
-)
-
-
-def put(length: int = BIG, *fields: str) -> bytes:
-    sent = (f"Origin: {ORIGIN}", f"Content-Length: {length}", *fields)
-    return request("/up", *sent, method="PUT")
-
-
-def stall(peer: Peer) -> None:
-    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0.002)
-
-
-async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
-    """Send for as long as anything is taken, until it is true."""
-    async with asyncio.timeout(30):
-        while not until_true():
-            if peer.writer.transport.get_write_buffer_size() < 1 << 20:
-                peer.send(b"x" * 65536)
-            await asyncio.sleep(0.001)
-
-
-def states(r: Rig) -> list[State]:
-    """Return what the kernel is at."""
-    exchanges = [front.exchange for front in r.path.fronts if front.exchange is not None]
-    splices = [s for e in exchanges for s in (e.upload, e.download) if s is not None]
-    return [splice.state for splice in splices]
-
-
-def held(r: Rig) -> int:
-    """Return what a connection and its app hold back, in bytes."""
-    (front,) = r.path.fronts
-    exchange = front.exchange
-    assert front.transport is not None
-    assert exchange is not None
-    assert exchange.upstream is not None
-    assert exchange.upstream.transport is not None
-    splices = [s.held for s in (exchange.upload, exchange.download) if s is not None]
-    transports = (front.transport, exchange.upstream.transport)
-    return sum(splices) + sum(t.get_write_buffer_size() for t in transports)
-
-
-def nothing_left(path: DataPath) -> bool:
-    return not len(path.readiness) and path.pipes.lent == 0
-
 
 # What both ends see
 
@@ -276,191 +220,6 @@ async def test_an_upload_that_is_too_slow_is_408(limits: Limits, drips: bool) ->
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (408, "body_timeout")
         assert nothing_left(r.path)
-
-
-# Who leaves, and what ends
-
-
-@either
-async def test_a_small_answer_to_an_upload_comes_early_and_ends_it(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        browser.send(BODY)
-        await app.exactly(SIZE)
-        app.send(answer(b"enough"))
-        head, body = await browser.answer()
-        assert body == b"enough"
-        assert b"\r\nConnection: close\r\n" in head
-        browser.send(b"x" * 100_000)
-        assert await browser.rest() == b""
-        await app.gone()
-        assert nothing_left(r.path)
-
-
-@either
-async def test_an_early_answer_is_delivered_although_the_app_resets(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        stall(app)
-        await flood(browser, lambda: browser.writer.transport.get_write_buffer_size() >= 1 << 20)
-        app.send(answer(b"too large", status="413 Content Too Large"))
-        app.close()  # with a reset, since it has not read what came
-        head, body = await browser.answer()
-        assert (status_of(head), body) == (413, b"too large")
-        assert nothing_left(r.path)
-
-
-@either
-async def test_an_app_that_resets_while_both_bodies_cross_ends_both(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        app.send(HEAD)
-        await browser.head()
-        stall(browser)
-        app.send(BODY * 3)
-        await until(lambda: held(r) > 0)
-        app.reset()
-        sending = browser.writer.transport
-        await flood(
-            browser, lambda: not r.path.fronts or sending.get_write_buffer_size() >= 1 << 20
-        )
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
-        came = await browser.gone()
-        assert came == (BODY * 3)[: len(came)]
-        await until(lambda: not r.path.fronts)
-        assert nothing_left(r.path)
-
-
-@either
-async def test_an_app_that_resets_within_an_upload_is_502(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        browser.send(BODY)
-        await app.exactly(SIZE)
-        app.reset()
-        await flood(browser, lambda: r.path.meters.refusals["app_bad_answer"] > 0)
-        head, body = await browser.answer()
-        assert (status_of(head), code_of(body)) == (502, "app_bad_answer")
-        assert nothing_left(r.path)
-
-
-@either
-async def test_an_app_that_resets_is_noticed_though_its_answer_is_held_back(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        await browser.head()
-        stall(browser)
-        await until(lambda: len(r.path.fronts) == 1)
-        (front,) = r.path.fronts
-        async with asyncio.timeout(30):
-            while front.writable:
-                app.send(b"8000\r\n%b\r\n" % BODY[:0x8000])
-                await asyncio.sleep(0.001)
-        app.reset()
-        await flood(browser, lambda: not r.path.fronts)
-        assert nothing_left(r.path)
-
-
-@either
-@pytest.mark.parametrize("how", ["close", "reset"])
-async def test_an_answer_that_breaks_off_resets_the_browser(limits: Limits, how: str) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(request())
-        app.send(HEAD + BODY)
-        await browser.head()
-        assert await browser.exactly(SIZE) == BODY
-        getattr(app, how)()
-        with pytest.raises(ConnectionResetError):
-            await browser.rest()
-        assert nothing_left(r.path)
-
-
-@either
-@pytest.mark.parametrize("how", ["close", "reset"])
-async def test_a_browser_that_leaves_within_its_upload_ends_the_app(
-    limits: Limits, how: str
-) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        browser.send(BODY)
-        assert await app.exactly(SIZE) == BODY
-        getattr(browser, how)()
-        assert await app.gone() == b""
-        await until(lambda: not r.path.fronts)
-        assert nothing_left(r.path)
-
-
-@either
-@pytest.mark.parametrize("stalled", [False, True], ids=["reading", "stalled"])
-async def test_a_browser_that_resets_within_its_answer_ends_the_app(
-    limits: Limits, stalled: bool
-) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(request())
-        app.send(HEAD + BODY)
-        await browser.exactly(SIZE)
-        if stalled:
-            stall(browser)
-            await flood(app, lambda: held(r) > 0)
-        browser.reset()
-        assert await app.gone() == b""
-        await until(lambda: not r.path.fronts)
-        assert nothing_left(r.path)
-
-
-@either
-async def test_a_revoked_grant_resets_an_answer_at_once(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(request())
-        app.send(HEAD)
-        await browser.head()
-        stall(browser)
-        await flood(app, lambda: held(r) > 0)
-        r.world.revoke(sid=SID, jti=GRANT.jti)
-        assert nothing_left(r.path)
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
-        with pytest.raises(ConnectionResetError):
-            await browser.rest()
-        await app.gone()
-
-
-@either
-async def test_a_revoked_grant_ends_an_upload_with_401(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(put())
-        browser.send(BODY)
-        assert await app.exactly(SIZE) == BODY
-        r.world.revoke(sid=SID, jti=GRANT.jti)
-        browser.send(b"secret" * 1000)
-        assert status_of((await browser.answer())[0]) == 401
-        assert await app.gone() == b""
-        assert nothing_left(r.path)
-
-
-@either
-async def test_an_answer_under_way_is_the_last_one_of_a_drain(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(request())
-        app.send(answer(BODY)[:-1])
-        await browser.exactly(SIZE // 2)
-        r.path.drain()
-        app.send(BODY[-1:])
-        assert (await browser.rest()).endswith(BODY[-1000:])
-        assert nothing_left(r.path)
-
-
-@either
-async def test_an_app_that_sends_more_than_it_promised_is_not_asked_again(limits: Limits) -> None:
-    async with rig(limits=limits) as r:
-        browser, app, _ = await r.joined(request("/1") + request("/2"))
-        app.send(answer(BODY)[:-1])
-        await browser.exactly(SIZE // 2)
-        app.send(BODY[-1:] + answer(b"smuggled"))
-        again = await r.app.connection()
-        assert (await again.head()).startswith(b"GET /2 ")
-        again.send(answer(b"right"))
-        assert b"smuggled" not in await browser.until(b"right")
 
 
 # When there are no pipes

@@ -1,0 +1,85 @@
+"""Large bodies, the three ways in which they are moved, and both ends of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from gateway.relay.gateway import DataPath
+from gateway.relay.limits import Limits
+from gateway.relay.states import State
+from tests.gateway.relay.harness import (
+    ORIGIN,
+    Peer,
+    Rig,
+    request,
+)
+
+SIZE = 3_000_000
+BODY = random.Random(5).randbytes(SIZE)
+BIG = 100_000_000
+"""More than the sockets of a connection can hold."""
+HEAD = f"HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n".encode()
+
+by_kernel = Limits()
+by_us = Limits(splice_bytes=0)
+without_pipes = Limits(pipes=0)
+either = pytest.mark.parametrize("limits", [by_kernel, by_us], ids=["kernel", "us"])
+any_of_three = pytest.mark.parametrize(
+    "limits", [by_kernel, by_us, without_pipes], ids=["kernel", "us", "without-pipes"]
+)
+
+
+def put(length: int = BIG, *fields: str) -> bytes:
+    """Return the head of an upload."""
+    sent = (f"Origin: {ORIGIN}", f"Content-Length: {length}", *fields)
+    return request("/up", *sent, method="PUT")
+
+
+def stall(peer: Peer) -> None:
+    """Have *peer* read nothing."""
+    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Return when it is *true*."""
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
+    """Send for as long as anything is taken, until it is true."""
+    async with asyncio.timeout(30):
+        while not until_true():
+            if peer.writer.transport.get_write_buffer_size() < 1 << 20:
+                peer.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+
+
+def states(r: Rig) -> list[State]:
+    """Return what the kernel is at."""
+    exchanges = [front.exchange for front in r.path.fronts if front.exchange is not None]
+    splices = [s for e in exchanges for s in (e.upload, e.download) if s is not None]
+    return [splice.state for splice in splices]
+
+
+def held(r: Rig) -> int:
+    """Return what a connection and its app hold back, in bytes."""
+    (front,) = r.path.fronts
+    exchange = front.exchange
+    assert front.transport is not None
+    assert exchange is not None
+    assert exchange.upstream is not None
+    assert exchange.upstream.transport is not None
+    splices = [s.held for s in (exchange.upload, exchange.download) if s is not None]
+    transports = (front.transport, exchange.upstream.transport)
+    return sum(splices) + sum(t.get_write_buffer_size() for t in transports)
+
+
+def nothing_left(path: DataPath) -> bool:
+    """Say whether no descriptor is watched and no pipe lent."""
+    return not len(path.readiness) and path.pipes.lent == 0
