@@ -22,9 +22,8 @@ ENDED: Final = 4410
 REPLACED: Final = 1012
 TRY_LATER: Final = 1013
 REFUSED: Final = 1008
-GOING_AWAY: Final = 1001
 
-CloseCode = Literal[4410, 1012, 1013, 1008, 1001]
+CloseCode = Literal[4410, 1012, 1013, 1008]
 
 
 class Size(msgspec.Struct, frozen=True):

@@ -144,11 +144,6 @@ class Picture:
             self._services_seen.set()
 
     @property
-    def is_complete(self) -> bool:
-        """Whether everything has been read once."""
-        return all(one.is_set() for one in self._seen)
-
-    @property
     def _seen(self) -> tuple[asyncio.Event, ...]:
         return self._jobs_seen, self._pods_seen, self._services_seen
 

@@ -61,11 +61,6 @@ async def raise_revision(transaction: Transaction, by: int = 1) -> int:
     return revision
 
 
-async def take_identity(transaction: Transaction, identity: str) -> None:
-    """Make this store known as *identity* from now on."""
-    await transaction.execute(sa.update(_table).values(identity=identity))
-
-
 async def record_published(transaction: Transaction, *, epoch: str, seq: int) -> None:
     """Remember how far Redis was told."""
     await transaction.execute(sa.update(_table).values(epoch=epoch, seq=seq))
