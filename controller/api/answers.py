@@ -87,6 +87,14 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return ApiError(500, "internal", "The request failed; its trace is logged.").response()
 
 
+@web.middleware
+async def without_nul(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse NUL in path and query: nothing is named so, and PostgreSQL takes it in no text."""
+    if "\0" in request.path or any("\0" in part for pair in request.query.items() for part in pair):
+        raise ApiError(400, "bad_request", "NUL is in no name.")
+    return await handler(request)
+
+
 def _of_aiohttp(error: web.HTTPException) -> ApiError:
     if error.status == 413:
         return ApiError(413, "too_large", "The body is too large.")

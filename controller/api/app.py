@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from aiohttp import web
 
-from controller.api.answers import errors_as_json
+from controller.api.answers import errors_as_json, without_nul
 from controller.api.bearer import bearer_only
 from controller.api.bodies import MAX_BODY_BYTES
 from controller.api.events import Streams
@@ -64,7 +64,11 @@ def make_api_app(parts: ApiParts, *, keys: KeySource, issuer: str) -> web.Applic
 
     app = web.Application(
         client_max_size=MAX_BODY_BYTES,
-        middlewares=[errors_as_json, bearer_only(keys, issuer=issuer, clock=parts.clock)],
+        middlewares=[
+            errors_as_json,
+            bearer_only(keys, issuer=issuer, clock=parts.clock),
+            without_nul,
+        ],
     )
     # Else the end of this process would wait for readers who mean to stay.
     app.on_shutdown.append(close_streams)

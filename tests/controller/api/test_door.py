@@ -127,3 +127,9 @@ async def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None
     answer = await api.client.put("/v1/jobs", json={})
     assert (answer.status, (await answer.json())["code"]) == (405, "method_not_allowed")
     assert answer.headers["Allow"] == "GET,HEAD,POST"
+
+
+@pytest.mark.parametrize("path", ["jobs/a%00", "jobs?user=%00", "jobs?%00=a", "sessions/%00"])
+async def test_nul_is_in_no_name(api: Api, path: str) -> None:
+    answer = await api.client.get(f"/v1/{path}")
+    assert (answer.status, (await answer.json())["code"]) == (400, "bad_request")
