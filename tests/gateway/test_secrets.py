@@ -108,8 +108,8 @@ async def test_secrets_planted_everywhere_are_found_nowhere(
 
     async def nonsense(reader: object, writer: object) -> None:
         # An app that answers what nobody understands, with a secret of its own in it.
-        writer.write(b"HTTP/1.1 200 OK\r\nX: canary-app-secret\n\r\n")  # type: ignore[attr-defined]
-        writer.close()  # type: ignore[attr-defined]
+        writer.write(b"HTTP/1.1 200 OK\r\nX: canary-app-secret\n\r\n")  # type: ignore[attr-defined]  # a stream's
+        writer.close()  # type: ignore[attr-defined]  # a stream's
 
     async with listening_on(nonsense) as port:
         sid = await world.publish(port=port)

@@ -31,13 +31,13 @@ class Echo(Bridge):
         super().connection_made(transport)
         self.protocol.receive_data(self.request.head)
         (event,) = self.protocol.events_received()
-        self.protocol.send_response(self.protocol.accept(event))  # type: ignore[arg-type]
+        self.protocol.send_response(self.protocol.accept(event))  # type: ignore[arg-type]  # a request
         self._flush()
 
     def data_received(self, data: bytes) -> None:
         self.protocol.receive_data(data)
         for event in self.protocol.events_received():
-            self.protocol.send_binary(event.data)  # type: ignore[union-attr]
+            self.protocol.send_binary(event.data)  # type: ignore[union-attr]  # a frame
         self._flush()
 
     def end(self, ending: Ending) -> None:

@@ -116,7 +116,7 @@ async def tls_app(certificate: Path) -> AsyncIterator[tuple[int, list[str | None
 async def secured(host: str, port: int, trust: Path | None, scheme: str) -> str | None:
     """Connect; return the protocol that was agreed upon."""
     dialler = Dialler(networks=NETWORKS, loop=asyncio.get_running_loop(), trust=make_trust(trust))
-    to = Target(scheme=scheme, host=host, port=port, id="x")  # type: ignore[arg-type]
+    to = Target(scheme=scheme, host=host, port=port, id="x")  # type: ignore[arg-type]  # one of the schemes
     transport, _ = await dialler.dial(to, asyncio.Protocol)
     agreed: str | None = transport.get_extra_info("ssl_object").selected_alpn_protocol()
     transport.abort()

@@ -184,7 +184,7 @@ async def test_descriptors_that_are_gone_altogether_are_no_hot_loop(
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         listening = r.listener.sockets[0]
-        r.listener._accept(Short(listening))  # type: ignore[arg-type]
+        r.listener._accept(Short(listening))  # type: ignore[arg-type]  # all that is used of one
         assert r.path.meters.accept_pauses == 1
         assert tries == 1
         await asked(r, await r.browser())

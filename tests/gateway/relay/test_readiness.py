@@ -75,7 +75,7 @@ async def test_what_one_call_has_ended_is_not_called_for(pair: Pair) -> None:
             ready.readable(one.fileno(), None)
 
     for number, one in enumerate(pair):
-        ready.readable(one.fileno(), lambda number=number: end_both(number))  # type: ignore[misc]
+        ready.readable(one.fileno(), lambda number=number: end_both(number))  # type: ignore[misc]  # mypy infers no default
     ours.send(b"x")
     theirs.send(b"x")
     await turns()
