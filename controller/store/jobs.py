@@ -248,9 +248,12 @@ async def unfinished_of(
 
 async def touch_unsubmitted(transaction: Transaction) -> None:
     """Have every process look again at the jobs that are not in the cluster yet."""
+    waiting = (_table.c.uid.is_(None), IS_LIVE)
+    # Held before the revision is raised, as everywhere: locks are taken in one order.
+    held = sa.select(_table.c.id).where(*waiting).order_by(_table.c.id)
+    await transaction.execute(held.with_for_update(key_share=True))
     revision = await raise_revision(transaction)
-    waiting = sa.update(_table).where(_table.c.uid.is_(None), IS_LIVE)
-    await transaction.execute(waiting.values(revision=revision))
+    await transaction.execute(sa.update(_table).where(*waiting).values(revision=revision))
 
 
 async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,9 +22,12 @@ from controller.store.jobs import (
     insert_job,
     list_jobs,
     move_job,
+    tell_job,
+    touch_unsubmitted,
     unfinished_jobs,
 )
-from controller.store.position import read_position
+from controller.store.position import ensure_position, read_position
+from tests.controller.postgres import Postgres
 from tests.controller.samples import make_record
 
 
@@ -56,6 +60,34 @@ async def test_a_job_is_inserted_once(store: Store) -> None:
     await insert(store, "j1")
     with pytest.raises(AlreadyThere, match="j1"):
         await insert(store, "j1")
+
+
+@pytest.mark.needs("postgres")
+async def test_who_touches_all_that_wait_and_who_holds_one_do_not_wait_for_each_other(
+    postgres: Postgres,
+) -> None:
+    url = postgres.new_database()
+    store, other = Store(url), Store(url)
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+    await insert(store, "j1", "j2")
+
+    async def touch() -> None:
+        async with other.write() as transaction:
+            await touch_unsubmitted(transaction)
+
+    async with asyncio.TaskGroup() as tasks, store.write() as transaction:
+        record = await hold_job(transaction, "j1")
+        assert record is not None
+        touching = tasks.create_task(touch())
+        await asyncio.sleep(0.3)
+        assert not touching.done()
+        await tell_job(transaction, record, now=2.0, desired="suspended")
+    async with store.read() as transaction:
+        assert sorted((await changed_jobs(transaction, after=3))[0]) == ["j1", "j2"]
+    await store.close()
+    await other.close()
 
 
 async def test_a_record_shows_no_spec_and_no_secret() -> None:
