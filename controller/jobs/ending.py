@@ -84,8 +84,8 @@ class Ending:
         await self._cluster.withdraw_command(record.id, record.namespace)
         values = {"attempt": record.attempt + 1, "uid": None, "renewal": None, "stopping": False}
         async with self._records.lead() as transaction:
-            await hurry_due(transaction, record.id, now=self._records.clock())
             await self._records.move(transaction, record, **values)
+            await hurry_due(transaction, record.id, now=self._records.clock())
 
     async def catch_up(self, seen: Seen) -> None:
         """Go on with the attempt that the cluster shows, which is later than the store's."""
@@ -103,10 +103,10 @@ class Ending:
             "message": message,
         }
         async with self._records.lead() as transaction:
-            await hurry_due(transaction, record.id, now=now)
             if await self._records.move(transaction, record, **values):
                 await self._close_attempt(transaction, seen, "LOST", "lost", message)
                 await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
+            await hurry_due(transaction, record.id, now=now)
         log.warning("caught up", extra={"job": record.id, "attempt": job.attempt, "uid": job.uid})
 
     # The job
@@ -168,11 +168,12 @@ class Ending:
             "finished_at": self._records.clock(),
         }
         async with self._records.lead() as transaction:
+            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
+            # The job before its due times, as who hands them over does: locks have one order.
+            await self._records.move(transaction, record, **over, sealed=None, exits=exits)
             await drop_due(transaction, record.id)
             for companion in known:
                 await drop_companion(transaction, record.id, companion)
-            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
-            await self._records.move(transaction, record, **over, sealed=None, exits=exits)
         log.info(
             "finished",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
