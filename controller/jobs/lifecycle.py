@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.explanations import explain_failure, explain_waiting
-from controller.jobs.runs import are_written_down, is_of
+from controller.jobs.runs import are_written_down, is_of, retries_of
 from controller.jobs.states import Happening, Outcome, State, next_state
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.runs import Run
@@ -333,9 +333,19 @@ def _stopped(seen: Seen, job: ObservedJob) -> Step:
 
 def _failed(seen: Seen, job: ObservedJob) -> Conclude | Renew:
     reason, message = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
-    if reason == "evicted" and seen.record.evictions < seen.evictions_allowed:
-        return Renew("evicted", f"{message}; submitted again")
+    if seen.record.evictions < seen.evictions_allowed:
+        if reason == "evicted":
+            return Renew("evicted", f"{message}; submitted again")
+        if _has_paid_for_evictions(seen, job):
+            why = "retries that went to evictions are given back"
+            return Renew("evicted", f"{message}; submitted again: {why}")
     return Conclude(State.FAILURE, reason, message)
+
+
+def _has_paid_for_evictions(seen: Seen, job: ObservedJob) -> bool:
+    """Say whether Volcano gave it up for a count of retries in which evictions are."""
+    given_up = 0 < job.max_retry <= job.retries
+    return given_up and retries_of(job.retries, seen.runs.values()) < job.max_retry
 
 
 def _ending(seen: Seen) -> Step:

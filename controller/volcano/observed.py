@@ -65,6 +65,8 @@ class ObservedJob:
     created_at: float
     retries: int = 0
     """How often Volcano has started it over; a job that was resumed counts as one that was."""
+    max_retry: int = 0
+    """At which count Volcano gives it up instead; 0 where it does not say."""
 
     @property
     def attempt(self) -> int:
@@ -174,6 +176,7 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         deleting="deletionTimestamp" in metadata,
         created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
         retries=int((given.get("status") or {}).get("retryCount") or 0),
+        max_retry=int((given.get("spec") or {}).get("maxRetry") or 0),
     )
 
 

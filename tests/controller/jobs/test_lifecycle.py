@@ -468,3 +468,19 @@ def test_a_volcano_job_that_comes_after_the_end_is_removed(uid: str | None) -> N
     assert decide(make_seen(final, make_observed(annotations={CREATED_ANNOTATION: "7.0"}))) == (
         Rest()
     )
+
+
+def test_retries_that_went_to_evictions_are_given_back() -> None:
+    evicted = gone("a", reason="Evicted", exit_code=137, seen_at=3.0)
+    failed = gone("b", exit_code=7, seen_at=6.0)
+    exhausted = make_observed("Failed", retries=2, max_retry=2)
+    seen = make_seen(RUNS, exhausted, runs=evicted | failed, evictions_allowed=1)
+    step = decide(seen)
+    assert isinstance(step, Renew)
+    assert step.why == "evicted"
+    # Not more often than evictions are made good for,
+    assert isinstance(decide(replace(seen, evictions_allowed=0)), Conclude)
+    # nor where the job itself has used all of them, or no policy asked for a restart.
+    assert isinstance(decide(replace(seen, runs=failed)), Conclude)
+    left = make_observed("Failed", retries=1, max_retry=2)
+    assert isinstance(decide(replace(seen, job=left)), Conclude)
