@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Capacity:
         self._clock = clock
         self._known: list[_Node] | None = None
         self._good_until = 0.0
+        self._looking = asyncio.Lock()
 
     async def __call__(self, counts: Counts = lambda _labels: True) -> NodeCapacity | None:
         """Return what there is, at most ten seconds old; None while the cluster does not answer.
@@ -58,15 +60,10 @@ class Capacity:
         Args:
             counts: Says by a node's labels whether it counts.
         """
-        if self._clock() >= self._good_until:
-            try:
-                nodes = await self._kube.list(NODES)
-            except KubeError as error:
-                log.warning("nodes cannot be listed", extra={"why": str(error)})
-                self._known = None
-            else:
-                self._known = [self._read(node) for node in nodes if _takes_pods(node)]
-            self._good_until = self._clock() + GOOD_FOR_SECONDS
+        # Who comes meanwhile waits for the same answer.
+        async with self._looking:
+            if self._clock() >= self._good_until:
+                await self._look()
         if self._known is None:
             return None
         given = [node.given for node in self._known if counts(node.labels)]
@@ -75,6 +72,16 @@ class Capacity:
             memory=sum(one.memory for one in given),
             gpu=sum(one.gpu for one in given),
         )
+
+    async def _look(self) -> None:
+        try:
+            nodes = await self._kube.list(NODES)
+        except KubeError as error:
+            log.warning("nodes cannot be listed", extra={"why": str(error)})
+            self._known = None
+        else:
+            self._known = [self._read(node) for node in nodes if _takes_pods(node)]
+        self._good_until = self._clock() + GOOD_FOR_SECONDS
 
     def _read(self, node: Mapping[str, Any]) -> _Node:
         given = (node.get("status") or {}).get("allocatable") or {}
