@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.relay.flow import reset
 
-SHUTDOWN_SECONDS: Final = 300.0
+SHUTDOWN_SECONDS: Final = 120.0
 """What a loop is told: for those that are not closed from here, and for readers that take this
 long for what a transport holds."""
 _LOOK_SECONDS: Final = 0.25

@@ -128,10 +128,7 @@ class Tunnel(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Shut our side towards the app; what it still sends goes on."""
-        if self.phase or not self._is_plain():
-            return False
-        self._half_close(self.app)
-        return True
+        return self._ended(self.app)
 
     def pause_writing(self) -> None:
         """Hold the app back."""
@@ -159,10 +156,7 @@ class Tunnel(asyncio.Protocol):
 
     def app_ended(self) -> bool:
         """Shut our side towards the browser; what it still sends goes on."""
-        if self.phase or not self._is_plain():
-            return False
-        self._half_close(self.browser)
-        return True
+        return self._ended(self.browser)
 
     def app_lost(self) -> None:
         """Close the browser's side after what was written; within a frame it is reset."""
@@ -171,9 +165,16 @@ class Tunnel(asyncio.Protocol):
         elif self.phase is Phase.OPEN:
             self._over(self.browser)
 
-    def _is_plain(self) -> bool:
-        """Say whether both sides can be shut alone: TLS closes with the first that ends."""
-        return self.browser.can_write_eof() and self.app.can_write_eof()
+    def _ended(self, other: asyncio.Transport) -> bool:
+        """One side has ended; say whether it stays open for what the *other* still sends."""
+        if self.phase:
+            return False
+        if self.browser.can_write_eof() and self.app.can_write_eof():
+            self._half_close(other)
+            return True
+        # TLS closes with the first that ends, after what it holds: nothing is added to that.
+        self._over(other)
+        return False
 
     def _half_close(self, other: asyncio.Transport) -> None:
         if self.half_closed:

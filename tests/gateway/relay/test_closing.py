@@ -48,7 +48,7 @@ class Client:
     def say_ended(self) -> None:
         """Send a close_notify, and do not wait for the other."""
         self._tls.setblocking(False)
-        with pytest.raises(ssl.SSLWantReadError):
+        with pytest.raises(ssl.SSLError):
             self._tls.unwrap()
 
     def close(self) -> None:
@@ -134,15 +134,29 @@ async def test_a_reader_that_has_stalled_is_given_up(
         client.close()
 
 
-async def test_an_app_does_not_answer_a_browser_that_has_ended(certificate: Path) -> None:
+@pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])
+async def test_an_app_does_not_answer_a_browser_that_has_ended(
+    certificate: Path, caplog: pytest.LogCaptureFixture, asked: bytes
+) -> None:
     """What it has not read is still being flushed meanwhile."""
     async with secured(certificate, send_buffer=SMALL) as (r, address):
         client = await connect(address, buffer=SMALL)
-        await asyncio.to_thread(client.send, request())
+        await asyncio.to_thread(client.send, asked)
         app = await r.app.connection()
         await app.head()
-        app.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY[:100_000])
-        await until(lambda: r.path.meters.http.down > 100_000)
+        meters = r.path.meters
+        if asked == upgrade():
+            app.send(SWITCH + b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
+        else:
+            app.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        app.send(BODY[:100_000])
+        await until(lambda: meters.http.down + meters.websocket.down > 100_000)
         client.say_ended()
-        assert await app.gone() == b""
+        gone = asyncio.create_task(app.gone())
+        async with asyncio.timeout(READ_SECONDS):
+            while not gone.done():
+                app.send(b"more")
+                await asyncio.sleep(0.01)
+        assert await gone == b""
         client.close()
+    assert "SSL" not in caplog.text

@@ -1,0 +1,88 @@
+"""What is open after large bodies that broke off: what was open before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.core.passage import BUS_LOST
+from gateway.relay.splice import Splice
+from tests.gateway.relay.harness import ORIGIN, Peer, Rig, request, rig
+
+SIZE = 8 << 20
+"""More than the sockets take at once, so that each body is under way when it breaks."""
+PART = b"x" * (2 << 20)
+TIMES = 5
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux")
+
+
+def opened(r: Rig) -> Counter[str]:
+    """Return how many descriptors of each kind this process has, but for the pipes kept unused."""
+    kinds = Counter(map(_kind, os.listdir("/proc/self/fd")))
+    kinds["pipe"] -= 2 * (r.path.pipes.open - r.path.pipes.lent)
+    return kinds
+
+
+def _kind(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").partition(":[")[0]
+    except FileNotFoundError:  # the one by which the folder is read
+        return ""
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+def splices(r: Rig) -> list[Splice]:
+    exchanges = [front.exchange for front in r.path.fronts if front.exchange is not None]
+    return [s for e in exchanges for s in (e.upload, e.download) if s is not None]
+
+
+async def under_way(r: Rig, *, up: bool) -> tuple[Peer, Peer]:
+    """Return a browser and an app between which the kernel moves a body, and waits for its sink."""
+    if up:
+        head = request("/", f"Origin: {ORIGIN}", f"Content-Length: {SIZE}", method="PUT")
+    else:
+        head = request("/")
+    browser, app, _ = await r.joined(head)
+    source, sink = (browser, app) if up else (app, browser)
+    sink.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+    if not up:
+        source.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE)
+    source.send(PART)
+    await until(lambda: bool(splices(r)))
+    return browser, app
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["upload", "download"])
+@pytest.mark.parametrize("how", ["browser resets", "app resets", "revoked", "both close"])
+async def test_broken_bodies_leave_no_descriptor_open(up: bool, how: str) -> None:
+    async with rig() as r:
+
+        async def break_one() -> None:
+            browser, app = await under_way(r, up=up)
+            if how == "browser resets":
+                browser.reset()
+            elif how == "app resets":
+                app.reset()
+            elif how == "revoked":
+                r.path.parts.live.end_all(BUS_LOST)
+            for peer in (browser, app):
+                peer.writer.transport.abort()
+            await until(lambda: r.path.open == 0 and not len(r.path.readiness))
+
+        await break_one()  # the first body has the loop's spare and our epoll opened
+        before = opened(r)
+        for _ in range(TIMES):
+            await break_one()
+        await until(lambda: opened(r) == before)
+        assert r.path.pipes.lent == 0
