@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ from tests.gateway.conftest import World
 from tests.gateway.following import make_route, published, sid_of
 from tests.gateway.http import HTML, Connection, code_of
 from tests.gateway.process import ROOT, GatewayProcess
+from tests.gateway.test_tls import Pair
 from tests.gateway.upstreams import App, echo_sockets, listening_on, web_app
 from tests.programs import RedisServer, redis_program
 
@@ -87,6 +90,22 @@ async def test_sigterm_drains_and_ends_in_time(tmp_path: Path) -> None:
         assert time.monotonic() - start < 4
         with pytest.raises(ConnectionRefusedError):
             await world.gateway.connect()
+
+
+async def test_browsers_that_say_nothing_under_tls_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "tls")
+    settings = {
+        "FUMAROLE_GATEWAY_TLS_CERT_FILE": str(pair.certificate),
+        "FUMAROLE_GATEWAY_TLS_KEY_FILE": str(pair.key),
+        "FUMAROLE_GATEWAY_DRAIN_SECONDS": "60",
+    }
+    async with alone(tmp_path, **settings) as (world, _):
+        context = ssl.create_default_context(cafile=pair.certificate)
+        plain = socket.create_connection(world.gateway.public)
+        # Not asyncio's, which would answer the gateway's close_notify.
+        with await asyncio.to_thread(context.wrap_socket, plain, server_hostname="localhost"):
+            world.gateway.signal(signal.SIGTERM)
+            assert await world.gateway.wait(seconds=20) == 0
 
 
 async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
