@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,7 +14,14 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from controller.kube.credentials import Credentials
-from controller.kube.errors import Expired, KubeError, NotFound, Unavailable, error_from
+from controller.kube.errors import (
+    Expired,
+    KubeError,
+    NotFound,
+    Throttled,
+    Unavailable,
+    error_from,
+)
 from controller.kube.kinds import Kind
 
 Object: TypeAlias = dict[str, Any]
@@ -24,6 +32,16 @@ CALL_SECONDS: Final = 30.0
 PAGE: Final = 500
 MOST_LISTS: Final = 3
 """How often a list is begun that becomes too old between its pages."""
+
+PAUSES_SECONDS: Final = (0.2, 0.8)
+"""Before a change is sent again that the server could not make: a step of a job's life takes
+several, and would begin anew."""
+LONGEST_PAUSE_SECONDS: Final = 2.0
+"""Who is asked to wait for longer than this does so elsewhere."""
+
+SENT_AGAIN: Final = frozenset({"POST", "PATCH", "DELETE"})
+"""What callers may find done already: by its name, its UID, or because it was the same before.
+Lists and watches wait by themselves, and whoever replaces an object has to read it first."""
 
 JSON: Final = "application/json"
 METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
@@ -154,7 +172,7 @@ class Kube:
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
         query = {"dryRun": "All", "fieldValidation": "Strict"}
-        await self._call("POST", kind.path(namespace), query=query, body=typed)
+        await self._once(_Call("POST", kind.path(namespace), query, typed))
 
     async def replace(
         self, kind: Kind, name: str, body: Object, namespace: str | None = None
@@ -252,6 +270,17 @@ class Kube:
         accept: str = JSON,
     ) -> Object:
         call = _Call(method, path, query or {}, body, content_type, accept)
+        for pause in PAUSES_SECONDS if method in SENT_AGAIN else ():
+            try:
+                return await self._once(call)
+            except (Throttled, Unavailable) as error:
+                asked = error.retry_after_seconds or 0.0
+                if not error.status or asked > LONGEST_PAUSE_SECONDS:
+                    raise
+                await asyncio.sleep(max(asked, pause))
+        return await self._once(call)
+
+    async def _once(self, call: _Call) -> Object:
         answer = await self._answer(call, aiohttp.ClientTimeout(total=CALL_SECONDS))
         async with answer:
             if not 200 <= answer.status < 300:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from controller.kube import client as module
 from controller.kube.client import Kube
 from controller.kube.errors import (
     AlreadyExists,
@@ -21,7 +22,15 @@ from controller.kube.errors import (
     Unavailable,
 )
 from controller.kube.kinds import CONFIG_MAPS, PODS, QUEUES, VCJOBS
-from tests.controller.kube.api_server import Script, listing, says, serving, thing, write_kubeconfig
+from tests.controller.kube.api_server import (
+    Script,
+    listing,
+    says,
+    serving,
+    streams,
+    thing,
+    write_kubeconfig,
+)
 
 FORBIDDEN = says({"reason": "Unauthorized", "message": "Unauthorized"}, 401)
 
@@ -77,6 +86,36 @@ async def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
         with pytest.raises(Forbidden):
             await kube.get(PODS, "a", "ns")
         assert len(script.tokens) == 4
+
+
+async def test_a_change_that_could_not_be_made_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSES_SECONDS", (0.01, 0.02))
+    busy, broken = says({}, 429), says({}, 500)
+    script = Script(busy, broken, says(thing("a", "1")), busy)
+    async with serving(script, tmp_path) as kube:
+        assert await kube.create(PODS, {}, "ns") == thing("a", "1")
+        assert len(script.requests) == 3
+        with pytest.raises(Throttled):
+            await kube.delete(PODS, "a", "ns")
+        assert len(script.requests) == 6
+        for ask in (kube.get(PODS, "a", "ns"), kube.replace(PODS, "a", {}, "ns")):
+            with pytest.raises(Throttled):
+                await ask
+        assert len(script.requests) == 8
+        script.answer(says({}, 503, **{"Retry-After": "60"}))
+        with pytest.raises(Unavailable):
+            await kube.merge(PODS, "a", {}, "ns")
+        assert len(script.requests) == 9
+
+
+async def test_a_change_without_an_answer_is_left_to_the_caller(tmp_path: Path) -> None:
+    script = Script(streams(then="cut"))
+    async with serving(script, tmp_path) as kube:
+        with pytest.raises(Unavailable):
+            await kube.create(PODS, {}, "ns")
+    assert len(script.requests) == 1
 
 
 async def test_retry_after_comes_with_the_error(tmp_path: Path) -> None:
