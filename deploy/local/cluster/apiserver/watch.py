@@ -80,7 +80,8 @@ async def _later(
             async with asyncio.timeout(min(left, _BOOKMARK_SECONDS)):
                 event = await queue.get()
         except TimeoutError:
-            if asked.bookmarks:
+            # What came together with the timeout is not sent yet, and might never be.
+            if asked.bookmarks and queue.empty():
                 yield "BOOKMARK", _bookmark(kind, store.revision)
             continue
         if event.revision > first:

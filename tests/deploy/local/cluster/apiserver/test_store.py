@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -46,6 +47,21 @@ async def test_a_watch_tells_what_was_missed_and_what_comes() -> None:
     _put(store, "b")
     asyncio.get_running_loop().call_later(0.02, _put, store, "c")
     assert await _seen(store, str(since)) == [("ADDED", "b"), ("ADDED", "c")]
+
+
+async def test_no_bookmark_is_ahead_of_a_change_that_is_not_told() -> None:
+    store, loop = Store(), asyncio.get_running_loop()
+    told = _put(store, "a")
+    # Within one turn of the loop the watch's time is over, and something changes.
+    loop.call_later(0.04, time.sleep, 0.05)
+    loop.call_later(0.06, _put, store, "b")
+    asked = Asked("n", make_selector("", ""), str(told), 0.05, bookmarks=True)
+    async for _, stored in follow(store, KIND, asked):
+        told = stored.revision
+    assert store.get(KIND.key, "n", "b") is not None
+    missed = store.since(KIND.key, told)
+    assert missed is not None
+    assert [event.now.place for event in missed] == [("n", "b")]
 
 
 async def test_entering_and_leaving_a_selector_are_added_and_deleted() -> None:
