@@ -20,7 +20,7 @@ class Verdict:
     limit: str
     value: float | None
     most: float = float("inf")
-    least: float = 0.0
+    least: float = float("-inf")
 
     @property
     def met(self) -> bool | None:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import psutil
 import uvloop
@@ -25,23 +25,6 @@ from benchmarks.sites import AT_ONCE, SECONDS, Site, cpu_seconds_of, running_sit
 
 FEW: Final = 50
 REST_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What the controller has used so far: its CPU, and the time, in seconds."""
-
-    cpu: float
-    at: float
-
-    @classmethod
-    def of(cls, process: psutil.Process) -> Self:
-        """Read it."""
-        return cls(cpu_seconds_of(process), time.monotonic())
-
-    def until(self, later: Self) -> tuple[float, float]:
-        """Return CPU and seconds from this one to *later*."""
-        return later.cpu - self.cpu, later.at - self.at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +67,30 @@ async def end(site: Site, numbers: range) -> None:
             await asyncio.sleep(0.5)
 
 
+async def rest(process: psutil.Process) -> float:
+    """Return the CPU seconds that *process* uses a second, once that falls no further."""
+    least = float("inf")
+    while True:
+        before, began = cpu_seconds_of(process), time.monotonic()
+        await asyncio.sleep(REST_SECONDS)
+        used = (cpu_seconds_of(process) - before) / (time.monotonic() - began)
+        if used > 0.8 * least:
+            return used
+        least = used
+
+
 async def cost(site: Site, first: int, *, beside: int) -> Cost:
     """Return what the controller costs with *beside* others in the cluster."""
     process = psutil.Process(site.controller.pid)
-    began = Used.of(process)
-    await asyncio.sleep(REST_SECONDS)
-    rested = Used.of(process)
+    at_rest = await rest(process)
     numbers = range(first, first + FEW)
+    before, began = cpu_seconds_of(process), time.monotonic()
     await submit(site, numbers, beside=beside)
     await end(site, numbers)
-    idle, seconds = began.until(rested)
-    busy, lived = rested.until(Used.of(process))
-    at_rest = idle / seconds
+    used, lived = cpu_seconds_of(process) - before, time.monotonic() - began
     return Cost(
         at_rest_ms=1e3 * at_rest,
-        life_ms=1e3 * (busy - at_rest * lived) / FEW,
+        life_ms=1e3 * (used - at_rest * lived) / FEW,
         memory_mib=process.memory_info().rss / 2**20,
     )
 
