@@ -21,7 +21,8 @@ from typing import Final
 import psutil
 import uvloop
 
-from benchmarks.sites import AT_ONCE, SECONDS, Site, cpu_seconds_of, running_site, waiting_job
+from benchmarks.sites import SECONDS, Site, cpu_seconds_of, running_site, waiting_job
+from controller.api.bodies import MOST_ITEMS
 
 FEW: Final = 50
 REST_SECONDS: Final = 10.0
@@ -59,8 +60,8 @@ async def submit(site: Site, numbers: range, *, beside: int) -> None:
 
 async def end(site: Site, numbers: range) -> None:
     """End jobs, and wait until they are over."""
-    for first in range(0, len(numbers), AT_ONCE):
-        body = {"items": [f"job-{number}" for number in numbers[first : first + AT_ONCE]]}
+    for first in range(0, len(numbers), MOST_ITEMS):
+        body = {"items": [f"job-{number}" for number in numbers[first : first + MOST_ITEMS]]}
         await site.controller.call("POST", "/v1/jobs/terminate", body)
     async with asyncio.timeout(SECONDS):
         while (await site.controller.call("GET", "/v1/jobs?state=CANCELING&limit=1"))["items"]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import psutil
 
+from controller.api.bodies import MOST_ITEMS
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS
 from controller.kube.watch import Changed, Deleted, Listed, watch
@@ -22,8 +23,6 @@ INSTANCE: Final = "bench"
 NAMESPACE: Final = "jobs"
 OURS: Final = f"fumarole.dev/instance={INSTANCE}"
 SECONDS: Final = 3600.0
-AT_ONCE: Final = 1000
-"""How many jobs one call may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class Site:
             RuntimeError: If it refuses one.
         """
         given = list(jobs)
-        for first in range(0, len(given), AT_ONCE):
-            body = {"mode": "best_effort", "items": given[first : first + AT_ONCE]}
+        for first in range(0, len(given), MOST_ITEMS):
+            body = {"mode": "best_effort", "items": given[first : first + MOST_ITEMS]}
             answer = await self.controller.call("POST", "/v1/jobs", body)
             refused = [item for item in answer["items"] if item["result"] != "created"]
             if refused:

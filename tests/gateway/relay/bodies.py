@@ -39,11 +39,6 @@ def put(length: int = BIG, *fields: str) -> bytes:
     return request("/up", *sent, method="PUT")
 
 
-def stall(peer: Peer) -> None:
-    """Have *peer* read nothing."""
-    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
-
-
 async def until(true: Callable[[], bool]) -> None:
     """Return when it is *true*."""
     async with asyncio.timeout(30):

@@ -96,6 +96,14 @@ class Peer:
     def send(self, data: bytes) -> None:
         self.writer.write(data)
 
+    def stall(self) -> None:
+        """Read nothing more, until told to go on."""
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+
+    def go_on(self) -> None:
+        """Read again."""
+        self.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport
+
     async def head(self) -> bytes:
         """Return the bytes up to an empty line."""
         return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), READ_SECONDS)

@@ -70,12 +70,12 @@ async def test_nothing_is_read_from_it_meanwhile() -> None:
 async def test_what_waits_to_be_sent_is_not_sent_meanwhile() -> None:
     deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=NEVER)
     async with connected(1) as ([side], [peer]):
-        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        peer.stall()
         data = b"x" * (64 << 20)
         side.transport.write(data)
         assert side.transport.get_write_buffer_size()
         deferred.add(side.transport)
-        peer.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport
+        peer.go_on()
         assert len(await peer.gone()) < len(data)
         assert len(deferred) == 0
 

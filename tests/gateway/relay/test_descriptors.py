@@ -55,7 +55,7 @@ async def under_way(r: Rig, *, up: bool) -> tuple[Peer, Peer]:
         head = request("/")
     browser, app, _ = await r.joined(head)
     source, sink = (browser, app) if up else (app, browser)
-    sink.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+    sink.stall()
     if not up:
         source.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE)
     source.send(PART)

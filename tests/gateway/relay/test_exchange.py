@@ -280,7 +280,7 @@ async def test_an_app_that_answers_while_it_reads_streams_both_ways() -> None:
 async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
     async with rig(limits=Limits(splice_bytes=0)) as r:
         browser, app, _ = await r.joined(request())
-        browser.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        browser.stall()
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
         worst = 0
         for _ in range(300):
@@ -298,7 +298,7 @@ async def test_a_stalled_app_costs_no_more_than_its_buffers() -> None:
     async with rig(limits=Limits(splice_bytes=0)) as r:
         raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
         browser, app, _ = await r.joined(raw)
-        app.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        app.stall()
         worst = 0
         for _ in range(300):
             if browser.writer.transport.get_write_buffer_size() < 1 << 20:

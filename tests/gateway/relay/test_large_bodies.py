@@ -20,7 +20,6 @@ from tests.gateway.relay.bodies import (
     held,
     nothing_left,
     put,
-    stall,
     states,
     until,
 )
@@ -136,7 +135,7 @@ async def test_ipv6_on_both_sides_is_the_kernels_as_well() -> None:
 async def test_a_browser_that_stalls_holds_back_the_app(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
-        stall(browser)
+        browser.stall()
         app.send(HEAD)
         worst = 0
 
@@ -157,11 +156,11 @@ async def test_a_browser_that_stalls_holds_back_the_app(limits: Limits) -> None:
 async def test_both_go_on_after_a_stall(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
-        stall(browser)
+        browser.stall()
         body = BODY * 8
         app.send(answer(body))
         await until(lambda: bool(r.path.fronts) and held(r) > 0)
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        browser.go_on()
         head, came = await browser.answer()
         assert status_of(head) == 200
         assert came == body
@@ -171,7 +170,7 @@ async def test_both_go_on_after_a_stall(limits: Limits) -> None:
 async def test_what_was_written_before_goes_first() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request("/1") + request("/2"))
-        stall(browser)
+        browser.stall()
         app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         await until(lambda: all(front.exchange is not None for front in r.path.fronts))
         chunks = 0
@@ -184,7 +183,7 @@ async def test_what_was_written_before_goes_first() -> None:
         assert (await app.head()).startswith(b"GET /2 ")
         app.send(answer(BODY))
         await until(lambda: states(r) == [State.EMPTYING])
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        browser.go_on()
         await browser.head()
         for _ in range(chunks):
             assert await browser.exactly(0x8000 + 8) == b"8000\r\n%b\r\n" % BODY[:0x8000]
@@ -198,7 +197,7 @@ async def test_an_upload_to_an_app_that_stalls_is_504(limits: Limits) -> None:
     limits = Limits(splice_bytes=limits.splice_bytes, slow_body_seconds=0.2)
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put())
-        stall(app)
+        app.stall()
         await flood(browser, lambda: r.path.meters.upstream_failures["app_timeout"] > 0)
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (504, "app_timeout")
@@ -228,7 +227,7 @@ async def test_an_upload_that_is_too_slow_is_408(limits: Limits, drips: bool) ->
 async def test_bodies_beyond_the_last_pipe_are_passed_on_all_the_same() -> None:
     async with rig(limits=Limits(pipes=1)) as r:
         stalled, app, _ = await r.joined(request())
-        stall(stalled)
+        stalled.stall()
         app.send(HEAD)
         await flood(app, lambda: r.path.pipes.lent == 1)
         browser, other, _ = await r.joined(request())

@@ -16,7 +16,6 @@ from tests.gateway.relay.bodies import (
     held,
     nothing_left,
     put,
-    stall,
     until,
 )
 from tests.gateway.relay.harness import (
@@ -50,7 +49,7 @@ async def test_a_small_answer_to_an_upload_comes_early_and_ends_it(limits: Limit
 async def test_an_early_answer_is_delivered_although_the_app_resets(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put())
-        stall(app)
+        app.stall()
         await flood(browser, lambda: browser.writer.transport.get_write_buffer_size() >= 1 << 20)
         app.send(answer(b"too large", status="413 Content Too Large"))
         app.close()  # with a reset, since it has not read what came
@@ -65,7 +64,7 @@ async def test_an_app_that_resets_while_both_bodies_cross_ends_both(limits: Limi
         browser, app, _ = await r.joined(put())
         app.send(HEAD)
         await browser.head()
-        stall(browser)
+        browser.stall()
         app.send(BODY * 3)
         await until(lambda: held(r) > 0)
         app.reset()
@@ -73,7 +72,7 @@ async def test_an_app_that_resets_while_both_bodies_cross_ends_both(limits: Limi
         await flood(
             browser, lambda: not r.path.fronts or sending.get_write_buffer_size() >= 1 << 20
         )
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        browser.go_on()
         came = await browser.gone()
         assert came == (BODY * 3)[: len(came)]
         await until(lambda: not r.path.fronts)
@@ -99,7 +98,7 @@ async def test_an_app_that_resets_is_noticed_though_its_answer_is_held_back(limi
         browser, app, _ = await r.joined(put())
         app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         await browser.head()
-        stall(browser)
+        browser.stall()
         await until(lambda: len(r.path.fronts) == 1)
         (front,) = r.path.fronts
         async with asyncio.timeout(30):
@@ -150,7 +149,7 @@ async def test_a_browser_that_resets_within_its_answer_ends_the_app(
         app.send(HEAD + BODY)
         await browser.exactly(SIZE)
         if stalled:
-            stall(browser)
+            browser.stall()
             await flood(app, lambda: held(r) > 0)
         browser.reset()
         assert await app.gone() == b""
@@ -164,11 +163,11 @@ async def test_a_revoked_grant_resets_an_answer_at_once(limits: Limits) -> None:
         browser, app, _ = await r.joined(request())
         app.send(HEAD)
         await browser.head()
-        stall(browser)
+        browser.stall()
         await flood(app, lambda: held(r) > 0)
         r.world.revoke(sid=SID, jti=GRANT.jti)
         assert nothing_left(r.path)
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        browser.go_on()
         with pytest.raises(ConnectionResetError):
             await browser.rest()
         await app.gone()

@@ -110,7 +110,7 @@ async def test_a_browser_that_does_not_close_is_closed_after_a_while() -> None:
 async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
-        browser.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        browser.stall()
         for _ in range(200):
             if desktop.writer.transport.get_write_buffer_size() < 1 << 20:
                 desktop.send(b"x" * 65536)
@@ -119,6 +119,6 @@ async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() ->
         async with asyncio.timeout(5):
             while r.live.leaving:
                 await asyncio.sleep(0.01)
-        browser.writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is a transport
+        browser.go_on()
         with pytest.raises(ConnectionResetError):
             await browser.rest()

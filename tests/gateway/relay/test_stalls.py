@@ -77,7 +77,7 @@ async def test_an_upload_that_is_fast_enough_may_take_its_time() -> None:
 async def test_an_app_that_does_not_read_its_upload_is_504() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(post(100_000_000))
-        stop_reading(app)
+        app.stall()
         await fill(browser)
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (504, "app_timeout")
@@ -125,10 +125,6 @@ async def test_who_waits_for_100_continue_is_given_the_apps_time_and_no_more() -
 # What it costs
 
 
-def stop_reading(peer: Peer) -> None:
-    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
-
-
 async def fill(peer: Peer) -> None:
     """Send until nobody has taken any more for a while, in which others had many turns."""
     transport, stuck, left = peer.writer.transport, 0, -1
@@ -164,14 +160,14 @@ def held_in_tunnels(r: Rig) -> list[int]:
 async def test_a_tunnel_whose_browser_stalls_holds_no_more_than_its_buffers() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
-        stop_reading(browser)
+        browser.stall()
         assert 0 < await worst_of(lambda: held_in_tunnels(r), app) <= MOST
 
 
 async def test_a_tunnel_whose_app_stalls_holds_no_more_than_its_buffers() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
-        stop_reading(app)
+        app.stall()
         assert 0 < await worst_of(lambda: held_in_tunnels(r), browser) <= MOST
 
 
