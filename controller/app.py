@@ -202,7 +202,12 @@ async def _start_api(
         offered_fields=core.pipeline.offered_fields,
         clock=time.time,
     )
-    app = make_api_app(parts, keys=keys, issuer=settings.token_issuer)
+    app = make_api_app(
+        parts,
+        keys=keys,
+        issuer=settings.token_issuer,
+        longest_token_seconds=settings.token_longest_seconds,
+    )
     serving = listening(app, settings.listen, shutdown_seconds=STOP_SECONDS)
     process.listens("api", await stack.enter_async_context(serving))
 

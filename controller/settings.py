@@ -28,6 +28,7 @@ from shared.settings import (
     text,
     web_url,
 )
+from shared.tokens import LONGEST_SERVICE_SECONDS
 
 Role = Literal["api", "reconciler", "hub"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
@@ -102,6 +103,7 @@ class ControllerSettings:
     link_keys: tuple[bytes, ...]
     token_issuer: str
     token_jwks: str
+    token_longest_seconds: float
     public_url: SplitResult
     kubeconfig: Path | None
     plugins: tuple[str, ...] | None
@@ -143,6 +145,9 @@ def read_settings(environment: Environment) -> ControllerSettings:
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
         token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),
+        token_longest_seconds=read(
+            "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", _period, LONGEST_SERVICE_SECONDS
+        ),
         public_url=needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL),
     )
     _check_minikube(environment, settings)

@@ -29,6 +29,8 @@ SESSION_AUDIENCE = "fumarole-gateway"
 SERVICE_AUDIENCE = "fumarole-controller"
 LEEWAY_SECONDS = 10
 MAX_OPENING_SECONDS = 3600
+LONGEST_SERVICE_SECONDS = 3600.0
+"""Of a service token, where the deployment does not say another longest life."""
 DEFAULT_MAX_AGE_SECONDS = 43200
 LONGEST_MAX_AGE_SECONDS = 86400
 _LATEST_TIME = 2**53
@@ -43,7 +45,11 @@ _NAME_LENGTH = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClaims:
-    """What a verified session token says. Times are unix seconds, ``max_age`` is in seconds."""
+    """What a verified session token says. Times are unix seconds, ``max_age`` is in seconds.
+
+    ``iat`` is never ahead of the clock of whoever verified the token: a revocation of a user ends
+    what was issued up to it, and an issuer whose clock is ahead must not outrun it.
+    """
 
     sub: str
     name: str | None
@@ -127,7 +133,7 @@ def verify_session_token(
     return SessionClaims(
         sub=_text(claims, "sub"),
         name=_text(claims, "name") if claims.get("name") is not None else None,
-        iat=iat,
+        iat=min(iat, int(now)),
         exp=exp,
         jti=_matching(claims, "jti", _VISIBLE),
         sid=_matching(claims, "sid", _SID),
@@ -141,9 +147,21 @@ def verify_session_token(
 
 
 def verify_service_token(
-    token: str, *, keys: Mapping[str, VerificationKey], issuer: str, now: float
+    token: str,
+    *,
+    keys: Mapping[str, VerificationKey],
+    issuer: str,
+    now: float,
+    longest_seconds: float = LONGEST_SERVICE_SECONDS,
 ) -> str:
     """Return the ``sub`` of a token (``""`` without one) that may call the controller at *now*.
+
+    Args:
+        token: The compact JWS.
+        keys: The issuer's keys by ``kid``.
+        issuer: The only accepted ``iss``.
+        now: Unix seconds.
+        longest_seconds: From ``iat`` to ``exp``: a stolen token must not be good for ever.
 
     Raises:
         TokenRefused: As :func:`verify_session_token`.
@@ -152,7 +170,9 @@ def verify_service_token(
     verify_signature(parts, keys)
     claims = _claims(parts)
     _check_issued(claims, issuer=issuer, audience=SERVICE_AUDIENCE)
-    _check_times(claims, now)
+    iat, exp = _check_times(claims, now)
+    if exp - iat > longest_seconds:
+        raise TokenRefused("claims", f"exp is more than {longest_seconds:g} s after iat")
     return _text(claims, "sub") if "sub" in claims else ""
 
 

@@ -30,6 +30,7 @@ from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from shared.jwks import KeySource
+from shared.tokens import LONGEST_SERVICE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,13 @@ class ApiParts:
     clock: Callable[[], float]
 
 
-def make_api_app(parts: ApiParts, *, keys: KeySource, issuer: str) -> web.Application:
+def make_api_app(
+    parts: ApiParts,
+    *,
+    keys: KeySource,
+    issuer: str,
+    longest_token_seconds: float = LONGEST_SERVICE_SECONDS,
+) -> web.Application:
     """Return the application that the orchestrator calls.
 
     Every call needs a bearer token; there is nothing here for anybody else.
@@ -66,7 +73,12 @@ def make_api_app(parts: ApiParts, *, keys: KeySource, issuer: str) -> web.Applic
         client_max_size=MAX_BODY_BYTES,
         middlewares=[
             errors_as_json,
-            bearer_only(keys, issuer=issuer, clock=parts.clock),
+            bearer_only(
+                keys,
+                issuer=issuer,
+                longest_seconds=longest_token_seconds,
+                clock=parts.clock,
+            ),
             without_nul,
         ],
     )

@@ -17,15 +17,22 @@ CALLER = web.RequestKey("caller", str)
 """The ``sub`` of the token that a request came with."""
 
 
-def bearer_only(keys: KeySource, *, issuer: str, clock: Callable[[], float]) -> Middleware:
-    """Return a middleware that verifies each request's bearer token (RFC 6750)."""
+def bearer_only(
+    keys: KeySource, *, issuer: str, longest_seconds: float, clock: Callable[[], float]
+) -> Middleware:
+    """Return a middleware that verifies each request's bearer token (RFC 6750).
+
+    A token is refused that is good for longer than *longest_seconds* altogether.
+    """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             token = _token(request)
             known = await keys.keys_for(read_unverified(token).kid)
-            request[CALLER] = verify_service_token(token, keys=known, issuer=issuer, now=clock())
+            request[CALLER] = verify_service_token(
+                token, keys=known, issuer=issuer, now=clock(), longest_seconds=longest_seconds
+            )
         except TokenRefused as refused:
             message = f"The token does not verify: {refused}."
             raise ApiError(401, "unauthorized", message) from None

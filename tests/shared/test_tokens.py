@@ -165,6 +165,11 @@ def test_a_grant_lasts_from_iat_or_our_clock_if_that_is_earlier(now: float, ends
     assert verify(max_age=100).grant_ends_at(now) == ends
 
 
+def test_an_issuer_whose_clock_is_ahead_does_not_outrun_revocations() -> None:
+    assert verify(NOW + 2.5, iat=NOW + 9).iat == NOW + 2
+    assert verify(NOW + 2.5, iat=NOW).iat == NOW
+
+
 def test_a_refusal_repeats_nothing_of_the_token() -> None:
     canary = "c4n4ry"
     cases: list[dict[str, Any]] = [
@@ -223,6 +228,15 @@ def test_a_service_token_is_for_the_controller_alone() -> None:
     assert verify_service(sub=...) == ""
     with pytest.raises(TokenRefused):
         verify_service_token(ED.sign(make_claims(NOW)), keys=KEYS, issuer=ISSUER, now=NOW)
+
+
+def test_a_service_token_lasts_an_hour_or_what_the_deployment_says() -> None:
+    assert verify_service(exp=NOW + 3600, sub="cloud") == "cloud"
+    with pytest.raises(TokenRefused):
+        verify_service(exp=NOW + 3601)
+    token = ED.sign(make_claims(NOW, aud="fumarole-controller", exp=NOW + 60))
+    with pytest.raises(TokenRefused):
+        verify_service_token(token, keys=KEYS, issuer=ISSUER, now=NOW, longest_seconds=59)
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,11 @@ from tests.shared.samples import Signer, make_claims
         "Basic YTpi",
         f"Bearer {SIGNER.sign(make_claims(aud=SESSION_AUDIENCE))}",
         f"Bearer {service_token(exp=int(time.time()) - 60, iat=int(time.time()) - 120)}",
+        f"Bearer {service_token(exp=int(time.time()) + 3700)}",
         f"Bearer {service_token(iss='https://elsewhere.example')}",
         f"Bearer {Signer(SIGNER.kid, 'EdDSA').sign(make_claims(aud='fumarole-controller'))}",
     ],
-    ids=["none", "empty", "no token", "basic", "session", "expired", "issuer", "foreign"],
+    ids=["none", "empty", "no token", "basic", "session", "expired", "long", "issuer", "foreign"],
 )
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/openapi.json", "/v1/nothing"])
 async def test_nobody_but_the_orchestrator_learns_anything(
