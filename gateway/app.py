@@ -40,14 +40,13 @@ from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
 from gateway.pages.parts import Inside, Linked
 from gateway.pages.session import SessionPages
-from gateway.relay.bridge import Bridge, BridgeFactory, UpgradeRequest
+from gateway.relay.bridge import Bridge, BridgeFactory, BridgeParts, UpgradeRequest
+from gateway.relay.bridge.terminal import TerminalBridge
+from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
-from gateway.relay.sockets import BridgeParts
-from gateway.relay.terminal import TerminalBridge
-from gateway.relay.vnc import VncBridge
 from gateway.session_tokens import SessionTokens
 from gateway.settings import Settings
 from gateway.tls import Certificates

@@ -22,7 +22,7 @@ from websockets.asyncio.server import ServerConnection
 
 from tests.conftest import chromium
 from tests.gateway.conftest import World
-from tests.gateway.relay.test_terminal import PATH, Hub, hub_of
+from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import App, listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")

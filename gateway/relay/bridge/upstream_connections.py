@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -16,26 +16,40 @@ from websockets.protocol import State as SocketState
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS
+from gateway.relay.bridge.contract import BridgeParts, quiet_logger
 from gateway.relay.closing import close
 from gateway.relay.dial import DialFailed
 from gateway.relay.flow import hold, release
-from gateway.relay.sockets import CLOSE_FAILED, CLOSE_NORMAL, quiet
 
 if TYPE_CHECKING:
-    from gateway.relay.sockets import SocketBridge
     from shared.routes import Target
 
 MAX_UPSTREAM_BYTES: Final = 16 << 20
 """A desktop that speaks WebSocket may send a whole screen in one frame."""
 OPEN_SECONDS: Final = 10.0
 """For a server's answer to an upgrade."""
-NO_STATUS: Final = 1005
 
 
-class Upstream(asyncio.Protocol):
+class BridgeDownstream(Protocol):
+    """What an upstream connection needs of its bridge."""
+
+    parts: BridgeParts
+    transport: asyncio.Transport | None
+
+    def lost(self) -> None:
+        """The upstream connection is gone without a word."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a Close and nothing after it."""
+        ...
+
+
+class BridgeUpstream(asyncio.Protocol):
     """The job's side of a bridge: its transport, and flow control toward the browser."""
 
-    def __init__(self, bridge: SocketBridge) -> None:
+    def __init__(self, bridge: BridgeDownstream) -> None:
         self.bridge = bridge
         self.transport: asyncio.Transport | None = None
         self.dropped = False
@@ -80,10 +94,10 @@ class Upstream(asyncio.Protocol):
             self.transport.abort()
 
 
-class UpstreamStream(Upstream):
+class TcpUpstream(BridgeUpstream):
     """A plain connection: bytes as they come."""
 
-    def __init__(self, bridge: SocketBridge, received: Callable[[bytes], None]) -> None:
+    def __init__(self, bridge: BridgeDownstream, received: Callable[[bytes], None]) -> None:
         super().__init__(bridge)
         self._received = received
 
@@ -98,7 +112,7 @@ class UpstreamStream(Upstream):
             self.transport.write(data)
 
 
-class UpstreamSocket(Upstream):
+class WebSocketUpstream(BridgeUpstream):
     """A connection to a server that speaks WebSocket.
 
     Args:
@@ -112,7 +126,7 @@ class UpstreamSocket(Upstream):
 
     def __init__(
         self,
-        bridge: SocketBridge,
+        bridge: BridgeDownstream,
         *,
         target: Target,
         subprotocol: str,
@@ -129,7 +143,7 @@ class UpstreamSocket(Upstream):
             parse_uri(_url(target)),
             subprotocols=[Subprotocol(subprotocol)],
             max_size=MAX_UPSTREAM_BYTES,
-            logger=quiet,
+            logger=quiet_logger,
         )
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -231,7 +245,7 @@ def _url(target: Target) -> str:
     return f"{target.scheme}://{host}:{target.port}{target.base_path}"
 
 
-async def open_socket(bridge: SocketBridge, socket: UpstreamSocket, target: Target) -> None:
+async def open_socket(bridge: BridgeDownstream, socket: WebSocketUpstream, target: Target) -> None:
     """Return once *socket* is connected to *target* and was accepted there.
 
     Raises:

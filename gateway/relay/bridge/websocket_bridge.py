@@ -1,7 +1,7 @@
 """The browser's side of desktops and terminals: a WebSocket whose frames are ours.
 
 The sans-I/O protocol of ``websockets`` parses and makes frames; what is here moves their bytes.
-What is behind stands in :mod:`gateway.relay.far_side`.
+The job's side stands in :mod:`gateway.relay.bridge.upstream_connections`.
 
 States of a bridge::
 
@@ -12,9 +12,7 @@ States of a bridge::
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import abstractmethod
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -26,47 +24,23 @@ from websockets.typing import Subprotocol
 
 from gateway.core.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
-from gateway.relay.bridge import Bridge, UpgradeRequest
+from gateway.relay.bridge.close_handshake import CloseHandshake
+from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.dial import DialFailed
-from gateway.relay.farewell import Farewell
 from gateway.relay.flow import hold, release, reset
-from gateway.relay.limits import Limits
-from gateway.relay.meters import Meters
 
 if TYPE_CHECKING:
-    from gateway.core.answers import Errors
     from gateway.core.passage import Ending
-    from gateway.relay.dial import Dialler
-    from gateway.relay.far_side import Upstream
-    from gateway.relay.world import World
+    from gateway.relay.bridge.upstream_connections import BridgeUpstream
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
 PING_SECONDS: Final = 20.0
 """Shorter than the idle timeouts of what may stand between (60 s is usual). Who has not sent
 anything from one ping until the one after the next is gone."""
-CLOSE_NORMAL: Final = 1000
-CLOSE_UNSUPPORTED: Final = 1003
-CLOSE_REFUSED: Final = 1008
-CLOSE_FAILED: Final = 1011
-
-# The library logs heads, which hold credentials, when its logger lets it.
-quiet = logging.getLogger("gateway.sockets")
-quiet.setLevel(logging.WARNING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeParts:
-    """What bridges are given beside their request."""
-
-    dialler: Dialler
-    world: World
-    errors: Errors
-    limits: Limits = field(default_factory=Limits)
-    meters: Meters = field(default_factory=Meters)
-
-
-class State(Enum):
+class BridgeState(Enum):
     """Where a bridge stands."""
 
     DIALLING = "dialling"
@@ -74,7 +48,7 @@ class State(Enum):
     CLOSING = "closing"
 
 
-class SocketBridge(Bridge):
+class WebSocketBridge(Bridge):
     """The browser's side; a subclass connects it with something.
 
     It implements :meth:`connect`, :meth:`received` and :attr:`upstream`, and calls :meth:`send`,
@@ -87,12 +61,12 @@ class SocketBridge(Bridge):
         super().__init__(request)
         self.parts = parts
         self.traffic = parts.meters.traffic_of(self.kind)
-        self.state = State.DIALLING
+        self.state = BridgeState.DIALLING
         self.writable = True
         self._socket = ServerProtocol(
             subprotocols=[Subprotocol(self.subprotocol)],
             max_size=MAX_MESSAGE_BYTES,
-            logger=quiet,
+            logger=quiet_logger,
         )
         self._tracker = FrameTracker()
         self._fragmented = False
@@ -100,7 +74,7 @@ class SocketBridge(Bridge):
         """Whether the library has seen nothing of the next message yet."""
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
-        self._farewell: Farewell | None = None
+        self._close_handshake: CloseHandshake | None = None
         self._errand: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
@@ -108,7 +82,7 @@ class SocketBridge(Bridge):
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent."""
-        return self.state is State.OPEN
+        return self.state is BridgeState.OPEN
 
     # What a subclass provides
 
@@ -130,7 +104,7 @@ class SocketBridge(Bridge):
 
     @property
     @abstractmethod
-    def upstream(self) -> Upstream | None:
+    def upstream(self) -> BridgeUpstream | None:
         """What is behind; None before there is something."""
 
     # What the transport calls
@@ -157,11 +131,11 @@ class SocketBridge(Bridge):
 
     def _receive(self, data: bytes) -> None:
         self._heard = True
-        if self.state is State.CLOSING:
-            if self._farewell is not None:
-                self._farewell.take(data)
+        if self.state is BridgeState.CLOSING:
+            if self._close_handshake is not None:
+                self._close_handshake.take(data)
             return
-        if self.state is State.DIALLING:
+        if self.state is BridgeState.DIALLING:
             self._keep(data)
             return
         if self._whole:
@@ -175,15 +149,15 @@ class SocketBridge(Bridge):
             return
         if self.is_open:
             self._parse(data)
-        elif self._farewell is not None:
-            self._farewell.take(data)
+        elif self._close_handshake is not None:
+            self._close_handshake.take(data)
 
     def _parse(self, data: bytes) -> None:
         self._tracker.feed(data)
         self._socket.receive_data(data)
         self._flush()
         for event in self._socket.events_received():
-            if self.state is State.OPEN and isinstance(event, Frame):
+            if self.state is BridgeState.OPEN and isinstance(event, Frame):
                 self._take(event)
         self._whole = self._tracker.at_boundary and not self._fragmented
         if self._socket.state is not SocketState.OPEN:
@@ -228,7 +202,7 @@ class SocketBridge(Bridge):
             self.refuse(failed.code)
             return
         self._errand = None
-        if self.state is State.DIALLING:
+        if self.state is BridgeState.DIALLING:
             self._open()
 
     def _open(self) -> None:
@@ -239,7 +213,7 @@ class SocketBridge(Bridge):
             self.refuse("bad_upgrade")
             return
         self._socket.send_response(self._socket.accept(request))
-        self.state = State.OPEN
+        self.state = BridgeState.OPEN
         self._flush()
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
         early, self._early = self._early, b""
@@ -254,7 +228,7 @@ class SocketBridge(Bridge):
 
     def refuse(self, code: str) -> None:
         """Answer the upgrade with a refusal; the connection is closed then."""
-        if self.state is not State.DIALLING or self.transport is None:
+        if self.state is not BridgeState.DIALLING or self.transport is None:
             return
         refusal = REFUSALS[code]
         self.parts.meters.refusals[refusal.code] += 1
@@ -267,14 +241,14 @@ class SocketBridge(Bridge):
 
     def send(self, data: bytes) -> None:
         """Send *data* as a binary message; nothing, once the end has begun."""
-        if self.state is State.OPEN and self.transport is not None:
+        if self.state is BridgeState.OPEN and self.transport is not None:
             # Not through the library: it would copy the data twice.
             self.traffic.down += len(data)
             self.transport.writelines((_binary_header(len(data)), data))
 
     def send_frame(self, frame: Frame) -> None:
         """Pass a data frame of any kind on."""
-        if self.state is State.OPEN and self.transport is not None:
+        if self.state is BridgeState.OPEN and self.transport is not None:
             self.traffic.down += len(frame.data)
             self.transport.write(frame.serialize(mask=False))
 
@@ -289,7 +263,7 @@ class SocketBridge(Bridge):
 
     def end(self, ending: Ending) -> None:
         """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
-        if self.state is State.DIALLING:
+        if self.state is BridgeState.DIALLING:
             self.refuse(ending.refusal)
         else:
             self.parts.meters.ends[ending.close_code] += 1
@@ -300,9 +274,9 @@ class SocketBridge(Bridge):
 
         What is behind may accept and close at once, before the browser's upgrade was answered.
         """
-        if self.state is State.DIALLING:
+        if self.state is BridgeState.DIALLING:
             self._closed_early = (code, reason)
-        if self.state is not State.OPEN:
+        if self.state is not BridgeState.OPEN:
             return
         if self._socket.state is SocketState.OPEN:
             self._socket.send_close(code, reason)
@@ -311,22 +285,22 @@ class SocketBridge(Bridge):
 
     def lost(self) -> None:
         """What is behind is gone without a word; coming back may help."""
-        if self.state is State.DIALLING:
+        if self.state is BridgeState.DIALLING:
             self.refuse("app_unreachable")
         else:
             self.close(CLOSE_TRY_AGAIN, "connection to the job lost")
 
     def _closed_by_browser(self) -> None:
-        if self.state is State.OPEN:
+        if self.state is BridgeState.OPEN:
             self._linger()
 
     def _linger(self) -> None:
-        """Pass nothing on any more; see :class:`Farewell`."""
-        self.state = State.CLOSING
+        """Pass nothing on any more; see :class:`CloseHandshake`."""
+        self.state = BridgeState.CLOSING
         self._drop_upstream()
         self._stop_pinging()
         if self.transport is not None:
-            self._farewell = Farewell(self.transport, self._socket, self.parts.limits)
+            self._close_handshake = CloseHandshake(self.transport, self._socket, self.parts.limits)
 
     def _drop_upstream(self) -> None:
         errand, self._errand = self._errand, None
@@ -336,9 +310,9 @@ class SocketBridge(Bridge):
             self.upstream.drop()
 
     def _leave(self) -> None:
-        self.state = State.CLOSING
-        if self._farewell is not None:
-            self._farewell.over()
+        self.state = BridgeState.CLOSING
+        if self._close_handshake is not None:
+            self._close_handshake.over()
         self._stop_pinging()
         self._drop_upstream()
 
@@ -350,7 +324,7 @@ class SocketBridge(Bridge):
             self._timer = None
 
     def _ping(self) -> None:
-        if self.state is not State.OPEN or self.transport is None:
+        if self.state is not BridgeState.OPEN or self.transport is None:
             return
         if not self._heard:
             self.transport.abort()

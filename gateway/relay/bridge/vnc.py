@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from websockets.frames import Opcode
 
+from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
 from gateway.core.rfb import Handshake, RfbError, Side, ViewFilter
-from gateway.relay.dial import DialFailed
-from gateway.relay.far_side import Upstream, UpstreamSocket, UpstreamStream, open_socket
-from gateway.relay.sockets import (
-    CLOSE_FAILED,
-    CLOSE_REFUSED,
-    CLOSE_UNSUPPORTED,
-    BridgeParts,
-    SocketBridge,
+from gateway.relay.bridge.upstream_connections import (
+    BridgeUpstream,
+    TcpUpstream,
+    WebSocketUpstream,
+    open_socket,
 )
+from gateway.relay.bridge.websocket_bridge import WebSocketBridge
+from gateway.relay.dial import DialFailed
 from shared.errors import SealRefused
 
 if TYPE_CHECKING:
     from websockets.frames import Frame
 
-    from gateway.relay.bridge import UpgradeRequest
+    from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
     from shared.link import Seal
     from shared.routes import Route
 
 PASSWORD_KEY: Final = "vnc_password"  # noqa: S105  # the name of the field, not what is in it
 
 
-class VncBridge(SocketBridge):
+class VncBridge(WebSocketBridge):
     """One browser on one desktop.
 
     Args:
@@ -42,14 +42,14 @@ class VncBridge(SocketBridge):
     def __init__(self, request: UpgradeRequest, parts: BridgeParts, seal: Seal) -> None:
         super().__init__(request, parts)
         self._seal = seal
-        self._upstream: Upstream | None = None
+        self._upstream: BridgeUpstream | None = None
         self._handshake: Handshake | None = None
         self._filter: ViewFilter | None = None
         # What a desktop says before the browser's upgrade was answered.
         self._unsent: list[bytes] = []
 
     @property
-    def upstream(self) -> Upstream | None:
+    def upstream(self) -> BridgeUpstream | None:
         """The desktop."""
         return self._upstream
 
@@ -69,11 +69,11 @@ class VncBridge(SocketBridge):
             self._handshake = Handshake(password=password, shared=views)
         self._filter = ViewFilter() if views else None
         if route.target.scheme == "tcp":
-            stream = UpstreamStream(self, self._from_desktop)
+            stream = TcpUpstream(self, self._from_desktop)
             self._upstream = stream
             await self.parts.dialler.dial(route.target, lambda: stream)
             return
-        socket = UpstreamSocket(
+        socket = WebSocketUpstream(
             self,
             target=route.target,
             subprotocol=self.subprotocol,
@@ -134,7 +134,7 @@ class VncBridge(SocketBridge):
         else:
             self._pass_viewed(self._filter, upstream, data)
 
-    def _pass_viewed(self, views: ViewFilter, upstream: Upstream, data: bytes) -> None:
+    def _pass_viewed(self, views: ViewFilter, upstream: BridgeUpstream, data: bytes) -> None:
         try:
             passed = views.feed(data)
         except RfbError as error:

@@ -1,22 +1,39 @@
-"""What a bridge is: the gateway's end of a desktop or terminal, whose frames are ours.
-
-An upgrade to ``/.fumarole/connect`` on a vnc or terminal route that has been allowed (grant,
-origin, route) is not relayed. The front makes a bridge with the factory for the route's kind,
-gives it the transport, and has no further part in the connection.
-"""
+"""What the rest of the relay knows of a bridge: what it is made of, and how it is ended."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from gateway.relay.limits import Limits
+from gateway.relay.meters import Meters
+
 if TYPE_CHECKING:
+    from gateway.core.answers import Errors
     from gateway.core.passage import Ending, Passage
     from gateway.live import Live
+    from gateway.relay.dial import Dialler
     from gateway.relay.errands import Errands
+    from gateway.relay.world import World
+
+# The library logs heads, which hold credentials, when its logger lets it.
+quiet_logger = logging.getLogger("gateway.sockets")
+quiet_logger.setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeParts:
+    """What bridges are given beside their request."""
+
+    dialler: Dialler
+    world: World
+    errors: Errors
+    limits: Limits = field(default_factory=Limits)
+    meters: Meters = field(default_factory=Meters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.relay.limits import Limits
 
 
-class Farewell:
+class CloseHandshake:
     """Closes *browser* when the browser does, or in two seconds at the latest.
 
     What the browser still sends is read and thrown away: left unread, it would turn our close

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from websockets.frames import Frame, Opcode
 
+from gateway.core.frames import CLOSE_REFUSED
+from gateway.relay.bridge.upstream_connections import WebSocketUpstream, open_socket
+from gateway.relay.bridge.websocket_bridge import WebSocketBridge
 from gateway.relay.dial import DialFailed
-from gateway.relay.far_side import UpstreamSocket, open_socket
-from gateway.relay.sockets import CLOSE_REFUSED, BridgeParts, SocketBridge
 
 if TYPE_CHECKING:
-    from gateway.relay.bridge import UpgradeRequest
+    from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
     from shared.link import AttachTokens
 
 MAX_TEXT_BYTES: Final = 65536
 """A text message in pieces is put together, so that it can be judged."""
 
 
-class TerminalBridge(SocketBridge):
+class TerminalBridge(WebSocketBridge):
     """One browser on one terminal.
 
     Args:
@@ -50,12 +51,12 @@ class TerminalBridge(SocketBridge):
         self._tokens = tokens
         self._wall = wall
         self._nonce = nonce
-        self._hub: UpstreamSocket | None = None
+        self._hub: WebSocketUpstream | None = None
         self._text: bytearray | None = None
         self._unsent: list[Frame] = []
 
     @property
-    def upstream(self) -> UpstreamSocket | None:
+    def upstream(self) -> WebSocketUpstream | None:
         """The hub."""
         return self._hub
 
@@ -76,7 +77,7 @@ class TerminalBridge(SocketBridge):
         token = self._tokens.make(
             sid=grant.sid, sub=grant.sub, mode=grant.mode, jti=self._nonce(), now=self._wall()
         )
-        hub = UpstreamSocket(
+        hub = WebSocketUpstream(
             self,
             target=target,
             subprotocol=self.subprotocol,

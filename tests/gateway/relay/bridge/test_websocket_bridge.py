@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.core.answers import JsonErrors
-from gateway.relay.bridge import Bridge, UpgradeRequest
+from gateway.relay.bridge import Bridge, BridgeParts, UpgradeRequest
+from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.dial import Dialler
 from gateway.relay.limits import Limits
-from gateway.relay.sockets import BridgeParts
-from gateway.relay.vnc import VncBridge
 from shared.link import Seal
 from tests.gateway.relay.harness import NETWORKS, SID, Peer, Rig, rig, status_of, upgrade
 
@@ -53,7 +52,7 @@ async def joined(r: Rig) -> tuple[Peer, Peer]:
 async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.relay.sockets.PING_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
         for _ in range(4):
@@ -64,7 +63,7 @@ async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
 
 
 async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.sockets.PING_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
         assert await browser.gone() == PING

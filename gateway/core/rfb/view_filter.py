@@ -1,0 +1,149 @@
+"""The messages of a client that may only look on (RFC 6143, section 7.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from gateway.core.rfb.error import RfbError
+
+
+class Message(IntEnum):
+    """What a client may send, by its first byte."""
+
+    SET_PIXEL_FORMAT = 0
+    SET_ENCODINGS = 2
+    UPDATE_REQUEST = 3
+    KEY = 4
+    POINTER = 5
+    CUT_TEXT = 6
+    CONTINUOUS_UPDATES = 150
+    FENCE = 248
+    XVP = 250
+    SET_DESKTOP_SIZE = 251
+    QEMU = 255
+
+
+INPUT_ENCODINGS: Final = frozenset(
+    {
+        -316,  # extended mouse buttons: makes pointer messages longer
+        -309,  # xvp: shut the machine down
+        -308,  # extended desktop size: resize it
+        -305,  # general input interface
+        -259,  # QEMU audio
+        -258,  # QEMU extended keys
+        -257,  # QEMU relative pointer
+        -1063131698,  # extended clipboard (0xC0A1E5CE)
+    }
+)
+"""Pseudo-encodings by which a client announces that it will send other input messages, or longer
+ones. Without them a desktop reads messages exactly as they are read here."""
+
+_FIXED: Final[Mapping[int, tuple[int, bool]]] = {
+    Message.SET_PIXEL_FORMAT: (20, True),
+    Message.UPDATE_REQUEST: (10, True),
+    Message.CONTINUOUS_UPDATES: (10, True),
+    Message.KEY: (8, False),
+    Message.POINTER: (6, False),
+    Message.XVP: (4, False),
+}
+"""Size of a message, and whether one who looks on may send it."""
+
+
+class ViewFilter:
+    """Lets pass what a client that only looks on must send, and drops all other input."""
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+        self._skip = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what of *data*, and of what was incomplete before, may reach the desktop.
+
+        Raises:
+            RfbError: For a message of a type that is not known: its end cannot be known either.
+        """
+        self._unread += data
+        passed = bytearray()
+        while self._unread:
+            if self._skip:
+                self._drop(self._skip)
+                continue
+            size, passes = self._measure()
+            if size == 0:
+                break
+            if not passes:
+                self._skip = size
+            elif len(self._unread) < size:
+                break
+            else:
+                passed += self._cleaned(bytes(self._unread[:size]))
+                del self._unread[:size]
+        return bytes(passed)
+
+    def _drop(self, count: int) -> None:
+        dropped = min(count, len(self._unread))
+        del self._unread[:dropped]
+        self._skip -= dropped
+
+    def _measure(self) -> tuple[int, bool]:
+        """Return the size of the next message, 0 while it is not known, and whether it passes."""
+        kind = self._unread[0]
+        if kind in _FIXED:
+            return _FIXED[kind]
+        match kind:
+            case Message.SET_ENCODINGS:
+                return self._counted(at=2, width=2, header=4, unit=4), True
+            case Message.CUT_TEXT:
+                return self._cut_text(), False
+            case Message.FENCE:
+                return self._fence(), True
+            case Message.SET_DESKTOP_SIZE:
+                return self._counted(at=6, width=1, header=8, unit=16), False
+            case Message.QEMU:
+                return self._qemu(), False
+            case _:
+                raise RfbError("the browser sent a message that is not known")
+
+    def _counted(self, *, at: int, width: int, header: int, unit: int) -> int:
+        if len(self._unread) < header:
+            return 0
+        return header + unit * int.from_bytes(self._unread[at : at + width], "big")
+
+    def _cut_text(self) -> int:
+        if len(self._unread) < 8:
+            return 0
+        # A negative length marks the extended clipboard's form of the message.
+        return 8 + abs(int.from_bytes(self._unread[4:8], "big", signed=True))
+
+    def _fence(self) -> int:
+        if len(self._unread) < 9:
+            return 0
+        length = self._unread[8]
+        if length > 64:
+            raise RfbError("the browser sent a fence that is too long")
+        return 9 + length
+
+    def _qemu(self) -> int:
+        if len(self._unread) < 4:
+            return 0
+        kind, operation = self._unread[1], int.from_bytes(self._unread[2:4], "big")
+        if kind == 0:
+            return 12
+        if kind == 1 and operation in (0, 1):
+            return 4
+        if kind == 1 and operation == 2:
+            return 10
+        raise RfbError("the browser sent a message that is not known")
+
+    @staticmethod
+    def _cleaned(message: bytes) -> bytes:
+        if message[0] != Message.SET_ENCODINGS:
+            return message
+        kept = [
+            message[at : at + 4]
+            for at in range(4, len(message), 4)
+            if int.from_bytes(message[at : at + 4], "big", signed=True) not in INPUT_ENCODINGS
+        ]
+        return message[:2] + len(kept).to_bytes(2, "big") + b"".join(kept)

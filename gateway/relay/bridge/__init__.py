@@ -1,0 +1,19 @@
+"""Bridges: the gateway's end of a desktop or a terminal, whose WebSocket frames are ours.
+
+An upgrade to ``/.fumarole/connect`` on a vnc or terminal route that has been allowed (grant,
+origin, route) is not relayed. A factory makes a bridge for the route's kind, and the bridge gets
+the transport for good::
+
+    contract               what the rest of the relay knows of a bridge
+    websocket_bridge       the downstream connection: opening, frames, pings, the end
+    upstream_connections   the upstream connection: plain TCP, or a server that speaks WebSocket
+    close_handshake        the end of a downstream connection, once its last frame was written
+    vnc, terminal          joins the two: RFB for desktops, the hub's protocol for terminals
+
+Bytes go from ``websocket_bridge`` through ``vnc`` or ``terminal`` to ``upstream_connections``,
+and back. Backpressure passes the same way: a side that is not read stops the other from being read.
+"""
+
+from gateway.relay.bridge.contract import Bridge, BridgeFactory, BridgeParts, UpgradeRequest
+
+__all__ = ["Bridge", "BridgeFactory", "BridgeParts", "UpgradeRequest"]
