@@ -26,10 +26,10 @@ from gateway.core.framing import request_body
 from gateway.core.headers import Facts, forwarded_fields, head_to_app, head_to_bridge, head_to_page
 from gateway.core.passage import Passage
 from gateway.relay.bridge import UpgradeRequest
-from gateway.relay.flow import release
 from gateway.relay.handed import Handed
 from gateway.relay.handover import Handover
 from gateway.relay.permit import Permit
+from gateway.relay.transports import resume_reading
 from gateway.relay.world import BearerRefused
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Admission:
             return
         transport.set_protocol(bridge)
         bridge.connection_made(transport)
-        release(transport)
+        resume_reading(transport)
         if beyond:
             bridge.data_received(beyond)
 
@@ -282,7 +282,7 @@ class Admission:
             key=front.key,
         )
         self._path.handed.add(handover)
-        release(transport)
+        resume_reading(transport)
         handover.start(handed, head_to_page(ask.start, ask.fields), beyond)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.core.framing import LengthBody
-from gateway.relay.closing import close
+from gateway.relay.ending.closing import close
 from gateway.relay.states import State
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gateway.core.addresses import Bounds
-from gateway.relay.closing import SHUTDOWN_SECONDS
+from gateway.relay.ending.closing import SHUTDOWN_SECONDS
 
 if TYPE_CHECKING:
     from gateway.core.site import Network

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.core.addresses import is_within, limit_key
 from gateway.core.places import Verdict
-from gateway.relay.closing import close
-from gateway.relay.flow import release, reset, shut
+from gateway.relay.ending.closing import close
 from gateway.relay.states import Event, State, step
+from gateway.relay.transports import reset, resume_reading, shut
 
 if TYPE_CHECKING:
     from gateway.relay.gateway import DataPath
@@ -123,7 +123,7 @@ class Downstream(asyncio.Protocol):
         if self.half_closed:
             close(self.transport)
             return
-        release(self.transport)
+        resume_reading(self.transport)
         shut(self.transport)
         self.wait(self.path.parts.limits.linger_seconds)
 

@@ -20,8 +20,8 @@ from gateway.core.app_heads import (
 from gateway.core.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.heads import HeadRefused
 from gateway.relay.dial import DialFailed
-from gateway.relay.flow import hold, release
 from gateway.relay.large_bodies import Download, Upload, make_download, make_upload
+from gateway.relay.transports import pause_reading, resume_reading
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.upstream import Upstream
 
@@ -194,7 +194,7 @@ class Exchange:
                 self.upload.emptied()
             return
         waits = self.upstream is None or not self.upstream.writable
-        (hold if waits else release)(self.front.transport)
+        (pause_reading if waits else resume_reading)(self.front.transport)
 
     def is_app_reading(self) -> bool:
         """Say whether it is the browser that a request's body waits for, and not the app."""
@@ -209,7 +209,7 @@ class Exchange:
         if self.download is not None:
             self.download.emptied()
         elif self.upstream is not None:
-            release(self.upstream.transport)
+            resume_reading(self.upstream.transport)
 
     def from_app(self, data: bytes) -> None:
         """Take what the app sent."""
@@ -322,7 +322,7 @@ class Exchange:
             from_app=beyond,
         )
         if not front.writable:
-            hold(app)
+            pause_reading(app)
 
     def complete(self) -> None:
         """The answer is whole: keep or close the app's connection, and tell the front."""
@@ -343,7 +343,7 @@ class Exchange:
                 and not upstream.transport.is_closing()
             ):
                 if not self.front.writable:
-                    release(upstream.transport)
+                    resume_reading(upstream.transport)
                 self.front.path.pool.put(upstream)
             else:
                 upstream.close()

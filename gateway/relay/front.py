@@ -9,13 +9,13 @@ from gateway.core.answers import CLOSE_DRAINING, REFUSALS, Refusal
 from gateway.core.framing import FramingError
 from gateway.core.heads import HeadRefused
 from gateway.core.request_reader import RequestReader
-from gateway.relay.closing import close
 from gateway.relay.deadlines import act_on_deadline
 from gateway.relay.downstream import Downstream
+from gateway.relay.ending.closing import close
 from gateway.relay.exchange import Exchange
-from gateway.relay.flow import hold, release, reset
 from gateway.relay.refusing import oversized_bytes, refusal_bytes
 from gateway.relay.states import Event, State, step
+from gateway.relay.transports import pause_reading, reset, resume_reading
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -82,7 +82,7 @@ class Front(Downstream):
         """Hold the app back."""
         self.writable = False
         if self.exchange is not None and self.exchange.upstream is not None:
-            hold(self.exchange.upstream.transport)
+            pause_reading(self.exchange.upstream.transport)
 
     def resume_writing(self) -> None:
         """Let the app go on."""
@@ -141,7 +141,7 @@ class Front(Downstream):
             except FramingError:
                 self.refuse("bad_request", bare=True)
                 return
-            release(self.transport)  # held, perhaps, while it was being decided
+            resume_reading(self.transport)  # held, perhaps, while it was being decided
             self._keep(exchange.request.rest)
             exchange.request.rest = b""
         exchange.begin(first)
@@ -157,11 +157,11 @@ class Front(Downstream):
         limits = self.path.parts.limits
         self.wait(limits.app_head_seconds if exchange.request.done else limits.slow_body_seconds)
         if not self.writable and exchange.upstream is not None:
-            hold(exchange.upstream.transport)
+            pause_reading(exchange.upstream.transport)
 
     def request_ended(self) -> None:
         """The last byte of the request's body was sent."""
-        release(self.transport)
+        resume_reading(self.transport)
         if self.exchange is not None and not self.exchange.answered:
             self.wait(self.path.parts.limits.app_head_seconds)
 
@@ -290,7 +290,7 @@ class Front(Downstream):
     def _keep(self, data: bytes) -> None:
         self.early += data
         if len(self.early) > self.path.parts.limits.early_bytes:
-            hold(self.transport)
+            pause_reading(self.transport)
 
     def _next(self) -> None:
         """Wait for the next request, or take up the one that came already."""
@@ -304,7 +304,7 @@ class Front(Downstream):
         if self.state is not State.HEAD or self.transport is None:
             return
         data, self.early = self.early, b""
-        release(self.transport)
+        resume_reading(self.transport)
         if data:
             self._read(data)
         if self.half_closed and self.state is State.HEAD and not self.early:

@@ -15,7 +15,7 @@ from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
 from gateway.core.places import Places, Verdict
 from gateway.relay.admit import Admission
-from gateway.relay.deferred_aborts import DeferredAborts
+from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.front import Front
 from gateway.relay.handover import Handover
 from gateway.relay.limits import Limits

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.answers import CLOSE_DRAINING
 from gateway.core.framing import Body, FramingError
-from gateway.relay.closing import close
-from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.ending.closing import close
 from gateway.relay.handed import EXTRA_INFO, Handed
+from gateway.relay.transports import pause_reading, reset, resume_reading, shut
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -156,7 +156,7 @@ class Handover(asyncio.Protocol):
         self._lingers = True
         if self._timer is not None:
             self._timer.cancel()
-        release(self._browser)
+        resume_reading(self._browser)
         shut(self._browser)
         self._timer = self._path.parts.loop.call_later(
             self._path.parts.limits.linger_seconds, close, self._browser
@@ -213,11 +213,11 @@ class PageTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Hold the browser back."""
-        hold(self._browser)
+        pause_reading(self._browser)
 
     def resume_reading(self) -> None:
         """Let the browser go on."""
-        release(self._browser)
+        resume_reading(self._browser)
 
     def is_reading(self) -> bool:
         """Say whether bytes may come."""

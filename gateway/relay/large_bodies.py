@@ -9,10 +9,10 @@ import termios
 from typing import TYPE_CHECKING
 
 from gateway.core.framing import Body, LengthBody
-from gateway.relay.flow import release
 from gateway.relay.pipes import Pipes
 from gateway.relay.readiness import Readiness
 from gateway.relay.splice import Splice, descriptor_of
+from gateway.relay.transports import resume_reading
 
 if TYPE_CHECKING:
     from gateway.relay.exchange import Exchange
@@ -128,7 +128,7 @@ class Download(_Body):
         if has_unread(self._from):
             exchange.close_after = True
         if exchange.upstream is not None:
-            release(exchange.upstream.transport)
+            resume_reading(exchange.upstream.transport)
         exchange.complete()
 
     def handed_back(self) -> None:

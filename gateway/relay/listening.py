@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.addresses import is_within, plain
 from gateway.core.proxy_header import BadProxyHeader
-from gateway.relay.closing import SHUTDOWN_SECONDS
 from gateway.relay.descriptors import ceiling
-from gateway.relay.flow import PROBED_AFTER_SECONDS, notice_dead_peers, probe_after
+from gateway.relay.ending.closing import SHUTDOWN_SECONDS
 from gateway.relay.preamble import read_preamble
+from gateway.relay.transports import PROBED_AFTER_SECONDS, notice_dead_peers, probe_after
 
 if TYPE_CHECKING:
     from gateway.relay.front import Front

@@ -14,7 +14,7 @@ from gateway.relay.states import Event, step
 if TYPE_CHECKING:
     import asyncio
 
-    from gateway.relay.deferred_aborts import DeferredAborts
+    from gateway.relay.ending.deferred_aborts import DeferredAborts
     from gateway.relay.limits import Limits
     from gateway.relay.upstream import Upstream
     from gateway.relay.wheel import Wheel

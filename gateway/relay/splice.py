@@ -12,8 +12,8 @@ import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from gateway.relay.flow import hold
 from gateway.relay.states import Event, State, step
+from gateway.relay.transports import pause_reading
 
 if TYPE_CHECKING:
     from gateway.core.framing import LengthBody
@@ -53,7 +53,7 @@ class Splice:
         self.held = 0
         """Bytes in the pipe."""
         self.state = State.EMPTYING
-        hold(source)
+        pause_reading(source)
 
     # What a subclass provides
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
-from gateway.relay.closing import close
-from gateway.relay.flow import hold, release, reset, shut
+from gateway.relay.ending.closing import close
+from gateway.relay.transports import pause_reading, reset, resume_reading, shut
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -89,8 +89,8 @@ class Tunnel(asyncio.Protocol):
         path.meters.tunnels += 1
         path.parts.live.add(tunnel)
         tunnel.arm_ping(path.parts.limits.web_ping_seconds)
-        release(browser)
-        release(app)
+        resume_reading(browser)
+        resume_reading(app)
         if from_app:
             tunnel.traffic.down += len(from_app)
             tunnel.tracker.feed(from_app)
@@ -132,12 +132,12 @@ class Tunnel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Hold the app back."""
-        hold(self.app)
+        pause_reading(self.app)
 
     def resume_writing(self) -> None:
         """Let the app go on."""
         if self.phase <= Phase.FINISHING:
-            release(self.app)
+            resume_reading(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the app's side."""
@@ -218,7 +218,7 @@ class Tunnel(asyncio.Protocol):
             return
         self.path.meters.ends[ending.close_code] += 1
         self.ending = ending
-        release(self.browser)
+        resume_reading(self.browser)
         if self.tracker.at_boundary:
             self._say_close()
             return
@@ -293,11 +293,11 @@ class AppSide(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Hold the browser back, unless what it sends is discarded anyway."""
         if not self.tunnel.phase:
-            hold(self.tunnel.browser)
+            pause_reading(self.tunnel.browser)
 
     def resume_writing(self) -> None:
         """Let the browser go on."""
-        release(self.tunnel.browser)
+        resume_reading(self.tunnel.browser)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass it on."""

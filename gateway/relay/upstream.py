@@ -11,7 +11,7 @@ from gateway.relay.states import Event, State, step
 if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerHead
     from gateway.core.passage import Passage
-    from gateway.relay.deferred_aborts import DeferredAborts
+    from gateway.relay.ending.deferred_aborts import DeferredAborts
     from gateway.relay.exchange import Exchange
     from gateway.relay.pool import Pool
     from shared.routes import Target

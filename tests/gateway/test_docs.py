@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core import framing, heads, opening, proxy_header
-from gateway.relay import deferred_aborts
+from gateway.relay.ending import deferred_aborts
 from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from shared.log import DEFAULT_LINES_A_SECOND
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.relay.closing import close
-from gateway.relay.flow import release, reset, shut
+from gateway.relay.ending.closing import close
+from gateway.relay.transports import reset, resume_reading, shut
 
 if TYPE_CHECKING:
     from websockets.server import ServerProtocol
@@ -32,7 +32,7 @@ class CloseHandshake:
         self._browser = browser
         self._socket = socket
         self._limits = limits
-        release(browser)
+        resume_reading(browser)
         shut(browser)
         self._timer = asyncio.get_running_loop().call_later(limits.end_seconds, self._check_written)
         if self._said_goodbye():

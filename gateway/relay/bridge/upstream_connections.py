@@ -18,9 +18,9 @@ from websockets.uri import parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS
 from gateway.relay.bridge.contract import BridgeParts, quiet_logger
-from gateway.relay.closing import close
 from gateway.relay.dial import DialFailed
-from gateway.relay.flow import hold, release
+from gateway.relay.ending.closing import close
+from gateway.relay.transports import pause_reading, resume_reading
 
 if TYPE_CHECKING:
     from shared.routes import Target
@@ -63,11 +63,11 @@ class BridgeUpstream(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Hold the browser back."""
-        hold(self.bridge.transport)
+        pause_reading(self.bridge.transport)
 
     def resume_writing(self) -> None:
         """Let the browser go on."""
-        release(self.bridge.transport)
+        resume_reading(self.bridge.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the bridge, unless it was the bridge that ended it."""

@@ -27,7 +27,7 @@ from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge.close_handshake import CloseHandshake
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.dial import DialFailed
-from gateway.relay.flow import hold, release, reset
+from gateway.relay.transports import pause_reading, reset, resume_reading
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending
@@ -167,13 +167,13 @@ class WebSocketBridge(Bridge):
         """Hold back what is behind."""
         self.writable = False
         if self.upstream is not None:
-            hold(self.upstream.transport)
+            pause_reading(self.upstream.transport)
 
     def resume_writing(self) -> None:
         """Let it go on."""
         self.writable = True
         if self.upstream is not None:
-            release(self.upstream.transport)
+            resume_reading(self.upstream.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""

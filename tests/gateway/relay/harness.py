@@ -20,10 +20,10 @@ from gateway.live import Live
 from gateway.relay.bridge import BridgeFactory
 from gateway.relay.dial import Dialler
 from gateway.relay.errands import Errands
-from gateway.relay.flow import reset
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
+from gateway.relay.transports import reset
 from gateway.relay.world import BearerGate, BearerRefused
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.listening import listen

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.relay import closing
 from gateway.relay.draining import drain
+from gateway.relay.ending import closing
 from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import READ_SECONDS, SWITCH, Rig, request, upgrade
 from tests.gateway.relay.secured import secured

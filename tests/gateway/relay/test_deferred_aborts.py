@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
-from gateway.relay.deferred_aborts import AT_ONCE, DeferredAborts
+from gateway.relay.ending.deferred_aborts import AT_ONCE, DeferredAborts
 from tests.gateway.relay.harness import READ_SECONDS, App, Peer
 
 NEVER = 3600.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.relay.flow import probe_after
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
+from gateway.relay.transports import probe_after
 from shared.listening import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (

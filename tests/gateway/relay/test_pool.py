@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.core.passage import Passage
-from gateway.relay.deferred_aborts import DeferredAborts
+from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.limits import Limits
 from gateway.relay.pool import Pool
 from gateway.relay.upstream import Upstream

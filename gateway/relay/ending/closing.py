@@ -13,7 +13,7 @@ import struct
 import termios
 from typing import Final
 
-from gateway.relay.flow import reset
+from gateway.relay.transports import reset
 
 SHUTDOWN_SECONDS: Final = 120.0
 """What a loop is told: for those that are not closed from here, and for readers that take this

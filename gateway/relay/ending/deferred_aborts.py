@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from gateway.relay.flow import hold
+from gateway.relay.transports import pause_reading
 
 AT_ONCE: Final = 50
 """Connections aborted before the loop turns: half a millisecond."""
@@ -48,7 +48,7 @@ class DeferredAborts:
         if self._closed or transport.get_write_buffer_size():
             transport.abort()
             return
-        hold(transport)
+        pause_reading(transport)
         self._waiting.append((self._loop.time() + self._seconds, transport))
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._turn)

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from gateway.relay.flow import hold, notice_dead_peers, release, reset, shut
 from gateway.relay.last_words import read_left
+from gateway.relay.transports import notice_dead_peers, pause_reading, reset, resume_reading, shut
 from tests.gateway.relay.harness import App, Peer
 
 
@@ -43,10 +43,10 @@ async def test_a_transport_that_is_closing_minds_nothing() -> None:
     async with app.running():
         transport, _ = await connected(app)
         transport.close()
-        for act in (hold, release, shut, reset):
+        for act in (pause_reading, resume_reading, shut, reset):
             act(transport)
-        hold(None)
-        release(None)
+        pause_reading(None)
+        resume_reading(None)
         reset(None)
 
 

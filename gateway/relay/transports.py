@@ -22,13 +22,13 @@ PROBED_AFTER_SECONDS = range(45, 76)
 the kernel drops what does not fit into a queue of a thousand: the living were taken for dead."""
 
 
-def hold(transport: asyncio.Transport | None) -> None:
+def pause_reading(transport: asyncio.Transport | None) -> None:
     """Stop reading from *transport*, so that its peer is held back."""
     if transport is not None and not transport.is_closing():
         transport.pause_reading()
 
 
-def release(transport: asyncio.Transport | None) -> None:
+def resume_reading(transport: asyncio.Transport | None) -> None:
     """Read from *transport* again."""
     if transport is not None and not transport.is_closing():
         transport.resume_reading()

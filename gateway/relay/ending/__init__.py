@@ -1,0 +1,1 @@
+"""How connections end: closing, resetting, and what is closed later, in one place."""
