@@ -11,14 +11,15 @@ from urllib.parse import SplitResult, urlsplit
 import sqlalchemy as sa
 
 from controller.fair_share import FairShare, read_fair_share
+from controller.licences import LicenceServer, parse_licence_servers
 from controller.pod_settings import PodSettings, read_pod_settings
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
 from shared.jwks import key_source
 from shared.log import LogSettings, read_log_settings
+from shared.networks import NOT_THE_WORLD, Network
 from shared.settings import (
     Environment,
-    Network,
     count,
     is_loopback_name,
     key_file,
@@ -42,11 +43,6 @@ _STAND_IN_URL = urlsplit("https://missing.invalid")
 _MOST_DRY_RUN_SECONDS = 10.0
 
 EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
-NOT_THE_WORLD: Final = networks(
-    # Where a cluster's own machines, pods and Services are, and clouds' metadata (RFC 6890).
-    "0.0.0.0/8,10.0.0.0/8,100.64.0.0/10,127.0.0.0/8,169.254.0.0/16,172.16.0.0/12,192.168.0.0/16,"
-    "fc00::/7,fe80::/10"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +75,7 @@ class JobDefaults:
     egress_networks: tuple[Network, ...]
     egress_except: tuple[Network, ...]
     egress_blocked_ports: tuple[int, ...]
+    licence_servers: tuple[LicenceServer, ...] | None
     fair_share: FairShare | None
     pods: PodSettings
 
@@ -207,6 +204,9 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
         egress_blocked_ports=read("FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)),
+        licence_servers=environment.optional(
+            "FUMAROLE_CONTROLLER_LICENCE_SERVERS", parse_licence_servers
+        ),
         fair_share=read_fair_share(environment, restricted=restricted),
         pods=pods,
     )

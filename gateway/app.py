@@ -24,7 +24,6 @@ from aiohttp import web
 
 from gateway.bearer import Bearers
 from gateway.checking import Checks
-from gateway.core.addresses import Bounds
 from gateway.core.bus_state import BusClock
 from gateway.core.grants import GrantKeys
 from gateway.core.passage import BUS_LOST
@@ -55,6 +54,7 @@ from shared.events import Event
 from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
+from shared.networks import Bounds
 from shared.routes import Kind, RouteReader
 
 

@@ -16,8 +16,8 @@ from shared.routes import State
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from gateway.core.addresses import Bounds
     from gateway.feed import Feed
+    from shared.networks import Bounds
 
 
 class FeedMeters(Collector):

@@ -21,9 +21,9 @@ from shared.errors import BadKeySet
 from shared.jwks import key_source
 from shared.jws import KeySet, read_key_set
 from shared.log import LogSettings, read_log_settings
+from shared.networks import Network
 from shared.settings import (
     Environment,
-    Network,
     count,
     existing_file,
     key_file,

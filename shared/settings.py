@@ -11,14 +11,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import NoReturn, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from shared.errors import SettingsError
+from shared.networks import Network
 from shared.numbers import decimal_number, whole_number
 
 T = TypeVar("T")
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 EXIT_BAD_SETTINGS = 2
 MIN_KEY_BYTES = 32

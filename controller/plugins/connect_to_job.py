@@ -6,7 +6,8 @@ another goes when that one ends, because its own policy is made anew then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from controller.jobs.builder import Companion, JobBuilder
@@ -15,10 +16,13 @@ from controller.jobs.parameters import LicenceParameter
 from controller.jobs.peers import declared_ports, peers_of
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import make_path
+from controller.licences import LicenceServers
 from controller.store.connections import Caller, Peer, basis_of
 from controller.volcano.names import companion_name, labels_of, peer_service_name
 from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
+
+log = logging.getLogger(__name__)
 
 _POLICY: Final = "network"
 _TAKEN: Final = frozenset({"localhost"})
@@ -36,6 +40,8 @@ class ConnectToJobPlugin(JobPlugin):
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add the job's policy, what leads to it where it is named, and its aliases."""
         _check_hostnames(job, builder)
+        if not builder.submitted:
+            self._check_licences(job, builder)
         if builder.accepted_in is None:
             return  # whom it names is looked at when it is taken into the store
         callers = await self.context.peers.callers_of(job.id)
@@ -51,6 +57,27 @@ class ConnectToJobPlugin(JobPlugin):
         """Have the jobs that it named take back what they admit of it."""
         if peers_of(job_from_server.job):
             await self.context.peers.has_ended(job_id)
+
+    @property
+    def _licence_servers(self) -> LicenceServers:
+        jobs = self.context.jobs
+        return LicenceServers(
+            listed=jobs.licence_servers,
+            reachable=jobs.egress_networks,
+            exceptions=jobs.egress_except,
+        )
+
+    def _check_licences(self, job: Job, builder: JobBuilder) -> None:
+        for name, licence in _licences(job).items():
+            verdict = self._licence_servers.judge(licence.address, licence.port)
+            if verdict == "refused":
+                path = make_path(["parameters", name, "address"])
+                builder.refuse(path, "is no licence server of this deployment")
+            elif verdict == "unlisted":
+                log.warning(
+                    "a licence server stays closed: FUMAROLE_CONTROLLER_LICENCE_SERVERS is not set",
+                    extra={"job": job.id, "parameter": name, "address": licence.address},
+                )
 
     def _policy(
         self, job: Job, namespace: str, peers: Mapping[str, Peer], callers: Sequence[Caller]
@@ -77,7 +104,11 @@ class ConnectToJobPlugin(JobPlugin):
                     jobs.egress_except,
                     blocked_ports=jobs.egress_blocked_ports,
                 ),
-                *server_rules(_licence_servers(job)),
+                *server_rules(
+                    (one.address, one.port)
+                    for one in _licences(job).values()
+                    if self._licence_servers.judge(one.address, one.port) == "opened"
+                ),
             ],
         }
         return Companion(
@@ -141,7 +172,9 @@ def _add_aliases(job: Job, peers: Mapping[str, Peer], builder: JobBuilder) -> No
         task.template.more["hostAliases"] = entries
 
 
-def _licence_servers(job: Job) -> Iterator[tuple[str, int]]:
-    for parameter in job.parameters.values():
-        if isinstance(parameter, LicenceParameter):
-            yield parameter.address, parameter.port
+def _licences(job: Job) -> dict[str, LicenceParameter]:
+    return {
+        name: parameter
+        for name, parameter in job.parameters.items()
+        if isinstance(parameter, LicenceParameter)
+    }

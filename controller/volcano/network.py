@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from shared.settings import Network
+from shared.networks import Network
 
 Json: TypeAlias = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from shared.routes import Standing
 
 if TYPE_CHECKING:
-    from gateway.core.addresses import Bounds
     from gateway.core.bus_state import Bus
+    from shared.networks import Bounds
     from shared.routes import Found, Route, RouteTable
 
 SERVED: Final = "served"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network
-from typing import Literal, TypeAlias
+from typing import Literal
 from urllib.parse import SplitResult
 
 from gateway.core.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
-
-Network: TypeAlias = IPv4Network | IPv6Network
+from shared.networks import Network
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LABEL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")

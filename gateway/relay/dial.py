@@ -11,11 +11,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gateway.core.addresses import Bounds
 from gateway.relay.ending.closing import SHUTDOWN_SECONDS
+from shared.networks import Bounds
 
 if TYPE_CHECKING:
-    from gateway.core.site import Network
+    from shared.networks import Network
     from shared.routes import Target
 
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})

@@ -119,6 +119,7 @@ WHOLE: Final = Case(
     },
     settings={
         "FUMAROLE_CONTROLLER_VOLUMES": VOLUMES,
+        "FUMAROLE_CONTROLLER_LICENCE_SERVERS": "10.0.0.5",
         "FUMAROLE_CONTROLLER_PRIORITIES": "high=site-high",
         "FUMAROLE_CONTROLLER_FAIR_SHARE": "on",
     },

@@ -9,6 +9,7 @@ import pytest
 from controller.jobs.pipeline import Pipeline, Plan, make_plugins
 from controller.jobs.plugin import JobFromServer
 from controller.jobs.problems import JobRejected
+from controller.licences import parse_licence_servers
 from controller.plugins import PLUGINS
 from controller.plugins.connect_to_job import ConnectToJobPlugin
 from controller.store.connections import NOBODY, Caller, Peer
@@ -137,15 +138,72 @@ async def test_a_peer_that_has_ended_meanwhile_is_told_with_its_path(peers: Any)
     assert policy_of(running)
 
 
-async def test_a_licence_server_at_a_private_address_can_be_reached() -> None:
+LISTED = {"FUMAROLE_CONTROLLER_LICENCE_SERVERS": "10.0.0.5:27000,10.7.0.0/16,[fd00::5]:1"}
+
+
+async def test_a_licence_server_of_the_operators_list_can_be_reached() -> None:
     licence = {"type": "licence", "address": "10.0.0.5", "port": 27000}
     named = {"type": "licence", "address": "licences.example.com", "port": 27000}
-    egress = policy_of(await plan_of(parameters={"a": licence, "b": named}))["egress"]
+    egress = policy_of(await plan_of(settings=LISTED, parameters={"a": licence, "b": named}))[
+        "egress"
+    ]
     assert egress[-1] == {
         "to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}],
         "ports": [{"protocol": "TCP", "port": 27000}],
     }
     assert len(egress) == 4
+
+
+def licence_at(address: str, port: int = 27000) -> dict[str, Any]:
+    return {"lic": {"type": "licence", "address": address, "port": port}}
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [
+        ("10.0.0.5", 443), ("10.0.0.6", 27000), ("169.254.169.254", 80), ("10.96.0.1", 443),
+        ("168.63.129.16", 80), ("127.0.0.1", 1), ("fd00::5", 2), ("::ffff:10.0.0.6", 27000),
+        ("::ffff:a9fe:a9fe", 80), ("64:ff9b::a9fe:a9fe", 80),
+    ],
+)  # fmt: skip
+async def test_no_other_address_is_a_licence_server(address: str, port: int) -> None:
+    with pytest.raises(JobRejected) as caught:
+        await plan_of(settings=LISTED, parameters=licence_at(address, port))
+    assert [one.path for one in caught.value.problems] == ["parameters.lic.address"]
+
+
+@pytest.mark.parametrize(
+    ("address", "port"), [("10.7.1.2", 1), ("fd00::5", 1), ("10.0.0.5", 27000)]
+)
+async def test_a_listed_network_or_port_is_opened(address: str, port: int) -> None:
+    egress = policy_of(await plan_of(settings=LISTED, parameters=licence_at(address, port)))
+    assert egress["egress"][-1]["ports"] == [{"protocol": "TCP", "port": port}]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5", "9.9.9.9"])
+async def test_without_a_list_nothing_is_opened(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = policy_of(await plan_of())
+    assert policy_of(await plan_of(parameters=licence_at(address))) == alone
+    assert ("FUMAROLE_CONTROLLER_LICENCE_SERVERS" in caplog.text) == (address == "10.0.0.5")
+
+
+async def test_a_wide_network_does_not_mean_what_is_special_in_it() -> None:
+    wide = {"FUMAROLE_CONTROLLER_LICENCE_SERVERS": "0.0.0.0/0,::/0"}
+    with pytest.raises(JobRejected):
+        await plan_of(settings=wide, parameters=licence_at("169.254.169.254"))
+
+
+async def test_a_job_that_runs_is_not_refused_for_a_list_that_came_later() -> None:
+    plan = await plan_of(settings=LISTED, submitted=True, parameters=licence_at("10.0.0.6"))
+    assert len(policy_of(plan)["egress"]) == 3
+
+
+@pytest.mark.parametrize("raw", ["licences.example.com", "10.0.0.5:0", "10.0.0.5/8", "[fd00::1"])
+def test_a_list_of_licence_servers_is_of_addresses(raw: str) -> None:
+    with pytest.raises(ValueError, match=r"not"):
+        parse_licence_servers(raw)
 
 
 async def test_what_of_the_world_jobs_reach_is_the_deployments_to_say() -> None:

@@ -138,7 +138,7 @@ async def test_a_program_without_a_name_is_refused() -> None:
 LISTS: dict[str, Any] = {
     "many": {"type": "text", "value": ["a", "b c", ""]},
     "none": {"type": "integer", "value": []},
-    "v6": {"type": "licence", "address": "fe80::0001", "port": 27000},
+    "v6": {"type": "licence", "address": "2001:db8::0001", "port": 27000},
     "keyed": {"type": "licence", "address": "10.0.0.5", "port": 27000, "key": "k$(A)"},
 }
 
@@ -184,7 +184,7 @@ async def test_a_licence_is_its_server_and_its_key_is_in_the_secret() -> None:
     plan = await plan_of(parameters=LISTS, invocation=invocation)
     (task,) = plan.volcano_job.tasks
     assert task.template.containers[0].command[1:] == [
-        "[fe80::1]:27000",
+        "[2001:db8::1]:27000",
         "$(FUMAROLE_SECRET_keyed)",
     ]
     (secret,) = [one for one in plan.companions if one.kind == "Secret"]

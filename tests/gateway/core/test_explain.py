@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.core.addresses import Bounds
 from gateway.core.bus_state import Bus
 from gateway.core.explain import WHY, Conditions, explain
 from shared.errors import TokenRefused
 from shared.events import Head
+from shared.networks import Bounds
 from shared.routes import RouteReader, RouteTable
 from tests.gateway.following import BASE, encode, make_route, sid_of
 
