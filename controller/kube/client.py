@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self
 
 import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from controller.kube.credentials import Credentials
+from controller.kube.decoding import Object, Objects, Page, decode_object, decode_page
 from controller.kube.errors import (
     Expired,
     KubeError,
@@ -24,8 +24,8 @@ from controller.kube.errors import (
 )
 from controller.kube.kinds import Kind
 
-Object: TypeAlias = dict[str, Any]
-Objects: TypeAlias = list[Object]
+__all__ = ["Kube", "Object", "Objects", "Propagation"]
+
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 CALL_SECONDS: Final = 30.0
@@ -121,10 +121,10 @@ class Kube:
     async def _whole(self, path: str, query: Mapping[str, str]) -> tuple[Objects, str]:
         items: Objects = []
         version = ""
-        async for page, at in self._pages(path, query):
-            items += page
+        async for page in self._pages(path, query):
+            items += page.objects
             # The first page's: nothing that happened since may be taken for seen.
-            version = version or at
+            version = version or page.version
         return items, version
 
     async def metadata(self, kind: Kind, *, labels: str) -> AsyncIterator[Objects]:
@@ -137,19 +137,19 @@ class Kube:
             Expired: If the list became too old between two pages.
         """
         query = _selectors(labels, "")
-        async for page, _ in self._pages(kind.path(), query, accept=METADATA_LIST):
-            yield page
+        async for page in self._pages(kind.path(), query, accept=METADATA_LIST):
+            yield page.objects
 
     async def _pages(
         self, path: str, query: Mapping[str, str], *, accept: str = JSON
-    ) -> AsyncIterator[tuple[Objects, str]]:
-        following: Mapping[str, str] = {"limit": str(PAGE)}
-        while following:
-            answer = await self._call("GET", path, query={**query, **following}, accept=accept)
-            metadata = answer["metadata"]
-            yield answer["items"], metadata["resourceVersion"]
-            token = metadata.get("continue")
-            following = {"limit": str(PAGE), "continue": token} if token else {}
+    ) -> AsyncIterator[Page]:
+        asked = {**query, "limit": str(PAGE)}
+        while True:
+            page = decode_page(await self._call("GET", path, query=asked, accept=accept))
+            yield page
+            if not page.following:
+                return
+            asked["continue"] = page.following
 
     async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
         """Create an object, and return it as it was stored.
@@ -286,8 +286,8 @@ class Kube:
             if not 200 <= answer.status < 300:
                 raise await _refusal(answer)
             with _translated():
-                content: Object = json.loads(await answer.read())
-            return content
+                text = await answer.read()
+        return decode_object(text)
 
     async def _answer(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Return the answer; to credentials that are refused, that to those read again."""
@@ -337,12 +337,10 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
 async def _refusal(answer: aiohttp.ClientResponse) -> KubeError:
     with _translated():
         text = await answer.read()
-    try:
-        body = json.loads(text)
-    except ValueError:
-        body = {}
-    retry_after = answer.headers.get("Retry-After")
-    return error_from(answer.status, body if isinstance(body, dict) else {}, retry_after)
+    body: Object = {}
+    with suppress(Unavailable):  # a proxy's page in place of a Status
+        body = decode_object(text)
+    return error_from(answer.status, body, answer.headers.get("Retry-After"))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ changes".)
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -19,7 +18,8 @@ from typing import Final, TypeAlias
 
 import aiohttp
 
-from controller.kube.client import Kube, Object
+from controller.kube.client import Kube
+from controller.kube.decoding import Object, check_object, decode_object
 from controller.kube.errors import Expired, KubeError, Unavailable, error_from
 from controller.kube.kinds import Kind
 
@@ -155,14 +155,14 @@ async def _stream(
 
 
 def _read(line: bytes) -> tuple[WatchEvent | None, str]:
-    try:
-        event = json.loads(line)
-        kind, thing = event["type"], event["object"]
-        if kind == "ERROR":
-            raise error_from(int(thing.get("code", 500)), thing)
-        version: str = thing["metadata"]["resourceVersion"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Unavailable("the watch sent what is no event") from error
+    event = decode_object(line)
+    kind, thing = event.get("type"), event.get("object", {})
+    if kind == "ERROR":
+        raise _error(thing)
+    check_object(thing)
+    version = thing["metadata"].get("resourceVersion")
+    if not isinstance(version, str):
+        raise Unavailable("the watch sent an object without a version")
     match kind:
         case "ADDED" | "MODIFIED":
             return Changed(thing), version
@@ -170,6 +170,13 @@ def _read(line: bytes) -> tuple[WatchEvent | None, str]:
             return Deleted(thing), version
         case _:
             return None, version  # BOOKMARK, and what may come later
+
+
+def _error(status: object) -> KubeError:
+    """Return the error that the watch ends with; one that says nothing is the server's."""
+    said = status if isinstance(status, dict) else {}
+    code = said.get("code")
+    return error_from(code if isinstance(code, int) else 500, said)
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

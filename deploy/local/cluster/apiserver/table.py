@@ -35,7 +35,8 @@ def make_metadata_list(objects: Sequence[Object], metadata: Object) -> Object:
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "items": [_cut(value) for value in objects],
+        # An empty slice of Go is null where the field is not omitempty.
+        "items": [_cut(value) for value in objects] or None,
     }
 
 

@@ -1,0 +1,108 @@
+"""Each list that the product asks for, made by the product's own client: empty, and with one.
+
+A real server answers an empty list of metadata with ``"items": null``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.sweeping import SWEPT_KINDS
+from controller.kube.client import Kube, Object, Objects
+from controller.kube.kinds import (
+    COMMANDS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+    SERVICES,
+    VCJOBS,
+    Kind,
+)
+from tests.conformance.calls import Kube as Apis
+from tests.conformance.calls import make_config_map, make_job, make_pod
+
+LABEL = "example.com/case"
+WATCHED_KINDS = (VCJOBS, PODS, SERVICES)
+ALL_NAMESPACES = tuple(dict.fromkeys((*SWEPT_KINDS, *WATCHED_KINDS)))
+
+Make = Callable[[str], Object]
+OBJECTS: dict[Kind, Make] = {
+    CONFIG_MAPS: lambda _: make_config_map("a"),
+    SERVICES: lambda _: {
+        "metadata": {"name": "a"},
+        "spec": {"clusterIP": "None", "selector": {"a": "b"}},
+    },
+    NETWORK_POLICIES: lambda _: {"metadata": {"name": "a"}, "spec": {"podSelector": {}}},
+    # Nobody carries out a Command without a target.
+    COMMANDS: lambda _: {"metadata": {"name": "a"}, "action": "SyncJob"},
+    PODS: lambda _: make_pod("a"),
+    VCJOBS: lambda _: make_job("a", script="sleep 60"),
+}
+
+
+@pytest.fixture
+async def product(kubeconfig: Path) -> AsyncIterator[Kube]:
+    """The product's client."""
+    async with Kube.connect(kubeconfig) as kube:
+        yield kube
+
+
+async def _typed(kube: Kube, kind: Kind, labels: str) -> Objects:
+    return await kube.list(kind, labels=labels)
+
+
+async def _metadata(kube: Kube, kind: Kind, labels: str) -> Objects:
+    return [one async for page in kube.metadata(kind, labels=labels) for one in page]
+
+
+@pytest.mark.parametrize("ask", [_typed, _metadata])
+@pytest.mark.parametrize("kind", ALL_NAMESPACES, ids=lambda kind: kind.plural)
+async def test_a_list_in_all_namespaces_is_empty_or_holds_what_is_there(
+    product: Kube,
+    namespace: str,
+    kind: Kind,
+    ask: Callable[[Kube, Kind, str], Awaitable[Objects]],
+) -> None:
+    labels = f"{LABEL}={namespace}"
+    assert await ask(product, kind, labels) == []
+    body = OBJECTS[kind](namespace)
+    body["metadata"]["labels"] = {**body["metadata"].get("labels", {}), LABEL: namespace}
+    made = await product.create(kind, body, namespace)
+    try:
+        found = await ask(product, kind, labels)
+    finally:
+        await product.delete(kind, "a", namespace, grace_seconds=0)
+    # Whoever carries out Commands deletes them first.
+    if kind is not COMMANDS or found:
+        (one,) = found
+        assert one["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_nodes_are_listed(product: Kube) -> None:
+    assert all(one["metadata"]["name"] for one in await product.list(NODES))
+
+
+async def test_an_empty_list_of_metadata_is_null_in_json(kube: Apis, namespace: str) -> None:
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    path = f"/api/v1/namespaces/{namespace}/services"
+    status, found = await kube.call("GET", path, headers={"Accept": accept})
+    assert (status, found["items"]) == (200, None)
+    _, plain = await kube.call("GET", path)
+    assert plain["items"] == []
+
+
+async def test_a_list_has_a_version_and_no_token_when_it_is_whole(
+    product: Kube, namespace: str
+) -> None:
+    for kind in WATCHED_KINDS:
+        objects, version = await product.list_at(kind, namespace)
+        assert objects == [], kind
+        assert version.isdigit()
+
+
+def test_every_kind_that_is_listed_has_an_object() -> None:
+    assert set(OBJECTS) == set(ALL_NAMESPACES)
