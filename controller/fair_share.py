@@ -29,6 +29,7 @@ _QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?$"
 
 Amount = Annotated[str, Field(pattern=_QUANTITY)] | Annotated[int, Field(ge=0)]
 ResourceName = Annotated[str, Field(pattern=_QUALIFIED)]
+QueueName = Annotated[str, Field(pattern=_SUBDOMAIN)]
 PodSecurity = Literal["privileged", "baseline", "restricted"]
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 
@@ -62,7 +63,10 @@ class PullCredential(Strict):
 
 
 class OwnersFile(Strict):
-    """The whole file; everything in it may be left out."""
+    """The whole file; everything in it may be left out.
+
+    ``queues`` are those that a job may name beside its owner's own; None is any that is there.
+    """
 
     pod_security: PodSecurity = "restricted"
     labels: dict[ResourceName, Annotated[str, Field(max_length=63)]] = Field(default_factory=dict)
@@ -70,6 +74,7 @@ class OwnersFile(Strict):
     quota: dict[ResourceName, Amount] = Field(default_factory=dict)
     claims: list[ClaimTemplate] = Field(default_factory=list, max_length=32)
     pull_credentials: list[PullCredential] = Field(default_factory=list, max_length=16)
+    queues: Annotated[list[QueueName], Field(max_length=1000)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,11 @@ def read_fair_share(environment: Environment, *, restricted: bool) -> FairShare 
         grants=environment.value("FUMAROLE_CONTROLLER_ROLE_GRANTS", _grants, ()),
         pull_secrets=secrets,
     )
+    if wanted and file is not None and owners.queues is None:
+        environment.warning(
+            "FUMAROLE_CONTROLLER_OWNERS_FILE",
+            "lists no queues: a job may name any queue, another owner's too",
+        )
     return share if wanted else None
 
 

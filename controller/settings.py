@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import sqlalchemy as sa
 
 from controller.fair_share import FairShare, read_fair_share
+from controller.jobs.links import names_in_host
 from controller.licences import LicenceServer, parse_licence_servers
 from controller.pod_settings import PodSettings, read_pod_settings
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
@@ -77,6 +78,7 @@ class JobDefaults:
     egress_blocked_ports: tuple[int, ...]
     licence_servers: tuple[LicenceServer, ...] | None
     fair_share: FairShare | None
+    reserved_links: frozenset[str]
     pods: PodSettings
 
 
@@ -208,8 +210,16 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             "FUMAROLE_CONTROLLER_LICENCE_SERVERS", parse_licence_servers
         ),
         fair_share=read_fair_share(environment, restricted=restricted),
+        reserved_links=_reserved_links(environment),
         pods=pods,
     )
+
+
+def _reserved_links(environment: Environment) -> frozenset[str]:
+    """Return the operator's list, and the orchestrator's own names."""
+    listed = environment.optional("FUMAROLE_CONTROLLER_RESERVED_LINKS", _names) or ()
+    issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, "")
+    return frozenset(map(str.lower, listed)) | names_in_host(urlsplit(issuer).hostname or "")
 
 
 def _store_url(environment: Environment) -> str:

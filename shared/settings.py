@@ -40,6 +40,7 @@ class Environment:
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = os.environ if values is None else values
         self.problems: list[str] = []
+        self.warnings: list[str] = []
         self._known: set[str] = set()
 
     def unknown(self, prefix: str) -> list[str]:
@@ -69,6 +70,10 @@ class Environment:
     def problem(self, name: str, text: str) -> None:
         """Note that *name* is wrong."""
         self.problems.append(f"{name} {text}")
+
+    def warning(self, name: str, text: str) -> None:
+        """Note what *name* allows that its operator should know."""
+        self.warnings.append(f"{name} {text}")
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
         """Return the parsed value, or None where it is not set."""
@@ -111,7 +116,7 @@ def or_exit(
         environment.check()
     except SettingsError as error:
         _exit(error)
-    for warning in environment.unknown(prefix):
+    for warning in (*environment.warnings, *environment.unknown(prefix)):
         print(f"warning: {warning}", file=sys.stderr)
     return settings
 

@@ -7,6 +7,7 @@ one, nor like anything that people expect to find there.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +32,21 @@ _SID: Final = re.compile(r"[a-z2-7]{26}", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}", re.ASCII)
 
 
-def why_not_name(name: str) -> str | None:
-    """Return why *name* cannot be a link's, None when it can."""
+def names_in_host(host: str) -> frozenset[str]:
+    """Return the parts of *host* that could be a link's name.
+
+    A link that is called as the orchestrator is looks as if it were the orchestrator.
+    """
+    return frozenset(part for part in host.lower().split(".") if len(part) >= SHORTEST)
+
+
+def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
+    """Return why *name* cannot be a link's, None when it can.
+
+    Args:
+        name: What a job asks for.
+        reserved: Names of the deployment's, beside those that are reserved everywhere.
+    """
     if not SHORTEST <= len(name) <= LONGEST:
         return f"has not from {SHORTEST} to {LONGEST} characters"
     if not _CHARACTERS.fullmatch(name):
@@ -46,7 +60,7 @@ def why_not_name(name: str) -> str | None:
         return "has no letter"
     if _SID.fullmatch(name) or _UUID.fullmatch(name):
         return "looks like an identifier"
-    if name in RESERVED:
+    if name in RESERVED or name in reserved:
         return "is reserved"
     return None
 

@@ -44,13 +44,20 @@ class FairSharePlugin(JobPlugin):
         name = owned_name(owner, instance=self.context.instance, prefix=share.prefix)
         if builder.accepted_in not in (None, name):
             return
+        if not builder.submitted and not _may_name(job.queue, name, share):
+            builder.refuse("queue", "is not a queue that its owner may use")
         volcano_job = builder.volcano_job
         volcano_job.namespace = name
         builder.shared.extend(_ground(owner, name, share, instance=self.context.instance))
-        if job.queue is None:
-            # One that the job names itself is one that operators made for it.
+        if job.queue in (None, name):
+            # Another one that the job names is one that operators made.
             volcano_job.queue = name
             builder.shared.append(_queue(owner, name, share, instance=self.context.instance))
+
+
+def _may_name(queue: str | None, own: str, share: FairShare) -> bool:
+    granted = share.owners.queues
+    return queue in (None, own) or granted is None or queue in granted
 
 
 def _ground(

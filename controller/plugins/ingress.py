@@ -22,7 +22,7 @@ class IngressPlugin(JobPlugin):
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Check the names, and that there is something for them to lead to."""
         for index, name in enumerate(job.links):
-            problem = why_not_name(name)
+            problem = why_not_name(name, reserved=self.context.jobs.reserved_links)
             if problem is not None:
                 builder.refuse(f"links[{index}]", problem)
             elif name in job.links[:index]:

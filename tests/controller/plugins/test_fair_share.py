@@ -10,6 +10,7 @@ import pytest
 from controller.jobs.builder import SharedObject
 from controller.jobs.owners import decode_owner
 from controller.jobs.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.problems import JobRejected
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from shared.settings import Environment
@@ -39,10 +40,11 @@ def file(tmp_path: Path) -> Path:
 
 async def plan_of(accepted_in: str | None = None, *, on: str = "on", **given: Any) -> Plan:
     owner = given.pop("owner", {"user": "ada"})
+    queue = given.pop("queue", None)
     defaults = make_defaults(FUMAROLE_CONTROLLER_FAIR_SHARE=on, **given)
     plugins = make_plugins(PLUGINS, make_context(defaults=defaults), wanted=None)
     pipeline = Pipeline(plugins, instance="test", namespace="fumarole-jobs")
-    return await pipeline.plan(make_job(owner=owner), accepted_in=accepted_in)
+    return await pipeline.plan(make_job(owner=owner, queue=queue), accepted_in=accepted_in)
 
 
 def of_kind(plan: Plan, kind: str) -> list[SharedObject]:
@@ -135,6 +137,45 @@ async def test_quota_claims_credentials_and_share_come_from_the_file(file: Path)
     (namespace,) = of_kind(plan, "Namespace")
     assert data.manifest["spec"]["volumeName"] == f"data-{namespace.labels['fumarole.dev/owner']}"
     assert namespace.labels["team.example.com/kind"] == "jobs"
+
+
+@pytest.mark.parametrize(
+    ("granted", "queue", "taken"),
+    [
+        (["batch"], "batch", True), (["batch"], "other", False), ([], "batch", False),
+        (None, "other", True), (["batch"], None, True), ([], None, True),
+    ],
+)  # fmt: skip
+async def test_a_job_names_its_owners_queue_or_one_that_the_file_grants(
+    tmp_path: Path, granted: list[str] | None, queue: str | None, taken: bool
+) -> None:
+    path = tmp_path / "owners.yaml"
+    path.write_text(json.dumps({} if granted is None else {"queues": granted}))
+    settings = {"FUMAROLE_CONTROLLER_OWNERS_FILE": str(path)}
+    if taken:
+        plan = await plan_of(queue=queue, **settings)
+        assert plan.volcano_job.queue == queue or queue is None
+        return
+    with pytest.raises(JobRejected) as caught:
+        await plan_of(queue=queue, **settings)
+    assert [one.path for one in caught.value.problems] == ["queue"]
+
+
+async def test_its_owners_queue_by_name_is_made_as_without_it(file: Path) -> None:
+    settings = {"FUMAROLE_CONTROLLER_OWNERS_FILE": str(file)}
+    own = (await plan_of(**settings)).volcano_job.queue
+    named = await plan_of(queue=own, **settings)
+    assert named.volcano_job.queue == own
+    assert of_kind(named, "Queue")
+
+
+def test_a_file_without_queues_is_warned_about(tmp_path: Path) -> None:
+    path = tmp_path / "owners.yaml"
+    for content, warned in (("{}", True), ("queues: []", False)):
+        path.write_text(content)
+        environment = Environment({"FUMAROLE_CONTROLLER_OWNERS_FILE": str(path)})
+        read_settings(environment)
+        assert any("lists no queues" in one for one in environment.warnings) is warned
 
 
 async def test_a_credential_is_in_no_text_of_the_settings(file: Path) -> None:

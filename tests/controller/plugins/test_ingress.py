@@ -47,6 +47,16 @@ def test_a_name_that_could_be_taken_for_something_else_is_none(name: str, why: s
     assert why in (why_not_name(name) or "")
 
 
+async def test_names_of_the_operator_and_the_orchestrator_are_reserved() -> None:
+    settings = {
+        "FUMAROLE_CONTROLLER_RESERVED_LINKS": "our-shop, News-Desk",
+        "FUMAROLE_CONTROLLER_TOKEN_ISSUER": "https://Research.cloudlab.example.com",
+    }
+    links = ["our-shop", "news-desk", "research", "cloudlab", "my-demo"]
+    found = await problems_of(settings=settings, interactive=LAB, links=links)
+    assert found == {f"links[{index}]": "is reserved" for index in range(4)}
+
+
 @given(st.binary(min_size=16, max_size=16))
 def test_no_sessions_own_host_can_be_taken_by_a_link(random: bytes) -> None:
     assert why_not_name(make_sid(lambda _: random)) is not None
