@@ -17,6 +17,7 @@ from controller.jobs.lifecycle import (
     Mark,
     Note,
     Remove,
+    RemovePods,
     Renew,
     Replace,
     Rest,
@@ -112,8 +113,9 @@ class Actions:
             case Confirm():
                 await self._ending.confirm(step, seen)
             case Remove(uid):
-                if seen.job is not None:
-                    await self._cluster.remove_volcano_job(seen.job, uid)
+                await self._ending.remove(seen.record, uid)
+            case RemovePods(pods):
+                await self._ending.remove_pods(seen.record, pods)
                 # The watch tells when it is gone; looking again is for when it does not.
                 raise Later(5.0)
             case Finish():

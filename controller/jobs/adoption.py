@@ -147,7 +147,7 @@ class Adoption:
             async with self._store.read() as transaction:
                 gone = await has_tombstone(transaction, job_id, job.uid)
             if gone:
-                await self._cluster.remove_volcano_job(job, job.uid)
+                await self._cluster.remove_volcano_job(job.namespace, job.name, job.uid)
                 continue
             try:
                 await self._adopt(job)

@@ -6,7 +6,9 @@ and then it is brought to what it should be; one of somebody else is never touch
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -27,6 +29,7 @@ from controller.kube.kinds import (
     CONFIG_MAPS,
     NAMESPACES,
     NETWORK_POLICIES,
+    PODS,
     SECRETS,
     SERVICES,
     VCJOBS,
@@ -41,13 +44,14 @@ from controller.volcano.names import (
     companion_name,
     labels_of,
 )
-from controller.volcano.observed import ObservedJob, read_job
+from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
 from shared.errors import FumaroleError
 
 COMPANION_KINDS: Final[dict[str, Kind]] = {
     kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
 }
 _COMMAND: Final = "command"
+PODS_AT_ONCE: Final = 16
 _NEVER_CHANGES: Final = frozenset({"type"})
 
 
@@ -125,15 +129,48 @@ class JobsInCluster:
         async with self._while_there(namespace):
             await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
 
-    async def remove_volcano_job(self, job: ObservedJob, uid: str) -> None:
-        """Remove the VolcanoJob with *uid* and everything that it owns; gone already is fine.
+    async def remove_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+        """Remove the VolcanoJob with *uid*; what it owns goes some time; gone already is fine.
 
         Raises:
             KubeError: If it cannot be removed.
         """
-        async with self._while_there(job.namespace):
+        async with self._while_there(namespace):
             with suppress(Conflict):  # the name is another object's by now
-                await self._kube.delete(VCJOBS, job.name, job.namespace, uid=uid)
+                await self._kube.delete(VCJOBS, name, namespace, uid=uid)
+
+    async def find_pods(self, namespace: str, job_id: str) -> list[ObservedPod]:
+        """Return the job's pods as the cluster has them now, not as a watch last told.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        found: list[Object] = []
+        async with self._while_there(namespace):
+            labels = labels_of(self._instance, job_id)
+            wanted = ",".join(f"{name}={value}" for name, value in labels.items())
+            found = await self._kube.list(PODS, namespace, labels=wanted)
+        return [read_pod(given) for given in found]
+
+    async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:
+        """Remove exactly these pods, each with its own grace period; gone already is fine.
+
+        Their VolcanoJob must be gone: Volcano would make them again, or take them for evicted.
+
+        Raises:
+            KubeError: If one cannot be removed; others may have been.
+        """
+        # Those that run first: the others cost nobody anything.
+        waiting = deque(sorted(pods, key=lambda pod: pod.is_over))
+
+        async def remove() -> None:
+            while waiting:
+                pod = waiting.popleft()
+                with suppress(Conflict):  # the name is another pod's by now
+                    await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
+
+        async with self._while_there(namespace):
+            await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
 
     async def ensure_companion(
         self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None
@@ -239,6 +276,13 @@ class JobsInCluster:
     def _is_ours(self, given: Object, job_id: str) -> bool:
         labels = given["metadata"].get("labels") or {}
         return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Await all of *work*, and raise what the first of it raised once all has ended."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _attempt(job: VolcanoJob) -> str | None:

@@ -12,6 +12,7 @@ from controller.jobs.records import Records, decided_as
 from controller.jobs.runs import exits_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.steps import Later
+from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
 from controller.store.jobs import JobRecord
 from controller.store.progress import (
@@ -25,9 +26,10 @@ from controller.store.progress import (
 )
 from controller.store.runs import runs_of
 from controller.volcano.names import volcano_job_name
-from controller.volcano.observed import EVICTIONS
+from controller.volcano.observed import EVICTIONS, ObservedPod
 
 LOOK_AGAIN_SECONDS = 2.0
+FORBIDDEN_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class Ending:
 
     async def replace(self, record: JobRecord) -> None:
         """Begin the next attempt once nothing of the last one is left."""
-        if await self._remove_unseen(record):
+        if await self._remove_unseen(record) or await self._has_unseen_pods(record):
             raise Later(1.0)
         # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
         # Those that are lasting it must find: others know them by their address.
@@ -110,6 +112,29 @@ class Ending:
         log.warning("caught up", extra={"job": record.id, "attempt": job.attempt, "uid": job.uid})
 
     # The job
+
+    async def remove(self, record: JobRecord, uid: str) -> None:
+        """Delete the VolcanoJob, and remember that this was accepted.
+
+        Only then may its pods be deleted, by whoever leads.
+        """
+        await self._cluster.remove_volcano_job(record.namespace, volcano_job_name(record.id), uid)
+        async with self._records.lead() as transaction:
+            await self._records.remember_removed(transaction, record.id, uid)
+
+    async def remove_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
+        """Delete pods whose VolcanoJob is gone; each has its own grace period to end."""
+        try:
+            await self._cluster.remove_pods(record.namespace, pods)
+        except Forbidden as error:
+            # Rights of an older version: the cluster's own collector does it, in its time.
+            log.warning(
+                "pods of a VolcanoJob that is gone may not be deleted",
+                extra={"job": record.id, "pods": len(pods), "why": str(error)},
+            )
+            raise Later(FORBIDDEN_SECONDS) from error
+        # The watch will show it; looking again is for when it does not.
+        raise Later(LOOK_AGAIN_SECONDS)
 
     async def conclude(self, step: Conclude, seen: Seen) -> None:
         """Decide how the job ends."""
@@ -192,13 +217,18 @@ class Ending:
             for companion in companions:
                 await drop_companion(transaction, record.id, companion)
 
+    async def _has_unseen_pods(self, record: JobRecord) -> bool:
+        """Say whether a pod of the attempt is there that the picture does not show."""
+        pods = await self._cluster.find_pods(record.namespace, record.id)
+        return any(pod.owner_uid == record.uid for pod in pods)
+
     async def _remove_unseen(self, record: JobRecord) -> bool:
         """Remove a VolcanoJob that the picture does not show; say whether there was one."""
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is None:
             return False
-        await self._cluster.remove_volcano_job(found, found.uid)
+        await self.remove(record, found.uid)
         return True
 
 

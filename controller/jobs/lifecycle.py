@@ -38,6 +38,7 @@ class Seen:
     ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
     submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
+    ``gone`` are the uids of VolcanoJobs of the job that are known to be gone, or on their way.
     """
 
     record: JobRecord
@@ -54,6 +55,7 @@ class Seen:
     evictions_allowed: int = 0
     lost: bool = False
     blind: bool = False
+    gone: frozenset[str] = frozenset()
 
 
 # What may be the next step
@@ -151,9 +153,16 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete the VolcanoJob."""
+    """Delete the VolcanoJob, and remember that its deletion was accepted."""
 
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePods:
+    """Delete pods of VolcanoJobs that are gone: the cluster's collector may take minutes."""
+
+    pods: tuple[ObservedPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +186,7 @@ Step: TypeAlias = (
     | Conclude
     | Confirm
     | Remove
+    | RemovePods
     | Finish
 )
 
@@ -186,10 +196,16 @@ def decide(seen: Seen) -> Step:
     record = seen.record
     if not are_written_down(seen.runs, _own(seen, seen.pods), _own(seen, seen.departed)):
         return WriteDown()
+    if late := _late_pods(seen):
+        return RemovePods(late)
     if record.is_final:
         return _after_the_end(seen)
-    if record.outcome is not None:
-        return _ending(seen)
+    return _undecided(seen) if record.outcome is None else _ending(seen)
+
+
+def _undecided(seen: Seen) -> Step:
+    """Return the next step for a job of which it is not decided yet how it ends."""
+    record = seen.record
     if seen.job is not None and seen.job.attempt > record.attempt:
         return CatchUp()
     if record.desired == "ended":
@@ -372,16 +388,46 @@ def must_be_removed(record: JobRecord) -> bool:
 
 
 def _removal(seen: Seen) -> Step | None:
-    """Return what is left to do until the VolcanoJob and its pods are gone; None when they are."""
+    """Return what is left to do until the VolcanoJob and its pods are gone; None when they are.
+
+    No pod is deleted before its VolcanoJob: Volcano would make it again, or take it for evicted.
+    """
     record, job = seen.record, seen.job
-    if job is not None and job.uid == (record.uid or job.uid):
-        return Rest() if job.deleting else Remove(job.uid)
-    return Rest() if _own(seen, seen.pods) else None
+    uid = record.uid or (job.uid if job is not None else None)
+    if uid is None:
+        return None
+    shown = job is not None and job.uid == uid
+    if record.removed_uid != uid:
+        # Whoever else deletes it has said what is to become of its pods.
+        others = shown and job is not None and job.deleting and record.desired != "ended"
+        return Rest() if others else Remove(uid)
+    own = _own(seen, seen.pods)
+    if left := tuple(pod for pod in own if not pod.deleting and _may_go(seen, pod)):
+        return RemovePods(left)
+    return Rest() if shown or own else None
+
+
+def _may_go(seen: Seen, pod: ObservedPod) -> bool:
+    """Say whether a pod of the VolcanoJob that is gone may be deleted.
+
+    One that nobody owns any more was left there on purpose (``--cascade=orphan``): it goes only
+    when somebody asks for the job's end.
+    """
+    return bool(pod.owner_uid) or seen.record.desired == "ended"
+
+
+def _late_pods(seen: Seen) -> tuple[ObservedPod, ...]:
+    """Return the pods that Volcano has made, late, for a VolcanoJob that was gone already.
+
+    Those of the job's own VolcanoJob are dealt with where that is removed.
+    """
+    gone = seen.gone if seen.record.is_final else seen.gone - {seen.record.uid}
+    return tuple(pod for pod in seen.pods if pod.owner_uid in gone and not pod.deleting)
 
 
 def _after_the_end(seen: Seen) -> Step:
     job, record = seen.job, seen.record
-    if job is None or job.deleting:
+    if job is None or job.deleting or job.uid == record.removed_uid:
         return Rest()
     # Another one of the same job: its making was not answered, and came later than the end.
     late = job.uid != record.uid and job.annotations.get(CREATED_ANNOTATION) == repr(

@@ -61,6 +61,12 @@ class Records:
         await move_job(transaction, now, now=self.clock(), **values)
         return True
 
+    async def remember_removed(self, transaction: Transaction, job_id: str, uid: str) -> None:
+        """Remember that the deletion of the VolcanoJob *uid* was accepted, whatever is wished."""
+        now = await hold_job(transaction, job_id)
+        if now is not None and now.removed_uid != uid:
+            await move_job(transaction, now, now=self.clock(), removed_uid=uid)
+
     async def tell(self, record: JobRecord, **values: Any) -> None:
         """Set *values*, where they are not what *record* says."""
         if any(getattr(record, name) != value for name, value in values.items()):

@@ -15,7 +15,12 @@ from controller.store.connections import basis_of, callers_of
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, find_job
 from controller.store.maintenance import read_maintenance
-from controller.store.progress import CompanionRecord, companions_of, hooks_done
+from controller.store.progress import (
+    CompanionRecord,
+    attempts_of,
+    companions_of,
+    hooks_done,
+)
 from controller.store.runs import Run, runs_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -69,6 +74,7 @@ class Sight:
             acts = record.state == "RUNNING" or record.outcome is not None
             done = await hooks_done(transaction, job_id, record.attempt) if acts else {}
             held = await self._held(transaction, record)
+            gone = await self._gone(transaction, record, pods)
         return Seen(
             record=record,
             job=self._picture.job(record.namespace, job_id),
@@ -85,6 +91,7 @@ class Sight:
             held=held,
             evictions_allowed=self._evictions_allowed,
             blind=not self._picture.follows_pods,
+            gone=gone,
         )
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
@@ -131,6 +138,20 @@ class Sight:
         if record.uid is not None or record.is_final:
             return None
         return (await read_maintenance(transaction)).why_held
+
+    async def _gone(
+        self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
+    ) -> frozenset[str]:
+        """Return the uids of the job's VolcanoJobs that are gone, and have pods still.
+
+        An attempt begins only when the VolcanoJob of the one before is gone.
+        """
+        owners = {pod.owner_uid for pod in pods} - {""}
+        gone = owners & {record.removed_uid}
+        if owners - {record.uid, record.removed_uid}:
+            attempts = await attempts_of(transaction, record.id)
+            gone |= owners & {one.uid for one in attempts if one.uid != record.uid}
+        return frozenset(gone)
 
     def _not_written_down(
         self, record: JobRecord, departed: tuple[ObservedPod, ...], runs: Mapping[str, Run]

@@ -21,7 +21,7 @@ from controller.store.updates import (
 Desired = Literal["run", "suspended", "ended"]
 
 FINAL_STATES: Final = ("SUCCESS", "FAILURE", "EXPIRED")
-REMOVED_REASONS: Final = ("stopped", "deleted")
+REMOVED_REASONS: Final = ("stopped", "deleted", "lost")
 """Of jobs whose VolcanoJob Volcano itself would never remove."""
 
 _table = tables.jobs
@@ -36,7 +36,8 @@ class JobRecord:
     then ``end_state`` and its like keep how that is to be told, so that nobody hears why a job has
     ended while it is still said to run. ``uid`` is that of the VolcanoJob of the current
     ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
-    of ours to stop the VolcanoJob is or was on its way.
+    of ours to stop the VolcanoJob is or was on its way. ``removed_uid`` is that of the VolcanoJob
+    whose deletion was accepted last, ``ordered`` the action that a delayed policy had us command.
     """
 
     id: str
@@ -70,6 +71,10 @@ class JobRecord:
     gpu: float = 0.0
     evictions: int = 0
     retries_used: int = 0
+    removed_uid: str | None = None
+    ordered: str | None = None
+    ordered_why: str | None = None
+    kept: str | None = None
 
     def __repr__(self) -> str:
         return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"

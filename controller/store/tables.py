@@ -111,6 +111,13 @@ jobs: Final = sa.Table(
     sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
     # By earlier attempts, of those that the job's own policies allow.
     sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),
+    # The VolcanoJob whose deletion the API server has accepted: its pods may be deleted too.
+    sa.Column("removed_uid", sa.String(64)),
+    # What a delayed policy of the job had us tell Volcano to do with its VolcanoJob, and why.
+    sa.Column("ordered", sa.String(16)),
+    sa.Column("ordered_why", sa.Text),
+    # What the cluster keeps of the job for a store that knows nothing.
+    sa.Column("kept", sa.Text),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     sa.Index("ix_jobs_state", "state", "id"),
     sa.Index("ix_jobs_owner", "owner_user", "id"),
@@ -144,6 +151,8 @@ attempts: Final = sa.Table(
     sa.Column("message", sa.Text),
     # The VolcanoJob's count of the times that it was started over.
     sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
+    # Of the job's retries, how many this one has used; set once, when the next one begins.
+    sa.Column("used", sa.Integer),
 )
 
 # Every pod that was ever seen: where a replica ran, from when to when, and how that ended.
@@ -242,6 +251,21 @@ due: Final = sa.Table(
     sa.Column("plugin", sa.String(63), primary_key=True),
     sa.Column("at", sa.Double, nullable=False),
     sa.Index("ix_due_at", "at"),
+)
+
+# Policies with a timeout that something has triggered, and when each is carried out.
+policy_timers: Final = sa.Table(
+    "policy_timers",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    # The event, and the pod or task that it was about.
+    sa.Column("trigger", sa.String(160), primary_key=True),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("due_at", sa.Double, nullable=False),
+    sa.Column("action", sa.String(16), nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    # Volcano's count of restarts at that moment: with another one the trigger is out of date.
+    sa.Column("retries", sa.Integer, nullable=False),
 )
 
 # What was made beside a VolcanoJob: the evidence by which it may be removed.

@@ -118,7 +118,7 @@ async def test_a_companion_is_made_and_made_again_and_then_owned(
     (reference,) = found["metadata"]["ownerReferences"]
     assert reference["uid"] == owner.uid
     assert "controller" not in reference
-    await cluster.remove_volcano_job(owner, owner.uid)
+    await cluster.remove_volcano_job("jobs", owner.name, owner.uid)
 
     async def gone() -> bool:
         try:
@@ -196,11 +196,11 @@ async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
     with pytest.raises(NameTaken):
         await other.ensure_volcano_job(plan)
     assert await other.find_volcano_job("jobs", "j-once", "once") is None
-    await cluster.remove_volcano_job(first, "of-another-one")
+    await cluster.remove_volcano_job("jobs", first.name, "of-another-one")
     found = await cluster.find_volcano_job("jobs", "j-once", "once")
     assert found is not None
-    await cluster.remove_volcano_job(first, first.uid)
-    await cluster.remove_volcano_job(first, first.uid)
+    await cluster.remove_volcano_job("jobs", first.name, first.uid)
+    await cluster.remove_volcano_job("jobs", first.name, first.uid)
 
 
 async def test_what_is_written_on_a_volcano_job_stays_on_that_one(

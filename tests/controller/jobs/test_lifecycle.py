@@ -16,6 +16,7 @@ from controller.jobs.lifecycle import (
     Mark,
     Note,
     Remove,
+    RemovePods,
     Renew,
     Replace,
     Rest,
@@ -193,11 +194,43 @@ def test_a_job_that_is_to_end_is_completed_removed_cleaned_and_finished_in_this_
     going = make_observed(deleting=True)
     assert decide(make_seen(ending, job, pod)) == RunHooks("complete")
     assert decide(make_seen(ending, job, pod, completed=True)) == Remove(UID)
-    assert decide(make_seen(ending, going, pod, completed=True)) == Rest()
+    # Accepted: the cluster's own collector is not waited for.
+    ending = replace(ending, removed_uid=UID)
+    assert decide(make_seen(ending, going, pod, completed=True)) == RemovePods((pod,))
+    assert decide(make_seen(ending, None, pod, completed=True)) == RemovePods((pod,))
     # Its pods outlive it, and a program that runs has not ended.
-    assert decide(make_seen(ending, None, pod, completed=True)) == Rest()
+    ends = make_pod(deleting=True)
+    assert decide(make_seen(ending, None, ends, completed=True)) == Rest()
+    assert decide(make_seen(ending, going, completed=True)) == Rest()
     assert decide(make_seen(ending, completed=True)) == RunHooks("cleanup")
     assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
+
+
+def test_no_pod_is_deleted_while_its_volcano_job_may_live() -> None:
+    ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
+    # Not shown is not gone: the news of the VolcanoJob may come after that of its pods.
+    assert decide(make_seen(ending, None, make_pod(), completed=True)) == Remove(UID)
+    # The deletion of an earlier one says nothing about this one.
+    earlier = replace(ending, removed_uid="the first")
+    assert decide(make_seen(earlier, make_observed(), make_pod(), completed=True)) == Remove(UID)
+    # Whoever else deletes it decides what becomes of its pods, until the job is to end.
+    renewing = replace(RUNS, renewal="evicted")
+    going = make_observed("Failed", deleting=True)
+    assert decide(make_seen(renewing, going, make_pod())) == Rest()
+    assert decide(make_seen(ending, going, make_pod(), completed=True)) == Remove(UID)
+
+
+def test_a_pod_that_volcano_makes_late_is_deleted_whatever_the_job_does() -> None:
+    late, own = make_pod(owner_uid="the first", uid="late"), make_pod(1)
+    known = frozenset({"the first"})
+    for record in (RUNS, make_record(attempt=2), replace(RUNS, desired="ended")):
+        assert decide(make_seen(record, None, late, own, gone=known)) == RemovePods((late,))
+    final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", removed_uid=UID)
+    assert decide(make_seen(final, None, own, gone=frozenset({UID}))) == RemovePods((own,))
+    # That of a VolcanoJob of which nothing is known stays.
+    assert decide(make_seen(final, None, late, gone=frozenset())) == Rest()
+    going = replace(late, deleting=True)
+    assert not isinstance(decide(make_seen(RUNS, make_observed(), going, gone=known)), RemovePods)
 
 
 def test_a_job_that_ended_by_itself_keeps_its_pods_for_a_while() -> None:
@@ -276,7 +309,9 @@ def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
     renewing = replace(RUNS, renewal="resumed", stopping=True)
     assert decide(make_seen(renewing, make_observed("Aborted"))) == Remove(UID)
     assert decide(make_seen(renewing, make_observed(deleting=True))) == Rest()
-    assert decide(make_seen(renewing, None, make_pod())) == Rest()
+    renewing = replace(renewing, removed_uid=UID)
+    assert decide(make_seen(renewing, None, make_pod())) == RemovePods((make_pod(),))
+    assert decide(make_seen(renewing, None, make_pod(deleting=True))) == Rest()
     assert decide(make_seen(renewing)) == Replace()
     # Whoever ends it meanwhile ends it.
     ended = replace(renewing, desired="ended", end_state="SUCCESS")
@@ -357,6 +392,7 @@ records = st.builds(
     state=st.sampled_from(State).map(str),
     outcome=st.none() | st.sampled_from(["SUCCESS", "FAILURE"]),
     uid=st.none() | st.just(UID),
+    removed_uid=st.sampled_from([None, UID]),
     reason=st.sampled_from([None, "asked", "stopped", "deleted", "queued"]),
 )
 observed = st.builds(
@@ -377,10 +413,11 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
     seen = make_seen(record, job, *pods, **done)  # type: ignore[arg-type]  # from strategies
     step = decide(seen)
     if isinstance(step, Remove):
-        assert seen.job is not None
-        assert step.uid == seen.job.uid
-        assert seen.record.uid in (None, step.uid)
+        assert step.uid == (seen.record.uid or (seen.job and seen.job.uid))
         assert seen.record.outcome or seen.record.is_final or seen.record.renewal
+    if isinstance(step, RemovePods):
+        assert seen.record.removed_uid == UID
+        assert all(pod.owner_uid == UID and not pod.deleting for pod in step.pods)
     if seen.record.is_final:
         assert isinstance(step, Rest | Remove)
     if isinstance(step, Replace):
@@ -447,12 +484,16 @@ def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> N
 def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -> None:
     orphan = make_pod(owner_uid="")
     runs = written_down(RUNS, make_pod())
-    ending = replace(RUNS, outcome="FAILURE", end_reason="deleted")
+    ending = replace(RUNS, outcome="FAILURE", end_reason="deleted", removed_uid=UID)
     seen = make_seen(ending, None, orphan, runs=runs, completed=True)
     assert decide(seen) == Rest()
+    # Until somebody asks for the job's end.
+    asked = replace(seen, record=replace(ending, desired="ended"))
+    assert decide(asked) == RemovePods((orphan,))
     over = replace(orphan, phase="Failed")
     assert decide(replace(seen, pods=(over,))) == WriteDown()
-    assert decide(replace(seen, record=replace(RUNS, renewal="evicted"))) == Rest()
+    renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
+    assert decide(replace(seen, record=renewing)) == Rest()
     # One that was never the job's, by its label alone, holds up nothing.
     stray = make_seen(ending, None, replace(orphan, uid="stray"), runs={}, completed=True)
     assert decide(stray) == RunHooks("cleanup")
