@@ -64,7 +64,7 @@ class Rate:
 
     def _forget(self, now: float) -> None:
         self._paid_at = {key: at for key, at in self._paid_at.items() if at > now}
-        while len(self._paid_at) >= self._most_keys:
+        if len(self._paid_at) >= self._most_keys:
             # Not only the oldest one: going through all of them must stay rare.
             for key in list(self._paid_at)[: self._most_keys // 8 or 1]:
                 del self._paid_at[key]

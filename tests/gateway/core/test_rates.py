@@ -48,20 +48,41 @@ def test_zero_is_without_limit() -> None:
     assert len(rate) == 0
 
 
-def test_who_has_many_keys_fills_no_memory_and_frees_nobody_who_waits_alone() -> None:
+def test_keys_that_have_paid_are_forgotten_before_those_that_wait() -> None:
     clock = Clock()
     rate = Rate(1, 10.0, clock=clock, most_keys=100)
+    for number in range(60):
+        rate.take(f"old{number}")
+    clock.now += 10.0
+    for number in range(40):
+        rate.take(f"waits{number}")
+    assert rate.take("one more") == 0.0
+    assert len(rate) == 41
+    assert all(rate.take(f"waits{number}") > 0 for number in range(40))
+
+
+def test_of_keys_that_all_wait_the_oldest_are_forgotten_and_no_others() -> None:
+    clock = Clock()
+    rate = Rate(1, 10.0, clock=clock, most_keys=80)
+    for number in range(80):
+        rate.take(f"k{number}")
+    assert rate.take("k0") > 0, "which makes it the latest one that was heard of"
+    assert rate.take("one more") == 0.0
+    assert len(rate) == 71
+    waits = [rate.take(key) > 0 for key in ("k0", *(f"k{number}" for number in range(11, 80)))]
+    assert all(waits)
+    assert rate.take("k1") == rate.take("k10") == 0.0
+
+
+@pytest.mark.parametrize("most_keys", [1, 2, 7, 8, 100])
+def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(most_keys: int) -> None:
+    clock = Clock()
+    rate = Rate(1, 10.0, clock=clock, most_keys=most_keys)
     for number in range(1000):
         assert rate.take(f"k{number}") == 0.0
         clock.now += 0.001
-    assert len(rate) <= 100
+        assert len(rate) <= most_keys
     assert rate.take("k999") > 0
-    clock.now += 20
-    rate.take("new")
-    for number in range(99):
-        rate.take(f"more{number}")
-    rate.take("last")
-    assert len(rate) <= 101
 
 
 @given(steps=st.lists(st.floats(0, 5), max_size=60), often=st.integers(1, 10))
