@@ -154,6 +154,23 @@ async def test_a_token_is_a_credential_that_is_marked_last(credential: str) -> N
         assert (await app.head()).startswith(b"POST")
 
 
+@pytest.mark.parametrize("credential", ["Fumarole-Token: good", f"Authorization: Bearer {OURS}"])
+@pytest.mark.parametrize("without", [None, "Authorization: Bearer the-apps-own"])
+async def test_a_bearer_is_good_for_its_own_request_alone(
+    credential: str, without: str | None
+) -> None:
+    """A cached decision may stand for a cookie, which later requests repeat; never for a token."""
+    async with rig() as r:
+        r.gate.tokens |= {"good": claims(), OURS: claims()}
+        browser, app, _ = await r.joined(request(credential=credential))
+        app.send(answer())
+        assert status_of((await browser.answer())[0]) == 200
+        browser.send(request("/without", credential=without))
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (401, "no_credential")
+        assert await app.silent()
+
+
 @pytest.mark.parametrize(
     ("change", "status", "code"),
     [
