@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core.fields import FieldReader, Fields, Section, check_together
 from gateway.core.heads import HeadRefused, read_start_line
+from gateway.core.names import Meaning, request_names
 
 READER = FieldReader(b"fumarole")
 
@@ -183,16 +184,84 @@ def outcome(raw: bytes, last: Section | None) -> dict[str, object] | str:
     return {name: getattr(fields, name) for name in Fields.__slots__}
 
 
-@given(st.lists(st.lists(st.sampled_from(LINES), max_size=4), min_size=2, max_size=5))
-def test_a_section_means_the_same_after_any_other(sections: list[list[str]]) -> None:
+VALUES: dict[str, tuple[str, ...]] = {
+    "Host": ("a.example", "b.example", "a.example:81", "a,b"),
+    "Content-Length": ("5", "6", "x"),
+    "Transfer-Encoding": ("chunked", "gzip"),
+    "Connection": ("keep-alive", "close", "X-One", "Upgrade", "Host"),
+    "Upgrade": ("websocket", "h2c"),
+    "Cookie": ("fumarole=a; b=c", "fumarole=d; b=c", "fumarole=a; b=e", "b=c"),
+    "Authorization": ("Bearer a", "Bearer b"),
+    "Fumarole-Token": ("t", "u"),
+    "Accept": ("a", "b"),
+    "Origin": ("http://a", "http://b"),
+    "Sec-Fetch-Site": ("none", "cross-site"),
+    "Sec-Fetch-Mode": ("cors", "navigate"),
+    "Sec-Fetch-Dest": ("empty", "document"),
+    "X-Forwarded-For": ("1.1.1.1", "2.2.2.2"),
+    "Sec-WebSocket-Key": ("k", "l"),
+    "Sec-WebSocket-Version": ("13", "8"),
+    "Sec-WebSocket-Extensions": ("a", "b"),
+    "Sec-WebSocket-Protocol": ("c", "d"),
+    "Via": ("x", "y"),
+    "X-One": ("1", "2", "", "\x01"),
+}
+"""At least two values for a field of each meaning."""
+
+
+def section_of(values: dict[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in values.items()).encode() + b"\r\n"
+
+
+def agree(sections: list[bytes]) -> None:
+    """Check that each section means the same after the one before it as it does alone."""
     last = None
-    for lines in sections:
-        raw = "\r\n".join(("Host: a.example", *lines, "", "")).encode("latin-1")
+    for raw in sections:
         alone, after = outcome(raw, None), outcome(raw, last)
         assert after == alone
         if isinstance(after, str):
             break  # a connection with a refused head is closed
         last = READER.read_section(raw, last)
+
+
+def test_the_values_below_have_every_meaning() -> None:
+    found = {request_names().meaning(name.encode()) for name in VALUES}
+    only_of_answers = {Meaning.SET_COOKIE, Meaning.CACHE_CONTROL, Meaning.SOCKET_ACCEPT}
+    assert found == set(Meaning) - only_of_answers
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_field_whose_value_alone_changed_is_read_anew(name: str) -> None:
+    """One changed value between two equal sections: of each field, to each of its values."""
+    first, *others = VALUES[name]
+    plain = {"Host": "a.example", "X-Other": "1"}
+    # Some fields mean something only beside another one.
+    for beside in (plain, plain | {"Upgrade": "websocket"}, plain | {"Origin": "http://a"}):
+        for other in others:
+            before, after = (section_of(beside | {name: value}) for value in (first, other))
+            agree([before, after, before])
+
+
+@given(st.data())
+def test_a_section_means_the_same_after_one_with_other_values(data: st.DataObject) -> None:
+    """The second section has the first one's names; what was remembered of it is used."""
+    either = data.draw(st.sampled_from(["Content-Length", "Transfer-Encoding"]))
+    without = data.draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=8)) | {either}
+    names = [name for name in VALUES if name == "Host" or name not in without]
+    values = {name: VALUES[name][0] for name in names}
+    sections = [section_of(values)]
+    for _ in range(data.draw(st.integers(1, 4))):
+        for name in data.draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)):
+            values[name] = data.draw(st.sampled_from(VALUES[name]))
+        sections.append(section_of(values))
+    agree(sections)
+
+
+@given(st.lists(st.lists(st.sampled_from(LINES), max_size=4), min_size=2, max_size=5))
+def test_a_section_means_the_same_after_any_other(sections: list[list[str]]) -> None:
+    agree(
+        ["\r\n".join(("Host: a.example", *lines, "", "")).encode("latin-1") for lines in sections]
+    )
 
 
 @pytest.mark.parametrize("byte", range(256))
