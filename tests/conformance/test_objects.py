@@ -275,3 +275,15 @@ async def test_a_list_of_metadata_leaves_out_what_objects_hold(kube: Kube, names
     (item,) = found["items"]
     assert (item["kind"], item["metadata"]["name"]) == ("PartialObjectMetadata", "a")
     assert "data" not in item
+
+
+async def test_an_empty_list_of_metadata_may_have_null_for_items(
+    kube: Kube, namespace: str
+) -> None:
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    query = {"labelSelector": "no=such"}
+    for path in (f"/api/v1/namespaces/{namespace}/configmaps", "/api/v1/pods"):
+        status, found = await kube.call("GET", path, query=query, headers={"Accept": accept})
+        assert (status, found["items"]) == (200, None)
+        _, plain = await kube.call("GET", path, query=query)
+        assert plain["items"] == []

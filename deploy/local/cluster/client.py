@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from deploy.local.cluster.kubeconfig import Access
+from deploy.local.cluster.lags import RateLimit
 
 Object = dict[str, Any]
 MERGE: Final = "application/merge-patch+json"
@@ -78,10 +79,19 @@ NETWORK_POLICIES: Final = Resource("networking.k8s.io/v1", "networkpolicies")
 
 
 class Client:
-    """Calls to one API server; an async context manager that closes its connections."""
+    """Calls to one API server; an async context manager that closes its connections.
 
-    def __init__(self, access: Access, *, tries: int = _TRIES) -> None:
+    Args:
+        access: Where the server is, and who asks.
+        tries: How often a call is made that is answered 429.
+        limit: What every call waits for.
+    """
+
+    def __init__(
+        self, access: Access, *, tries: int = _TRIES, limit: RateLimit | None = None
+    ) -> None:
         self._tries = tries
+        self._limit = limit
         headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
         self._session = aiohttp.ClientSession(
             base_url=access.server,
@@ -190,6 +200,8 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
         request: Object = {"data": data, "params": query, "headers": headers, "timeout": timeout}
         for left in reversed(range(self._tries)):
+            if self._limit is not None:
+                await self._limit.wait()
             with _border():
                 async with self._session.request(method, path, **request) as answer:
                     if answer.status < 400:

@@ -17,6 +17,8 @@ from typing import Final, Literal, Self
 
 from deploy.local.cluster.apiserver.faults import FAULTS
 from deploy.local.cluster.identities import IDENTITIES
+from deploy.local.cluster.lags import FILE as LAGS_FILE
+from deploy.local.cluster.lags import write_lags
 
 Program = Literal["apiserver", "volcano", "kubelet"]
 
@@ -45,6 +47,7 @@ class EmbeddedCluster:
         seed: Chooses among legal behaviours. Without it ``FUMAROLE_CLUSTER_SEED``, and
             without that a random one, which is in `seed` for the message of a failing test.
         disturb: Whether the API server may also answer 409 and 429 now and then.
+        lags: How late the parts are: keys of `lags.LAGS`. Without it none is.
         plain: Whether Pods are plain processes even where the kernel allows namespaces.
         ready_seconds: How long all three together may take to be ready.
     """
@@ -55,12 +58,14 @@ class EmbeddedCluster:
         folder: Path | None = None,
         seed: int | None = None,
         disturb: bool = False,
+        lags: Mapping[str, float] | None = None,
         plain: bool = False,
         ready_seconds: float = 30.0,
     ) -> None:
         self.seed = _chosen_seed(seed)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fumarole-cluster-"))
         self._disturb = disturb
+        self._lags = lags or {}
         self._plain = plain
         self._ready_seconds = ready_seconds
         self._children: dict[Program, subprocess.Popen[bytes]] = {}
@@ -100,6 +105,7 @@ class EmbeddedCluster:
         for name in ("kubeconfig", "log", "pods"):
             (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "identities.json").write_text(json.dumps(IDENTITIES))
+        write_lags(self.folder / LAGS_FILE, self._lags)
         try:
             async with asyncio.timeout(self._ready_seconds):
                 # Together, since most of a start is importing; those that need the API
@@ -136,6 +142,12 @@ class EmbeddedCluster:
         path.with_suffix(".new").write_text(json.dumps(dict(rates)))
         path.with_suffix(".new").replace(path)
         self._children["apiserver"].send_signal(signal.SIGHUP)
+
+    def set_lags(self, values: Mapping[str, float]) -> None:
+        """Make the cluster's parts as late as *values* say from now on: keys of `lags.LAGS`."""
+        write_lags(self.folder / LAGS_FILE, values)
+        for program in ("apiserver", "volcano"):
+            self._children[program].send_signal(signal.SIGHUP)
 
     def pid(self, program: Program) -> int:
         """Return the process id of *program*, which runs."""
@@ -182,6 +194,8 @@ class EmbeddedCluster:
         if program == "kubelet":
             common += ["--state", str(self.folder / "pods"), "--pki", str(self.folder / "pki")]
             common += ["--plain"] if self._plain else []
+        if program == "volcano":
+            common += ["--lags", str(self.folder / LAGS_FILE)]
         return [*common, "--kubeconfig", str(self.kubeconfig(program))]
 
 

@@ -26,6 +26,8 @@ from deploy.local.cluster.apiserver.store import Store
 from deploy.local.cluster.apiserver.webhooks import Webhooks
 from deploy.local.cluster.certificates import Pki, client_context, ensure_pki, server_context
 from deploy.local.cluster.kubeconfig import write_kubeconfig
+from deploy.local.cluster.lags import FILE as LAGS_FILE
+from deploy.local.cluster.lags import Lags
 from deploy.local.cluster.program import Stop, announce_ready, make_parser, run_program
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -46,7 +48,13 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     tokens = {name: secrets.token_urlsafe(32) for name in _identities(state)}
     users = [(tokens[name], user) for name, user in _identities(state).items()]
     faults = Faults(chance, _DISTURBED if arguments.disturb else {}, spare=not arguments.disturb)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, faults.read, state / "faults.json")
+    lags = Lags(state / LAGS_FILE)
+
+    def read_again() -> None:
+        faults.read(state / "faults.json")
+        lags.read()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, read_again)
     doorkeeper = Doorkeeper(users)
     resources = Resources(registry, kubelets, chance, faults, doorkeeper.issue)
     front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE))
@@ -55,7 +63,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
         # A controller that fails ends the server: better than one that collects no garbage.
         async with asyncio.TaskGroup() as tasks:
             beside = [
-                tasks.create_task(Controllers(registry, chance).run()),
+                tasks.create_task(Controllers(registry, chance, lags).run()),
                 tasks.create_task(_compact_now_and_then(store, chance)),
             ]
             await _ensure_namespaces(registry)

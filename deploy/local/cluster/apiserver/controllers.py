@@ -20,6 +20,7 @@ from deploy.local.cluster.apiserver.quotas import usage
 from deploy.local.cluster.apiserver.registry import Options, Registry
 from deploy.local.cluster.apiserver.rules import NAMESPACES
 from deploy.local.cluster.apiserver.store import Event, Key, Stored
+from deploy.local.cluster.lags import Lags, RateLimit
 from deploy.local.cluster.quantities import shown_amount
 
 _LOG: Final = logging.getLogger(__name__)
@@ -27,6 +28,12 @@ _SELF: Final = User("system:kube-controller-manager", ("system:masters",))
 _QUOTAS: Final = ("", "resourcequotas")
 _ACCOUNTS: Final = ("", "serviceaccounts")
 _SETTLE_SECONDS: Final = 0.05
+_BURST_SECONDS: Final = 1.5
+"""What the collector's client may do at once: 30 requests, at 20 a second."""
+
+_REQUESTS_OF_AN_END: Final = 2
+"""The collector reads an object again before it deletes it."""
+
 Address = tuple[Key, str, str]
 
 
@@ -44,7 +51,7 @@ def serve_definitions(kinds: KindTable, key: Key, event: Event) -> None:
 class Controllers:
     """The loops; `run` returns only by being cancelled."""
 
-    def __init__(self, registry: Registry, chance: random.Random) -> None:
+    def __init__(self, registry: Registry, chance: random.Random, lags: Lags) -> None:
         self._registry = registry
         self._store = registry.store
         self._kinds = registry.kinds
@@ -52,16 +59,20 @@ class Controllers:
         self._owned: dict[str, set[Address]] = defaultdict(set)
         self._by_uid: dict[str, Address] = {}
         self._spaces: set[str] = set()
-        self._suspects: set[Address] = set()
-        self._gone_owners: set[str] = set()
+        self._limit = RateLimit(lags, "collector", burst_seconds=_BURST_SECONDS)
+        # In the order of what happened: what ended first is collected first.
+        self._suspects: dict[Address, None] = {}
+        self._gone_owners: dict[str, None] = {}
         self._uncounted: set[str] = set()
         self._wake = asyncio.Event()
+        self._count_wake = asyncio.Event()
         self._store.listen(self._hear)  # from the start: nothing may happen unheard
 
     async def run(self) -> None:
         """Collect, finish and complete until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect_forever())
+            tasks.create_task(self._count_forever())
             tasks.create_task(self._complete_namespaces_forever())
 
     def _hear(self, key: Key, event: Event) -> None:
@@ -72,16 +83,17 @@ class Controllers:
             self._owned[owner["uid"]].discard(address)
         if event.change == "DELETED":
             self._by_uid.pop(metadata["uid"], None)
-            self._gone_owners.add(metadata["uid"])
-            self._gone_owners |= {o["uid"] for o in metadata.get("ownerReferences") or []}
+            owners = [owner["uid"] for owner in metadata.get("ownerReferences") or []]
+            self._gone_owners |= dict.fromkeys([metadata["uid"], *owners])
         else:
             self._by_uid[metadata["uid"]] = address
             for owner in metadata.get("ownerReferences") or []:
                 self._owned[owner["uid"]].add(address)
             if metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
-                self._suspects.add(address)
+                self._suspects[address] = None
         if metadata.get("namespace"):
             self._uncounted.add(metadata["namespace"])
+            self._count_wake.set()
         if key in (NAMESPACES, _ACCOUNTS):
             self._spaces.add(metadata.get("namespace") or metadata["name"])
         elif metadata.get("namespace") and event.change == "DELETED":
@@ -95,16 +107,22 @@ class Controllers:
             await self._wake.wait()
             await asyncio.sleep(_SETTLE_SECONDS)  # a real collector takes about 0.1 s
             self._wake.clear()
-            gone, self._gone_owners = self._gone_owners, set()
-            suspects, self._suspects = self._suspects, set()
+            gone, self._gone_owners = self._gone_owners, {}
+            suspects, self._suspects = self._suspects, {}
             for uid in gone:
-                suspects |= self._owned.get(uid, set())
+                suspects |= dict.fromkeys(self._owned.get(uid, ()))
                 if uid in self._by_uid:
-                    suspects.add(self._by_uid[uid])
+                    suspects[self._by_uid[uid]] = None
                 elif not self._owned.get(uid):
                     self._owned.pop(uid, None)
             for address in suspects:
                 await self._attempt(self._collect(address))
+
+    async def _count_forever(self) -> None:
+        while True:
+            await self._count_wake.wait()
+            await asyncio.sleep(_SETTLE_SECONDS)
+            self._count_wake.clear()
             uncounted, self._uncounted = self._uncounted, set()
             for namespace in uncounted:
                 self._count(namespace)
@@ -162,7 +180,9 @@ class Controllers:
         owners = stored.value["metadata"]["ownerReferences"]
         gone = {owner["uid"] for owner in owners if owner["uid"] not in self._by_uid}
         if len(gone) == len(owners):
-            await self._delete(address, stored, "Background")
+            await self._limit.wait(_REQUESTS_OF_AN_END)
+            if self._store.get(*address) is stored:  # else it is looked at again, for its change
+                await self._delete(address, stored, "Background")
         elif gone:
             await self._without_owners(address, gone)
 

@@ -11,6 +11,7 @@ from aiohttp import web
 from deploy.local.cluster.certificates import ensure_pki, server_context
 from deploy.local.cluster.client import Client, Object
 from deploy.local.cluster.kubeconfig import read_kubeconfig
+from deploy.local.cluster.lags import Lags, RateLimit
 from deploy.local.cluster.program import (
     Stop,
     announce_ready,
@@ -29,15 +30,22 @@ from deploy.local.cluster.volcano.scheduler import Scheduler
 from deploy.local.cluster.volcano.webhook import install_webhooks, make_app
 
 _READY_SECONDS = 10.0
+_BURST_SECONDS = 2.0
+"""What the job controller's client may do at once: 100 requests, at 50 a second."""
 
 
 async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     chance = random.Random(f"volcano {arguments.seed}")  # noqa: S311 - chooses behaviour, no secret
     await wait_for_file(arguments.kubeconfig, stop)
-    async with Client(read_kubeconfig(arguments.kubeconfig)) as client:
+    lags = Lags(arguments.lags)
+    lags.follow()
+    access = read_kubeconfig(arguments.kubeconfig)
+    # The job controller's client alone is slow: the scheduler's may make 2000 requests a second.
+    limit = RateLimit(lags, "volcano-client", burst_seconds=_BURST_SECONDS)
+    async with Client(access) as client, Client(access, limit=limit) as slow:
         for definition in make_definitions():
             await client.ensure(DEFINITIONS, "", definition)
-        controller = JobController(client, chance)
+        controller = JobController(slow, chance, lags)
         scheduler = Scheduler(client, controller.queues)
         runner = web.AppRunner(make_app(lambda: _by_name(controller)), access_log=None)
         await runner.setup()
@@ -96,6 +104,7 @@ def _by_name(controller: JobController) -> dict[str, Object]:
 def main() -> None:
     """Run until SIGTERM."""
     parser = client_parser("The embedded cluster's Volcano: jobs, gangs and webhooks.")
+    parser.add_argument("--lags", type=Path, help="file of what is late, read again at SIGHUP")
     run_program(_run, parser.parse_args())
 
 

@@ -4,12 +4,16 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from deploy.local.cluster.client import PODS, Cache, Client, Object, Refused
+from deploy.local.cluster.lags import Lags
 from deploy.local.cluster.volcano.definitions import COMMANDS, JOBS, POD_GROUPS
 from deploy.local.cluster.volcano.events import Key, PodEvents, Turn
 from deploy.local.cluster.volcano.plugins import JOB_LABEL, companion_keys, companions
@@ -21,14 +25,17 @@ from deploy.local.cluster.volcano.status import is_told, make_status
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 0.2
 _TRIES: Final = 15
+_WORKERS: Final = 3
+"""How many turns Volcano takes at once; which worker takes a job's comes of its name."""
 
 
 class JobController:
     """Makes and ends the pods of jobs; `run` starts it and returns only by cancellation."""
 
-    def __init__(self, client: Client, chance: random.Random) -> None:
+    def __init__(self, client: Client, chance: random.Random, lags: Lags) -> None:
         self._client = client
         self._chance = chance
+        self._lags = lags
         # Legal either way: 1.15 makes the PodGroup anew at a restart of one pod, 1.16 does not.
         self._regroups = chance.random() < 0.5
         self.jobs = Cache(client, JOBS, changed=self._job_changed)
@@ -42,6 +49,9 @@ class JobController:
         self._commands = Cache(client, COMMANDS, changed=self._command_changed)
         self._turns: dict[Key, deque[Turn]] = defaultdict(deque)
         self._working: set[Key] = set()
+        self._asked: dict[Key, Object] = {}
+        self._busy_until: dict[Key, float] = {}
+        self._workers = [asyncio.Lock() for _ in range(_WORKERS)]
         self._expiring: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -63,7 +73,12 @@ class JobController:
         key = _key(job)
         if change == "DELETED":
             self._turns.pop(key, None)
+            self._asked.pop(key, None)
+            self._busy_until.pop(key, None)
             return
+        before, self._asked[key] = self._asked.get(key), _asked(job)
+        if before not in (None, self._asked[key]) and (late := self._late("volcano-sync")):
+            self._busy_until[key] = time.monotonic() + late
         self._look(key)
         self._expire_later(job)
 
@@ -94,9 +109,15 @@ class JobController:
 
     def _look(self, key: Key, turn: Turn | None = None) -> None:
         """Have a worker look at the job soon; a plain look is not queued twice."""
-        turns = self._turns[key]
-        if turn is not None or not turns:
-            turns.append(turn or Turn())
+        if turn is not None and turn.beside and self._lags.value("volcano-timeout"):
+            self._start(self._take_beside(key, turn))
+            return
+        turn, turns = turn or Turn(), self._turns[key]
+        # Volcano's queue drops only a request that is equal to one in it. Who is fast need not
+        # tell them apart; a slow client has several, and the first may see what the last tells.
+        apart = self._lags.value("volcano-client") > 0
+        if turn.action is not None or not (turn in turns if apart else turns):
+            turns.append(turn)
         if key not in self._working:
             self._working.add(key)
             self._start(self._work(key))
@@ -110,10 +131,13 @@ class JobController:
         tries = 0
         try:
             while turns := self._turns.get(key):
-                # Taken off first: what happens from now on is another reason to look.
-                turn = turns.popleft()
+                if until := self._busy_until.pop(key, 0.0):
+                    await asyncio.sleep(until - time.monotonic())
                 try:
-                    await self._take(key, turn)
+                    async with self._worker(key):
+                        # Taken off first: what happens from now on is another reason to look.
+                        turn = turns.popleft()
+                        await self._take(key, turn)
                 except (Refused, OSError, TimeoutError) as error:
                     tries += 1
                     _LOG.info("%s/%s, try %d: %s", *key, tries, error)
@@ -130,6 +154,38 @@ class JobController:
             self._working.discard(key)
             if not self._turns.get(key):
                 self._turns.pop(key, None)
+
+    def _worker(self, key: Key) -> AbstractAsyncContextManager[None]:
+        """Return the worker that has the job's turns: with a slow client, one of a few."""
+        if not self._lags.value("volcano-client"):
+            return contextlib.nullcontext()
+        return self._workers[zlib.crc32("/".join(key).encode()) % _WORKERS]
+
+    def _late(self, lag: str) -> float:
+        """Return how late something is this time: the seed chooses, half of it at least."""
+        return self._lags.value(lag) * self._chance.uniform(0.5, 1)
+
+    async def _take_beside(self, key: Key, turn: Turn) -> None:
+        """Act for a policy with a timeout as Volcano does: from a copy, beside the worker.
+
+        The worker sees the pods go and writes the status first; then this status conflicts, and
+        is lost with the phase and the retry in it.
+        """
+        job = self.jobs.get(*key)
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            return
+        pods = dict(self._events.pods(key))
+        decision = decide(job, list(pods.values()), turn.action, turn.victim)
+        try:
+            for name in decision.kill:
+                await self._kill(pods[name])
+            await asyncio.sleep(self._late("volcano-timeout"))
+            await self._write(job, decision, with_counts=True)
+            if decision.full:
+                await self._drop(job, self.groups.get(key[0], group_name(job)), regroup=True)
+            self._look(key)
+        except (Refused, OSError, TimeoutError) as error:
+            _LOG.info("%s/%s, %s after its timeout: %s", *key, turn.action, error)
 
     async def _refresh(self, key: Key) -> None:
         """Read the job again: its cached state may be why a write was refused."""
@@ -242,6 +298,12 @@ class JobController:
             _LOG.warning("time to live of %s: %s", metadata["name"], error)
         finally:
             self._expiring.discard(metadata["uid"])
+
+
+def _asked(job: Object) -> Object:
+    """Return what others write of a VolcanoJob."""
+    kept = {n: job["metadata"].get(n) for n in ("labels", "annotations", "ownerReferences")}
+    return {"spec": job["spec"], **kept}
 
 
 def _owner(value: Object) -> str | None:

@@ -27,6 +27,9 @@ class Turn:
 
     action: str | None = None
     victim: Victim = field(default_factory=Victim)
+    events: tuple[str, ...] = ()
+    beside: bool = False
+    """Whether it waited for a timeout: Volcano then acts beside the job's worker."""
 
 
 class PodEvents:
@@ -64,9 +67,10 @@ class PodEvents:
             pods[pod["metadata"]["name"]] = pod
         elif not pods:
             del self._by_job[key]
-        for event in self._events(change, before, pod, key):
+        events = tuple(self._events(change, before, pod, key))
+        for event in events:
             self._happened(key, event, pod)
-        self._look(key, None)
+        self._look(key, Turn(victim=Victim(pod=pod["metadata"]["name"]), events=events))
 
     def group_unknown(self, key: Key) -> None:
         """Take that a PodGroup has become Unknown: as in Volcano, for the job's first version."""
@@ -133,7 +137,8 @@ class PodEvents:
         called = called_for(job, happened) if job else None
         if called is None:
             return
-        turn = Turn(called.action, Victim(happened.task, happened.pod, happened.partition))
+        victim = Victim(happened.task, happened.pod, happened.partition)
+        turn = Turn(called.action, victim, beside=called.delay_seconds > 0)
         if not called.delay_seconds:
             self._look(key, turn)
             return
