@@ -12,6 +12,9 @@ from shared.numbers import whole_number
 
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)
 
+_ANY_TASK: Final = re.compile(r"^spec\.tasks?\.(.+)$", re.DOTALL)
+"""As Go names a field that it cannot decode: without the position."""
+
 _OF_JOB: Final[tuple[tuple[str, str], ...]] = (
     (r"metadata\.namespace", "owner"),
     (r"metadata\.name", "id"),
@@ -73,12 +76,18 @@ def _problem(job: Job, path: str, message: str) -> Problem:
 def _origin(job: Job, path: str) -> str | None:
     if match := _TASK.match(path):
         task = _find_task(job, match[1])
-        if task is not None and not match[2]:
-            return task.path
         if task is not None:
-            own = _first(_OF_TASK, match[2])
-            return task.at(own) if own is not None else _first(_OF_ALL, match[2])
+            return _of_task(task, match[2])
+    if (match := _ANY_TASK.match(path)) and len(job.effective_tasks) == 1:
+        return _of_task(job.effective_tasks[0], match[1])
     return _first(_OF_JOB, path)
+
+
+def _of_task(task: EffectiveTask, rest: str) -> str | None:
+    if not rest:
+        return task.path
+    own = _first(_OF_TASK, rest)
+    return task.at(own) if own is not None else _first(_OF_ALL, rest)
 
 
 def _find_task(job: Job, which: str) -> EffectiveTask | None:

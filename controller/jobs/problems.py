@@ -32,6 +32,9 @@ class Problem:
     path: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
     def under(self, prefix: str) -> Problem:
         """Return the same problem, seen from where *prefix* leads here."""
         if not self.path or self.path.startswith("["):
@@ -44,7 +47,7 @@ class JobRejected(FumaroleError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{p.path}: {p.message}" for p in self.problems))
+        super().__init__("; ".join(str(problem) for problem in self.problems))
 
 
 def make_path(parts: Sequence[str | int]) -> str:

@@ -1,74 +1,157 @@
-"""Why the cluster refused a VolcanoJob, read from its answer. No I/O.
+"""Why the cluster refused a VolcanoJob, read from its response. No I/O.
 
-A 422 names fields. Volcano's webhook answers 400 with a text, in which the places are words and
-each problem ends in a semicolon.
+A 422 names fields in its causes. A webhook's denial is a sentence; Volcano's holds several, each
+ending in a semicolon, with places as words. What a server says keeps its words: only the wrapper
+that names who says it is left out, and the path where it begins with one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 Finding = tuple[str, str]
 
-_DENIED: Final = re.compile(r'^admission webhook "([^"]*)" denied the request:\s*')
-_FORBIDDEN: Final = re.compile(
-    r"^\S+ \"[^\"]*\" is forbidden:\s*(?:\w+ '[^']*' with binding '[^']*' denied request:\s*)?"
-)
-_UNKNOWN: Final = re.compile(r'unknown field "([^"]+)"')
-_OF_VOLCANO: Final = ".volcano.sh"
-_NAMED: Final = re.compile(r"\b(spec(?:\.[A-Za-z]+|\[[^\]]*\])+):?\s*(.*)", re.DOTALL)
+_MOST_READ: Final = 1 << 16
+"""Webhooks are anybody's, and say as much as they like."""
 
-WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
-    (re.compile(pattern), path)
-    for pattern, path in (
-        # First of all: what follows may name anything, such as a job that is called "event".
-        (r"^(?:exceeded|failed) quota: ", "metadata.namespace"),
-        (r"unable to find job plugin: (\S+)", "spec.plugins.{0}"),
-        (r"job queue|to queue|\bqueue\b", "spec.queue"),
-        (r"priorityclass|PriorityClass", "spec.priorityClassName"),
-        (r"'minAvailable' should not be greater", "spec.minAvailable"),
-        (r"minSuccess", "spec.minSuccess"),
-        (r"duplicated task name (\S+)", "spec.tasks[{0}].name"),
-        (r"(?:in|of) task: (\S+?)[,;]?(?:\s|$)", "spec.tasks[{0}]"),
-        (r"dependsOn|DAG|cycl", "spec.tasks"),
-        (r"polic(?:y|ies)|exitCode|event", "spec.policies"),
-        (r"networkTopology|highestTier", "spec.networkTopology"),
+_DENIED: Final = re.compile(r'^admission webhook "([^"]*)" denied the request(?::\s*|\s*$)')
+_WRAPPERS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r'^\S+ "[^"]*" is (?:invalid|forbidden):\s*',
+        r"^\w+ '[^']*' with binding '[^']*' denied request:\s*",
+        r'^\w+ in version "[^"]*" cannot be handled as an? \w+:\s*',
+        r"^strict decoding error:\s*",
+        r"^json:\s*",
     )
 )
-"""Where what a text talks about is; the first that fits."""
+"""Who says something, and of what: the caller's job, not the VolcanoJob, is what they know."""
+
+_STRICT: Final = re.compile(r'\b(unknown|duplicate) field "([^"]+)"')
+_OF_VOLCANO: Final = ".volcano.sh"
+_PLACE: Final = r"(?:spec|metadata)(?:\.[A-Za-z]+|\[[^\]]*\])+"
+_LED_BY: Final = re.compile(rf"^({_PLACE}):\s+(.+)$", re.DOTALL)
+"""As ``field.Error`` of apimachinery writes it."""
+_NAMES: Final = re.compile(rf"(?<![\w.])({_PLACE})")
+_OF_GO: Final = re.compile(r"Go struct field \w+\.([\w.]+) of type")
+_NO_PATHS: Final = frozenset({"", "[]", "<nil>", "<root>"})
+_UNCHECKED: Final = "some validation rules were not checked"
+"""What a server adds to the causes when there are any."""
+
+_ERRORS: Final = re.compile(r"^\d+ errors? occurred:\s*\n")
+_BULLET: Final = re.compile(r"^\s*\* ", re.MULTILINE)
+_VALID_ONES: Final = re.compile(r",?\s*valid (?:events|actions) are \[[^\]]*\]")
+"""Volcano's webhook appends all of them, in another order each time."""
+_SENTENCE: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^;])+')
+"""Up to a semicolon that is not within a quoted value."""
+_NEXT_OF_TEMPLATE: Final = re.compile(r"\.\s+(?=template\.[\w.\[\]]+: )")
+_TASK: Final = re.compile(r"^(spec\.tasks?\[[^\]]*\])\.template\.")
+
+
+def _patterns(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), path) for pattern, path in rows)
+
+
+_SAYINGS: Final = _patterns(
+    (r"unable to find job plugin: (\S+)", "spec.plugins.{0}"),
+    (r"specified (\S+) master task", "spec.plugins.{0}"),
+    (r"integer in spec\.tasks?\[(\d+)\]", "spec.tasks[{0}].topologyPolicy"),
+    (r"spec\.tasks?\[(\d+)\] isn't Guaranteed", "spec.tasks[{0}].topologyPolicy"),
+    (r"^create (?:pod|job) with name", "metadata.name"),
+    (r"duplicated task name (\S+)", "spec.tasks[{0}].name"),
+    (r"\b(?:in|of) task: (\S+?)[,;]?(?:\s|$)", "spec.tasks[{0}]"),
+)
+"""Sentences of Volcano's webhook that say which part of the VolcanoJob they are about."""
+
+_WORDS: Final = _patterns(
+    (r"job queue|to queue|\bqueue\b", "spec.queue"),
+    (r"priorityclass|PriorityClass", "spec.priorityClassName"),
+    (r"'minAvailable' (?:should|must) not be greater", "spec.minAvailable"),
+    (r"minSuccess", "spec.minSuccess"),
+    (r"dependsOn|DAG|cycl", "spec.tasks"),
+    (r"polic(?:y|ies)|exitCode|\bevent\b|error code", "spec.policies"),
+    (r"networkTopology|highestTier", "spec.networkTopology"),
+)
+"""Words of Volcano's webhook, where its sentence has no place in it; the first that fits."""
+
+_QUOTA: Final = re.compile(r"^(?:exceeded|failed) quota: ")
 
 
 def findings_of(message: str, details: Mapping[str, Any]) -> list[Finding]:
     """Return what is wrong with a VolcanoJob that was refused, each with its path, if any."""
-    causes = [cause for cause in details.get("causes") or () if isinstance(cause, Mapping)]
-    if named := [_of_cause(cause) for cause in causes if cause.get("field")]:
-        return named
-    if unknown := _UNKNOWN.findall(message):
-        return [(path, "the cluster does not know this") for path in unknown]
-    return [_of_text(text) for text in _texts_of(message)]
-
-
-def _texts_of(message: str) -> list[str]:
-    """Return what is said, one text for each problem, without who says it."""
+    if causes := list(_of_causes(details)):
+        return causes
+    if fields := _STRICT.findall(message[:_MOST_READ]):
+        return [(path, _of_strict(word)) for word, path in fields]
     denied = _DENIED.match(message)
-    if denied is None:
-        return [_FORBIDDEN.sub("", message).strip()]
-    said = message[denied.end() :]
-    parts = said.split(";") if denied[1].endswith(_OF_VOLCANO) else [said]
-    texts = [part.strip(" ;.\n") for part in parts]
-    return [text for text in texts if text] or [message]
+    if denied is not None and denied[1].endswith(_OF_VOLCANO):
+        return _of_volcano(message[denied.end() : _MOST_READ]) or [("", message)]
+    return [_placed(sentence_of(message))]
 
 
-def _of_text(text: str) -> Finding:
-    if match := _NAMED.search(text):
-        return match[1], match[2].strip() or text
-    for pattern, path in WORDS:
+def sentence_of(message: str) -> str:
+    """Return what is said without who says it; the message itself where there is nothing else."""
+    found = _DENIED.sub("", message[:_MOST_READ], count=1)
+    for wrapper in _WRAPPERS:
+        found = wrapper.sub("", found, count=1)
+    return found.strip() or message
+
+
+def _of_causes(details: Mapping[str, Any]) -> Iterator[Finding]:
+    causes = details.get("causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if not isinstance(cause, Mapping):
+            continue
+        path = str(cause.get("field") or "")
+        text = str(cause.get("message") or cause.get("reason") or "is refused")
+        # One without a field is the message again: a policy's denial.
+        if path and not text.startswith(_UNCHECKED):
+            yield "" if path in _NO_PATHS else path, text
+
+
+def _of_strict(word: str) -> str:
+    return "the cluster does not know this" if word == "unknown" else "is given twice"
+
+
+def _of_volcano(said: str) -> list[Finding]:
+    return [_of_words(text) for part in _SENTENCE.findall(said) for text in _texts_in(part)]
+
+
+def _texts_in(part: str) -> Iterator[str]:
+    """Yield what one part of a denial says: a sentence, a list of errors, a pod's errors."""
+    part = _VALID_ONES.sub("", part).strip()
+    if match := _ERRORS.match(part):
+        part = part[match.end() :]
+        texts = _BULLET.split(part)
+    else:
+        texts = _NEXT_OF_TEMPLATE.split(part)
+        if match := _TASK.match(part):
+            texts[1:] = [f"{match[1]}.{text}" for text in texts[1:]]
+    yield from (text for one in texts if (text := one.strip().removesuffix(".").strip()))
+
+
+def _of_words(text: str) -> Finding:
+    text = sentence_of(text)
+    if path := _first(_SAYINGS, text):
+        return path, text
+    path, said = _placed(text)
+    return path or _first(_WORDS, said), said
+
+
+def _first(rows: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
+    for pattern, path in rows:
         if match := pattern.search(text):
-            return path.format(*match.groups()), text
+            return path.format(*match.groups())
+    return ""
+
+
+def _placed(text: str) -> Finding:
+    if match := _LED_BY.match(text):
+        return match[1], match[2]
+    if _QUOTA.match(text):
+        return "metadata.namespace", text
+    if match := _OF_GO.search(text) or _NAMES.search(text):
+        return match[1], text
     return "", text
-
-
-def _of_cause(cause: Mapping[str, Any]) -> Finding:
-    return str(cause["field"]), str(cause.get("message") or cause.get("reason") or "is refused")

@@ -133,7 +133,8 @@ async def test_a_log_that_is_not_there_says_why(
 def node(cpu: str, *, ready: str = "True", **spec: Any) -> dict[str, Any]:
     allocatable = {"cpu": cpu, "memory": "1Gi", "nvidia.com/gpu": "2"}
     conditions = [{"type": "Ready", "status": ready}]
-    return {"spec": spec, "status": {"allocatable": allocatable, "conditions": conditions}}
+    status = {"allocatable": allocatable, "conditions": conditions}
+    return {"metadata": {"name": "n"}, "spec": spec, "status": status}
 
 
 async def test_utilization_is_what_there_is_what_runs_and_what_waits(
