@@ -80,12 +80,17 @@ class Keeper(Feed):
     # One event
 
     def take(self, message: bytes) -> None:
-        """Apply what was published, if it is the next event; else have the head looked at."""
+        """Apply what was published, if it is the next event; else have the head looked at.
+
+        However many such messages come, the head is looked at ten times a second at most.
+        """
         try:
             event = decode_event(message)
         except MalformedEvent as error:
             self.noted["malformed"] += 1
             log.warning("a message was dropped: %s", error)
+            # It may have been the next event, a revocation even: the head says so at once.
+            self.look.set()
             return
         if self._arrived is not None:
             self._arrived.append(event)

@@ -172,7 +172,7 @@ def decode_event(data: bytes) -> Event:
                 v=envelope.v, epoch=envelope.epoch, seq=envelope.seq, type=envelope.type[:64]
             )
         event: Event = _decode_known(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedEvent(f"not a ProxyEvent: {error}") from None
     return event
 

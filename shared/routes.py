@@ -144,7 +144,7 @@ class RouteReader:
             raise UnreadableRoute("the route is not signed")
         try:
             route = _decode_route(self._payload(bytes(raw)) if signed else raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableRoute(f"the route is malformed: {error}") from None
         if route.sid != sid:
             raise UnreadableRoute("the route is for another session")
@@ -169,7 +169,7 @@ def digest(sid: str, raw: bytes | msgspec.Raw) -> int:
     """
     try:
         canonical = _canonical(_decode_any(raw))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         canonical = bytes(raw)
     return int.from_bytes(hashlib.sha256(sid.encode() + canonical).digest()[:8], "big")
 

@@ -9,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus
-from shared.bus import Publisher, connect
-from shared.events import GrantRevoked, event_time
+from shared.bus import BusReader, Publisher, connect
+from shared.events import GrantRevoked, Head, event_time
 from tests.gateway.following import (
     KEYS,
     ONE,
@@ -144,6 +144,50 @@ async def test_a_malformed_message_is_counted_and_dropped(redis: Redis) -> None:
         await seen.until_equal(publisher)
         assert seen.follower.noted["malformed"] == 6
         assert seen.follower.noted["snapshot"] == 1
+
+
+NESTED = b'{"v":1,"epoch":"e1","seq":9,"type":"Heartbeat","x":' + b"[" * 100_000
+
+
+@pytest.mark.parametrize("message", [b"{", b"\xff", b'{"v":1,"type":"GrantRevoked"}', NESTED])
+async def test_a_message_that_cannot_be_decoded_has_the_head_looked_at_at_once(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, message: bytes
+) -> None:
+    """It may stand where a revocation was: nobody waits for the next look at the head."""
+    monkeypatch.setattr("gateway.watching.HEAD_SECONDS", 3600.0)
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        await asyncio.sleep(0.3)  # a look that was asked for at the begin
+        publisher._keys = Unheard("test")
+        await publisher.revoke(at=time.time(), sid=ONE, jti="t1")
+        await asyncio.sleep(0.3)
+        assert seen.position()[1] < publisher.seq
+        await redis.publish(KEYS.events, message)
+        await seen.until_equal(publisher)
+        assert seen.follower.noted["malformed"] == 1
+
+
+async def test_a_flood_of_such_messages_does_not_become_a_flood_of_looks(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    read_head = BusReader.head
+
+    async def counted(reader: BusReader) -> Head | None:
+        nonlocal looks
+        looks += 1
+        return await read_head(reader)
+
+    monkeypatch.setattr(BusReader, "head", counted)
+    publisher = await published(redis)
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        began, looks = time.monotonic(), 0
+        for _ in range(2000):
+            await redis.publish(KEYS.events, b"{")
+        await until(lambda: seen.follower.noted["malformed"] == 2000)
+        assert 0 < looks <= 10 * (time.monotonic() - began) + 3
 
 
 async def test_a_lost_bus_opens_nothing_then_serves_nothing_and_then_recovers(

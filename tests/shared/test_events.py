@@ -85,6 +85,7 @@ def test_an_unknown_version_or_type_keeps_its_place_in_the_order(change: dict[st
         encode(HEARTBEAT | {"type": "GrantRevoked", "sid": SID, "jti": "a", "sub": "b"}),
         encode(HEARTBEAT | {"type": "GrantRevoked", "kid": "k", "sub": "b"}),
         encode(HEARTBEAT | {"type": "GrantRevoked", "sid": SID, "at": None}),
+        encode(HEARTBEAT)[:-1] + b',"deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
 def test_what_is_no_event_is_refused(wire: bytes) -> None:

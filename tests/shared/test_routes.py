@@ -260,6 +260,12 @@ def test_a_route_that_cannot_be_read_is_known_but_not_served(route: Any) -> None
     table = make_table({SID: encode(route)})
     assert table.find(f"{SID}.apps.example.com").standing is Standing.UNREADABLE
     assert (table.route(SID), table.unreadable, len(table)) == (None, 1, 1)
+
+
+def test_a_route_that_is_nested_too_deeply_is_not_served_either() -> None:
+    deep = encode(make_route())[:-1] + b',"deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    table = make_table({SID: deep})
+    assert table.find(f"{SID}.apps.example.com").standing is Standing.UNREADABLE
     table.apply(upserted(make_route(), 1))
     assert table.find(f"{SID}.apps.example.com").standing is Standing.SERVED
     assert table.unreadable == 0
