@@ -1,0 +1,42 @@
+"""What a recording needs of a controller, and a test of what was recorded too."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.controller.running import SIGNER, Controller
+from tests.recorded.recording import FOLDER
+from tests.shared.samples import make_claims
+
+
+def plugin_environment(folder: Path, *, trouble: str = "") -> dict[str, str]:
+    """Return what lets a controller find the plugin, and the plugin write down what it does."""
+    return {
+        "PYTHONPATH": str(FOLDER / "plugin"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COST_CENTRE_LOG": str(folder / "hooks.log"),
+        "COST_CENTRE_TROUBLE": trouble,
+    }
+
+
+def hooks_noted(folder: Path) -> list[str]:
+    """Return what the plugin's hooks were called for, in order."""
+    path = folder / "hooks.log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def read_page(controller: Controller, path: str, after: int = 0) -> Any:
+    """Return a page of updates, or of the ledger: as far back as there is one."""
+    token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
+    headers = {"Accept": "application/json", "Authorization": f"Bearer {token}"}
+    url = f"http://{controller.addresses['api']}{path}?limit=1000&after={after}"
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
+        content = await answer.json()
+        if answer.status == 410:
+            return await read_page(controller, path, content["details"]["through"])
+        assert answer.status == 200, content
+        return content
