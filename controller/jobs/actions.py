@@ -14,7 +14,7 @@ from controller.jobs.lifecycle import (
     Confirm,
     Expose,
     Finish,
-    Mark,
+    KeepForRecovery,
     Note,
     Remove,
     RemovePods,
@@ -28,7 +28,6 @@ from controller.jobs.lifecycle import (
     Stop,
     Submit,
     WriteDown,
-    marks_of,
 )
 from controller.jobs.pipeline import HookRecorder, Pipeline
 from controller.jobs.plugin import JobFromServer
@@ -98,8 +97,8 @@ class Actions:
                 await self._note(step, seen)
             case RunHooks():
                 await self._run_hooks(step, seen)
-            case Mark():
-                await self._mark(seen)
+            case KeepForRecovery(what):
+                await self._submitting.keep_for_recovery(seen, what)
             case Stop():
                 await self._ending.stop(seen)
             case Renew():
@@ -163,12 +162,6 @@ class Actions:
         now = self._records.clock()
         # Nodes have clocks of their own, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))
-
-    async def _mark(self, seen: Seen) -> None:
-        if seen.job is not None:
-            await self._cluster.annotate(seen.job, marks_of(seen.record))
-        # The watch will show them; looking again is for when it does not.
-        raise Later(LOOK_AGAIN_SECONDS)
 
     async def _run_hooks(self, step: RunHooks, seen: Seen) -> None:
         record = seen.record

@@ -21,6 +21,7 @@ from controller.jobs.model import Job
 from controller.jobs.peers import asked_ports
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
+from controller.jobs.recovery import Recovered, decimal_of, recovered
 from controller.jobs.states import State
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
@@ -39,9 +40,7 @@ from controller.store.jobs import (
 from controller.store.position import read_position
 from controller.store.progress import intend_companions, record_attempt
 from controller.volcano.names import (
-    ALLOCATION_ANNOTATION,
     CREATED_ANNOTATION,
-    FIRST_START_ANNOTATION,
     INSTANCE_LABEL,
     SPEC_ANNOTATION,
     peer_service_name,
@@ -50,7 +49,6 @@ from controller.volcano.names import (
 from controller.volcano.observed import ObservedJob
 from shared.errors import FumaroleError
 from shared.jws import strict_json_object
-from shared.numbers import decimal_number
 
 RETRY_SECONDS: Final = 5.0
 _KEY: Final = "identity"
@@ -170,7 +168,10 @@ class Adoption:
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
     async def _keep(self, seen: ObservedJob, job: Job) -> None:
-        record = _adopted(seen, job, self._defaults)
+        pods = self._picture.pods.of_job(job.id)
+        kept = await self._cluster.find_kept(seen)
+        past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
+        record = _adopted(seen, job, past, self._defaults)
         async with self._store.lead(self._term) as transaction:
             await insert_job(transaction, record, labels=job.labels)
             await record_attempt(
@@ -246,7 +247,7 @@ def _read_annotations(seen: ObservedJob) -> Job:
     return job
 
 
-def _adopted(seen: ObservedJob, job: Job, defaults: JobDefaults) -> JobRecord:
+def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults) -> JobRecord:
     return JobRecord(
         id=job.id,
         owner_user=job.owner.user,
@@ -263,15 +264,12 @@ def _adopted(seen: ObservedJob, job: Job, defaults: JobDefaults) -> JobRecord:
         attempt=seen.attempt,
         uid=seen.uid,
         outcome=None,
-        created_at=_number(seen.annotations.get(CREATED_ANNOTATION)) or seen.created_at,
-        started_at=_number(seen.annotations.get(FIRST_START_ANNOTATION)),
+        created_at=decimal_of(seen.annotations.get(CREATED_ANNOTATION)) or seen.created_at,
+        started_at=past.started_at,
         finished_at=None,
-        allocated_seconds=_number(seen.annotations.get(ALLOCATION_ANNOTATION))
-        or job.time_allocation_seconds,
+        allocated_seconds=past.allocated_seconds,
+        retries_used=past.retries_used,
+        evictions=past.evictions,
         **charged_by(job, defaults),
         stopping=seen.phase in ("Aborting", "Aborted"),
     )
-
-
-def _number(text: str | None) -> float | None:
-    return decimal_number(text) if text is not None else None

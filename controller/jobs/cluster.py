@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from controller.jobs.builder import Companion
 from controller.jobs.pipeline import Plan
+from controller.jobs.recovery import recovery_name
 from controller.kube.client import Kube, Object
 from controller.kube.errors import (
     AlreadyExists,
@@ -95,14 +96,6 @@ class JobsInCluster:
             found = await self._kube.get(VCJOBS, name, namespace)
         return read_job(found) if found and self._is_ours(found, job_id) else None
 
-    async def annotate(self, job: ObservedJob, annotations: Mapping[str, str]) -> None:
-        """Write *annotations* on the VolcanoJob, if it is still this one."""
-        patch = {"metadata": {"uid": job.uid, "annotations": dict(annotations)}}
-        # It may be gone, or another one: the next look will tell.
-        async with self._while_there(job.namespace):
-            with suppress(Conflict, Invalid):
-                await self._kube.merge(VCJOBS, job.name, patch, job.namespace)
-
     async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
         """Have Volcano do *action* to the VolcanoJob; one that waits to be done is enough.
 
@@ -138,6 +131,21 @@ class JobsInCluster:
         async with self._while_there(namespace):
             with suppress(Conflict):  # the name is another object's by now
                 await self._kube.delete(VCJOBS, name, namespace, uid=uid)
+
+    async def find_kept(self, job: ObservedJob) -> Mapping[str, Any]:
+        """Return what was kept beside exactly this VolcanoJob for a store that knows nothing.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        try:
+            name = recovery_name(job.job_id)
+            found = await self._kube.get(CONFIG_MAPS, name, job.namespace)
+        except (NotFound, Forbidden):
+            return {}  # the rights in a namespace may be gone before what is in it
+        owners = found.get("metadata", {}).get("ownerReferences") or ()
+        ours = any(one.get("uid") == job.uid for one in owners)
+        return found.get("data") or {} if ours else {}
 
     async def find_pods(self, namespace: str, job_id: str) -> list[ObservedPod]:
         """Return the job's pods as the cluster has them now, not as a watch last told.

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.lifecycle import Conclude, Confirm, Renew, Seen
 from controller.jobs.records import Records, decided_as
+from controller.jobs.recovery import recovered
 from controller.jobs.runs import exits_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.steps import Later
@@ -84,7 +85,8 @@ class Ending:
         passing = [one for one in await self._known(record) if not one.lasting]
         await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
-        values = {"attempt": record.attempt + 1, "uid": None, "renewal": None, "stopping": False}
+        values: dict[str, Any] = {"attempt": record.attempt + 1, "uid": None, "renewal": None}
+        values |= {"stopping": False, "kept": None}
         async with self._records.lead() as transaction:
             await self._records.move(transaction, record, **values)
             await hurry_due(transaction, record.id, now=self._records.clock())
@@ -95,6 +97,7 @@ class Ending:
         if job is None:
             return
         now, message = self._records.clock(), "found in the cluster, later than in the store"
+        past = recovered(job, (), {}, allocated=None)
         values: dict[str, Any] = {
             "attempt": job.attempt,
             "uid": job.uid,
@@ -103,6 +106,9 @@ class Ending:
             "state": next_state(record.state, Happening.WAITS),
             "reason": "adopted",
             "message": message,
+            "retries_used": max(record.retries_used, past.retries_used),
+            "evictions": max(record.evictions, past.evictions),
+            "kept": None,
         }
         async with self._records.lead() as transaction:
             if await self._records.move(transaction, record, **values):

@@ -12,15 +12,12 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.explanations import explain_failure, explain_waiting
+from controller.jobs.recovery import to_keep
 from controller.jobs.runs import are_written_down, is_of, retries_of
 from controller.jobs.states import Happening, Outcome, State, next_state
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.runs import Run
-from controller.volcano.names import (
-    ALLOCATION_ANNOTATION,
-    CREATED_ANNOTATION,
-    FIRST_START_ANNOTATION,
-)
+from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 
@@ -103,8 +100,10 @@ class RunHooks:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Write on the VolcanoJob what a store that knows nothing would need to go on with it."""
+class KeepForRecovery:
+    """Keep beside the VolcanoJob what a store that knows nothing would need to go on with it."""
+
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ Step: TypeAlias = (
     | Restore
     | Note
     | RunHooks
-    | Mark
+    | KeepForRecovery
     | Stop
     | Renew
     | Replace
@@ -218,7 +217,14 @@ def _undecided(seen: Seen) -> Step:
         return Confirm(_as_it_was(seen))
     if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
         return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
-    return _living(seen, seen.job)
+    step = _living(seen, seen.job)
+    return _keeping(seen, seen.job) if isinstance(step, Rest) else step
+
+
+def _keeping(seen: Seen, job: ObservedJob) -> Step:
+    """Keep what a lost store would lack, when there is nothing else to do."""
+    what = to_keep(seen.record, job, seen.pods) if seen.exposed else None
+    return Rest() if what is None or what == seen.record.kept else KeepForRecovery(what)
 
 
 _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
@@ -297,9 +303,7 @@ def _expose_first(seen: Seen, step: Step) -> Step:
     if not isinstance(step, Rest):
         return step
     # The picture may only be behind: so whatever else there is to do comes first.
-    if seen.lost:
-        return Restore()
-    return Mark() if _lacks_marks(seen) else step
+    return Restore() if seen.lost else step
 
 
 def _waiting(seen: Seen, job: ObservedJob) -> Step:
@@ -320,21 +324,6 @@ def _note_if_new(seen: Seen, note: Note) -> Step:
     if told == (next_state(record.state, note.happening), note.reason, note.message):
         return Rest()
     return note
-
-
-def _lacks_marks(seen: Seen) -> bool:
-    record, job = seen.record, seen.job
-    return job is not None and any(
-        job.annotations.get(name) != value for name, value in marks_of(record).items()
-    )
-
-
-def marks_of(record: JobRecord) -> dict[str, str]:
-    """Return the annotations by which an adopted job goes on as it was."""
-    marks = {FIRST_START_ANNOTATION: record.started_at, ALLOCATION_ANNOTATION: None}
-    if record.started_at is not None:
-        marks[ALLOCATION_ANNOTATION] = record.allocated_seconds
-    return {name: repr(value) for name, value in marks.items() if value is not None}
 
 
 def _stopped(seen: Seen, job: ObservedJob) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -15,6 +16,7 @@ from controller.jobs.origins import problems_with
 from controller.jobs.pipeline import Pipeline, Plan, PluginFailed
 from controller.jobs.problems import JobRejected
 from controller.jobs.records import Records, decided_as
+from controller.jobs.recovery import annotations_of, recovery_name
 from controller.jobs.states import State
 from controller.jobs.steps import Later
 from controller.kube.errors import Forbidden, Invalid
@@ -34,6 +36,7 @@ from controller.volcano.observed import ObservedJob
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0
+NOT_KEPT_SECONDS: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -103,11 +106,36 @@ class Submitting:
         async with self._records.lead() as transaction:
             recorded = await companions_of(transaction, record.id)
             await record_companions(transaction, record.id, applied)
+        wanted.add(("ConfigMap", recovery_name(record.id)))
         for one in recorded:
             if (one.kind, one.name) not in wanted:
                 await self._cluster.remove_companion(record.id, one)
                 async with self._records.lead() as transaction:
                     await drop_companion(transaction, record.id, one)
+
+    async def keep_for_recovery(self, seen: Seen, what: str) -> None:
+        """Keep *what* (JSON) beside the VolcanoJob, for a store that knows nothing of the job."""
+        record, owner = seen.record, seen.job
+        if owner is None:
+            return
+        companion = Companion(
+            kind="ConfigMap",
+            name=recovery_name(record.id),
+            manifest={"data": json.loads(what)},
+            when="after",
+        )
+        try:
+            made = await self._ensure(record, companion, owner=owner)
+        except (Forbidden, Invalid, NameTaken) as error:
+            # A quota, perhaps. It is needed only should the store be lost.
+            log.warning(
+                "what a lost store would need is not kept",
+                extra={"job": record.id, "why": str(error)},
+            )
+            raise Later(NOT_KEPT_SECONDS) from error
+        async with self._records.lead() as transaction:
+            await record_companions(transaction, record.id, [made])
+            await self._records.move(transaction, record, kept=what)
 
     async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
         job = self._records.job_of(record)
@@ -118,6 +146,7 @@ class Submitting:
             accepted_in=record.namespace,
             submitted=submitted,
         )
+        plan.volcano_job.annotations |= annotations_of(record)
         # Earlier attempts have used some of the retries that its policies allow.
         plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
         return plan

@@ -17,6 +17,8 @@ ATTEMPT_ANNOTATION: Final = "fumarole.dev/attempt"
 FIRST_START_ANNOTATION: Final = "fumarole.dev/first-start"
 CREATED_ANNOTATION: Final = "fumarole.dev/created"
 ALLOCATION_ANNOTATION: Final = "fumarole.dev/allocated-seconds"
+RETRIES_USED_ANNOTATION: Final = "fumarole.dev/retries-used"
+EVICTIONS_ANNOTATION: Final = "fumarole.dev/evictions"
 
 JOB_CONTAINER: Final = "job"
 """The container in which a job's own program runs."""

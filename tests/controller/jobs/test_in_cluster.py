@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -203,17 +204,18 @@ async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
     await cluster.remove_volcano_job("jobs", first.name, first.uid)
 
 
-async def test_what_is_written_on_a_volcano_job_stays_on_that_one(
+async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
     both: Both, cluster: JobsInCluster, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "start", instance)
-    await cluster.annotate(job, {"fumarole.dev/first-start": "1.5"})
-    found = await cluster.find_volcano_job("jobs", "j-start", "start")
-    assert found is not None
-    again = await both.admin.get(VCJOBS, "j-start", "jobs")
-    assert again["metadata"]["annotations"]["fumarole.dev/first-start"] == "1.5"
-    await both.admin.delete(VCJOBS, "j-start", "jobs")
-    await cluster.annotate(job, {"fumarole.dev/first-start": "3.5"})
+    assert await cluster.find_kept(job) == {}
+    kept = Companion(
+        kind="ConfigMap", name="j-start.recovery", manifest={"data": {"a": "1"}}, when="after"
+    )
+    await cluster.ensure_companion("start", "jobs", kept, owner=job)
+    assert await cluster.find_kept(job) == {"a": "1"}
+    later = replace(job, uid="of a later attempt")
+    assert await cluster.find_kept(later) == {}
 
 
 # The ground

@@ -13,7 +13,7 @@ from controller.jobs.lifecycle import (
     Confirm,
     Expose,
     Finish,
-    Mark,
+    KeepForRecovery,
     Note,
     Remove,
     RemovePods,
@@ -26,11 +26,14 @@ from controller.jobs.lifecycle import (
     Submit,
     WriteDown,
     decide,
-    marks_of,
 )
 from controller.jobs.states import Happening, State
 from controller.store.runs import Run
-from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
+from controller.volcano.names import (
+    ATTEMPT_ANNOTATION,
+    CREATED_ANNOTATION,
+    FIRST_START_ANNOTATION,
+)
 from controller.volcano.observed import Ended, ObservedPod
 from controller.volcano.phases import PROGRESS
 from tests.controller.samples import (
@@ -86,12 +89,29 @@ def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> Non
 def test_a_job_that_runs_is_told_and_then_started() -> None:
     assert decide(make_seen(SUBMITTED, make_observed())) == Note(Happening.STARTED, None, None)
     assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
-    assert decide(make_seen(RUNS, make_observed())) == Mark()
-    assert decide(make_seen(RUNS, make_observed(annotations=marks_of(RUNS)))) == Rest()
+    assert decide(make_seen(RUNS, make_observed(), make_pod())) == Rest()
+
+
+def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do() -> None:
+    # Its pods say when it began, so long as they are those that did.
+    restarted = make_pod(started_at=900.0)
+    step = decide(make_seen(RUNS, make_observed(), restarted))
+    assert step == KeepForRecovery('{"first-start": "2.0"}')
+    assert decide(make_seen(replace(RUNS, kept=step.what), make_observed(), restarted)) == Rest()
+    assert decide(make_seen(RUNS, make_observed("Aborting"))) == step
+    # A later attempt's VolcanoJob was made with it.
+    annotations = {FIRST_START_ANNOTATION: "2.0"}
+    assert decide(make_seen(RUNS, make_observed(annotations=annotations), restarted)) == Rest()
+    # More time is news to the cluster in any case.
+    extended = replace(RUNS, allocated_seconds=90.0)
+    more = decide(make_seen(extended, make_observed(), make_pod()))
+    assert more == KeepForRecovery('{"allocated-seconds": "90.0", "first-start": "2.0"}')
+    given = {**RUNS.spec, "time_allocation_seconds": 90}
+    assert decide(make_seen(replace(extended, spec=given), make_observed(), make_pod())) == Rest()
 
 
 def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_do() -> None:
-    observed = make_observed(annotations=marks_of(RUNS))
+    observed = make_observed()
     assert decide(make_seen(RUNS, observed, lost=True)) == Restore()
     # Just made, and not yet seen: nothing waits for that.
     waits = decide(make_seen(SUBMITTED, make_observed(), lost=True))
@@ -157,7 +177,7 @@ def test_how_a_volcano_job_ended_is_how_the_job_ends(
 
 @pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
 def test_while_a_volcano_job_is_being_ended_nothing_is_done(phase: str) -> None:
-    assert decide(make_seen(RUNS, make_observed(phase))) == Rest()
+    assert decide(make_seen(RUNS, make_observed(phase), make_pod())) == Rest()
 
 
 @pytest.mark.parametrize(
@@ -276,11 +296,12 @@ def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
 
 def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt() -> None:
     aborted = make_observed("Aborted")
-    assert decide(make_seen(STOPPING, make_observed("Aborting"))) == Rest()
+    assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Rest()
     assert decide(make_seen(STOPPING, aborted, make_pod())) == Rest()
     told = decide(make_seen(STOPPING, aborted))
     assert told == Note(Happening.SUSPENDED, "asked", "suspended as asked")
-    suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked")
+    suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
+                        kept='{"first-start": "2.0"}')  # fmt: skip
     assert decide(make_seen(suspended, aborted)) == Rest()
     resumed = replace(suspended, desired="run")
     assert isinstance(step := decide(make_seen(resumed, aborted)), Renew)
@@ -465,7 +486,8 @@ def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
 def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     seen = make_seen(RUNS, make_observed("Failed"), make_pod())
     assert decide(seen) == Rest()
-    assert decide(make_seen(RUNS, make_observed("Failed"), blind=True)) == Rest()
+    aged = replace(RUNS, kept='{"first-start": "2.0"}')
+    assert decide(make_seen(aged, make_observed("Failed"), blind=True)) == Rest()
     assert decide(make_seen(RUNS, make_observed("Failed"))) == Conclude(State.FAILURE, "failed")
     over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
                                                 finished_at=5.0))  # fmt: skip
