@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from controller.api.app import ApiParts, make_api_app
 from controller.hub.server import serving_hub
 from controller.jobs.dry_run import DryRun
+from controller.jobs.files import remember_places
 from controller.jobs.ledger import Ledger
 from controller.jobs.peers import Peers
 from controller.jobs.pipeline import Pipeline, make_plugins
@@ -166,6 +167,7 @@ async def _start_api(
     keys = KeySource(settings.token_jwks, clock=time.monotonic)
     process.tasks.start(keys.keep_fresh())
     process.problems.append(lambda: [] if keys.keys else ["no key of the orchestrator is known"])
+    await remember_places(process.store, settings.jobs.pods.volumes)
     submissions = Submissions(
         store=process.store,
         pipeline=core.pipeline,

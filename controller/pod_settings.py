@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.jobs.volumes import VolumeSource, parse_volumes
+from controller.jobs.volumes import VolumeSource, loose_patterns, parse_volumes
 from controller.products import Catalogue, read_catalogue
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.settings import Environment, count
@@ -65,9 +65,16 @@ class PodSettings:
 def read_pod_settings(environment: Environment) -> PodSettings:
     """Return the settings; *environment* collects every problem."""
     read = environment.value
+    volumes = environment.optional("FUMAROLE_CONTROLLER_VOLUMES", parse_volumes) or {}
+    for name in loose_patterns(volumes):
+        environment.warning(
+            "FUMAROLE_CONTROLLER_VOLUMES",
+            f"has text after an owner's name in {name}: two owners' names may fit one place, which "
+            "is then refused to the second",
+        )
     return PodSettings(
         catalogue=read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue()),
-        volumes=read("FUMAROLE_CONTROLLER_VOLUMES", parse_volumes, {}),
+        volumes=volumes,
         priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
         pull_credentials=read("FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}),
         helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),

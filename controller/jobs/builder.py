@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from controller.jobs.model import Job
 from controller.jobs.problems import Problem
+from controller.store.places import HeldPlace
 from controller.volcano.manifest import Container, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER
 
@@ -87,6 +88,8 @@ class JobBuilder:
         self.shared: list[SharedObject] = []
         self.problems: list[Problem] = []
         self.waiting: list[str] = []
+        self.places: dict[str, HeldPlace] = {}
+        """Where the owner's files are that the job names, by what of the job names them."""
 
     def refuse(self, path: str, message: str) -> None:
         """Note that the job cannot run because of what is at *path*."""

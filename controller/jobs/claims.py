@@ -6,7 +6,7 @@ the same, one comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ from controller.sessions.links import take_links_of, why_not_links_of
 from controller.store.connections import record_connections
 from controller.store.database import Transaction
 from controller.store.jobs import hold_jobs
+from controller.store.places import HeldPlace, hold_places, others_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +30,23 @@ class Refusal:
 
 
 async def refuse_claims(
-    transaction: Transaction, jobs: Mapping[str, Job], *, now: float
+    transaction: Transaction,
+    jobs: Mapping[str, Job],
+    *,
+    places: Mapping[str, Mapping[str, HeldPlace]],
+    now: float,
 ) -> dict[str, Refusal]:
     """Return which of *jobs*, all of them new, cannot have what they claim, and why.
 
-    They may name each other as peers, but none that is refused itself.
+    They may name each other as peers, but none that is refused itself. *places* are those of
+    owners' files, by job and path; each stays its first owner's.
     """
-    if not any(job.links or peers_of(job) for job in jobs.values()):
+    if not any(job.links or peers_of(job) or places.get(id_) for id_, job in jobs.items()):
         return {}
     # In this order: whoever changes a job holds it before the row that links are guarded by.
     known = await _living(transaction, jobs)
     refused = await _refuse_links(transaction, jobs, now=now)
+    refused |= await _refuse_places(transaction, places)
     while True:
         standing = {id_: job for id_, job in jobs.items() if id_ not in refused}
         others = {**known, **standing}
@@ -51,9 +58,15 @@ async def refuse_claims(
 
 
 async def take_claims(
-    transaction: Transaction, job: Job, *, now: float, random: Callable[[int], bytes]
+    transaction: Transaction,
+    job: Job,
+    *,
+    places: Collection[HeldPlace],
+    now: float,
+    random: Callable[[int], bytes],
 ) -> None:
     """Keep what the job, which is in the store and was not refused, claims."""
+    await hold_places(transaction, list(places))
     await take_links_of(transaction, job, now=now, random=random)
     await record_connections(transaction, job.id, asked_ports(job))
 
@@ -74,6 +87,26 @@ async def _refuse_links(
             refused[job.id] = Refusal("conflict", tuple(problems))
         else:
             taken.update(job.links)
+    return refused
+
+
+async def _refuse_places(
+    transaction: Transaction, places: Mapping[str, Mapping[str, HeldPlace]]
+) -> dict[str, Refusal]:
+    refused: dict[str, Refusal] = {}
+    wanted = [place for named in places.values() for place in named.values()]
+    against = await others_places(transaction, wanted) if wanted else {}
+    held: list[HeldPlace] = []  # by others of this call
+    for id_, named in places.items():
+        problems = [
+            Problem(path, "is where another owner's files are")
+            for path, place in named.items()
+            if against[place] or any(place.excludes(other) for other in held)
+        ]
+        if problems:
+            refused[id_] = Refusal("rejected", tuple(problems))
+        else:
+            held.extend(named.values())
     return refused
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -18,6 +18,7 @@ from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.problems import JobRejected, Problem
 from controller.store.capabilities import find_capabilities
 from controller.store.database import Store, Transaction
+from controller.store.places import HeldPlace
 from controller.store.progress import Hook, record_hook, set_due
 from controller.volcano.capabilities import Capabilities
 from controller.volcano.manifest import VolcanoJob
@@ -48,7 +49,8 @@ class PluginFailed(FumaroleError):
 class Plan:
     """What the plugins make of a job.
 
-    ``shared`` is what has to be there before it; ``waiting``, what its VolcanoJob waits for.
+    ``shared`` is what has to be there before it; ``waiting``, what its VolcanoJob waits for;
+    ``places``, where the files of its owner are that it names, by their paths in the job.
     """
 
     job: Job
@@ -56,6 +58,7 @@ class Plan:
     companions: tuple[Companion, ...]
     shared: tuple[SharedObject, ...] = ()
     waiting: tuple[str, ...] = ()
+    places: Mapping[str, HeldPlace] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -143,6 +146,7 @@ class Pipeline:
             companions=tuple(builder.companions),
             shared=tuple(builder.shared),
             waiting=tuple(builder.waiting),
+            places=builder.places,
         )
 
     def _empty(self, job: Job, attempt: int, created_at: float) -> VolcanoJob:

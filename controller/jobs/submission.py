@@ -24,6 +24,7 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.jobs import JobRecord, find_jobs, insert_jobs
 from controller.store.maintenance import read_maintenance
+from controller.store.places import HeldPlace
 from controller.store.vault import Vault
 
 Mode = Literal["atomic", "best_effort"]
@@ -122,7 +123,12 @@ class Submissions:
                 self._compare(job, one.problems, known)
                 for job, one in zip(jobs, checked, strict=True)
             ]
-            results = await self._refuse_claims(transaction, jobs, results)
+            places = {
+                job.id: one.plan.places
+                for job, one in zip(jobs, checked, strict=True)
+                if isinstance(job, Job) and one.plan is not None and one.plan.places
+            }
+            results = await self._refuse_claims(transaction, jobs, results, places)
             if mode == "atomic" and not all(result.accepted for result in results):
                 return results
             new = [
@@ -134,7 +140,13 @@ class Submissions:
                 await _refuse_when_draining(transaction)
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
             for job, record in new:
-                await take_claims(transaction, job, now=record.created_at, random=self._random)
+                await take_claims(
+                    transaction,
+                    job,
+                    places=places.get(job.id, {}).values(),
+                    now=record.created_at,
+                    random=self._random,
+                )
         for job, _ in new:
             self._wake(job.id)
         return results
@@ -144,6 +156,7 @@ class Submissions:
         transaction: Transaction,
         jobs: Sequence[Job | JobRejected],
         results: Sequence[Submitted],
+        places: Mapping[str, Mapping[str, HeldPlace]],
     ) -> list[Submitted]:
         """Return *results*, with those refused that want what others have or what is not there."""
         new = {
@@ -151,7 +164,8 @@ class Submissions:
             for job, result in zip(jobs, results, strict=True)
             if isinstance(job, Job) and result.result == "created"
         }
-        refused = await refuse_claims(transaction, new, now=self._clock())
+        places = {id_: named for id_, named in places.items() if id_ in new}
+        refused = await refuse_claims(transaction, new, places=places, now=self._clock())
         return [
             Submitted(one.id, refused[one.id].result, refused[one.id].problems)
             if one.id in refused

@@ -9,8 +9,9 @@ not bent.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from controller.jobs.model import Owner
@@ -36,12 +37,14 @@ class Place:
     """Where a path's file is: ``sub_path`` is empty for the whole claim.
 
     All that the owner has of the volume is in ``folder``, with which ``sub_path`` begins.
+    ``holder`` are the owner's names that lead there; none where the volume is everybody's.
     """
 
     claim: str
     folder: str
     sub_path: str
     read_only: bool
+    holder: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
 def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSource]) -> Place:
@@ -56,13 +59,41 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
     claim = _filled(source.claim, owner)
     if not _CLAIM.fullmatch(claim):
         raise ValueError(f"the owner's name cannot be part of the claim of {path.volume}")
-    folders = [_folder(part, owner) for part in source.folder.split("/") if part]
+    parts = [part for part in source.folder.split("/") if part]
+    folders = [_folder(part, owner) for part in parts]
+    if any(_hides(parts, folders, other) for other in volumes.values() if other.claim == claim):
+        raise ValueError("the owner's name is that of a folder of another volume")
     return Place(
         claim=claim,
         folder="/".join(folders),
         sub_path="/".join([*folders, *path.rest]),
         read_only=source.read_only,
+        holder=_holder(source, owner),
     )
+
+
+def _hides(parts: Sequence[str], filled: Sequence[str], other: VolumeSource) -> bool:
+    """Say whether an owner's name leads to where the folders of *other*'s owners are."""
+    fixed = list(takewhile(lambda part: "{" not in part, other.folder.split("/")))
+    if not other.folder or len(filled) > len(fixed):
+        return False
+    named = any(_PLACEHOLDER.search(part) for part in parts)
+    return named and list(filled) == fixed[: len(filled)]
+
+
+def _holder(source: VolumeSource, owner: Owner) -> tuple[tuple[str, str], ...]:
+    names = {"user": owner.user, "project": owner.project or ""}
+    used = set(_PLACEHOLDER.findall(f"{source.claim}/{source.folder}"))
+    return tuple((kind, names[kind]) for kind in sorted(used))
+
+
+def loose_patterns(volumes: Mapping[str, VolumeSource]) -> list[str]:
+    """Return the volumes in which text follows a placeholder: several names fit one place."""
+    return [
+        name
+        for name, source in volumes.items()
+        if re.search(r"\}[^/]", f"{source.claim}/{source.folder}")
+    ]
 
 
 def _folder(part: str, owner: Owner) -> str:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from controller.jobs.builder import JobBuilder
+from controller.jobs.files import files_of
 from controller.jobs.helper import make_helper
 from controller.jobs.model import Job
-from controller.jobs.parameters import DirectoryParameter, FileParameter
 from controller.jobs.paths import VolumePath, parse_path, place_of
 from controller.jobs.plugin import JobPlugin
-from controller.jobs.problems import make_path
 from controller.jobs.volumes import Place, find_place
+from controller.store.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Volume
 from controller.volcano.names import FILES_CONTAINER
 
@@ -92,13 +92,17 @@ class FileMountPlugin(JobPlugin):
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
         work = self.context.jobs.working_directory
-        for path, raw, kind, read_only in _asked(job):
+        for path, raw, kind, read_only in files_of(job):
             source = parse_path(raw)
             try:
                 place = find_place(source, job.owner, self.context.jobs.pods.volumes)
             except ValueError as error:
                 builder.refuse(path, str(error))
                 continue
+            if place.holder:
+                builder.places[path] = HeldPlace(
+                    builder.volcano_job.namespace, place.claim, place.folder, place.holder
+                )
             at = work if path == "output" else place_of(source, work)
             for problem in _unmountable(at, path, place):
                 builder.refuse(path, problem)
@@ -125,19 +129,6 @@ class FileMountPlugin(JobPlugin):
         return make_helper(
             FILES_CONTAINER, CHECK, arguments, defaults=self.context.jobs, mounts=mounts
         )
-
-
-def _asked(job: Job) -> Iterator[tuple[str, str, Literal["file", "directory"], bool]]:
-    # The output folder first: what is mounted within it comes after it.
-    if job.output is not None:
-        yield "output", job.output, "directory", False
-    for name, parameter in job.parameters.items():
-        if not isinstance(parameter, FileParameter | DirectoryParameter):
-            continue
-        path = make_path(["parameters", name, "path"])
-        for index, raw in enumerate(parameter.paths):
-            where = path if isinstance(parameter.path, str) else f"{path}[{index}]"
-            yield where, raw, parameter.type, parameter.read_only
 
 
 def _unmountable(at: str, path: str, place: Place) -> Iterator[str]:

@@ -233,6 +233,15 @@ async def list_jobs(
     return [_record(row) for row in rows]
 
 
+async def oldest_jobs(
+    transaction: Transaction, *, after: tuple[float, str], limit: int
+) -> list[JobRecord]:
+    """Return jobs in the order in which they were accepted, those *after* a time and id."""
+    place = sa.tuple_(_table.c.created_at, _table.c.id)
+    query = sa.select(*_COLUMNS).where(place > after).order_by(_table.c.created_at, _table.c.id)
+    return [_record(row) for row in await transaction.execute(query.limit(limit))]
+
+
 async def unfinished_jobs(transaction: Transaction) -> list[str]:
     """Return the ids of the jobs that are not over."""
     query = sa.select(_table.c.id).where(IS_LIVE)

@@ -308,6 +308,17 @@ links: Final = sa.Table(
     sa.Index("ix_links_job_id", "job_id"),
 )
 
+# Folders of storage claims that owners' names lead to: whose each is, as JSON. Kept for good, as
+# the files are.
+places: Final = sa.Table(
+    "places",
+    metadata,
+    sa.Column("namespace", sa.String(63), primary_key=True),
+    sa.Column("claim", sa.String(253), primary_key=True),
+    sa.Column("folder", sa.Text, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+)
+
 # Jobs whose record is gone and whose VolcanoJob may be removed.
 tombstones: Final = sa.Table(
     "tombstones",
