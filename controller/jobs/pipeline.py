@@ -30,6 +30,7 @@ from controller.volcano.names import (
     volcano_job_name,
 )
 from controller.volcano.preflight import findings
+from controller.volcano.topology import fit_init_containers
 from shared.errors import FumaroleError
 
 ENTRY_POINTS: Final = "fumarole.plugins"
@@ -136,6 +137,7 @@ class Pipeline:
         problems += builder.problems
         if not problems:
             made = builder.volcano_job
+            fit_init_containers(made)
             found = findings(made) or self.capabilities.lacks(made.manifest())
             problems += problems_with(job, found)
         if problems:

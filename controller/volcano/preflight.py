@@ -16,6 +16,7 @@ from typing import Final
 
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.policies import problems_of
+from controller.volcano.topology import topology_problems
 
 Finding = tuple[str, str]
 """A path within the VolcanoJob, and what is wrong there."""
@@ -37,7 +38,6 @@ _NEEDS: Final = {
     "ray": {"svc"},
     "mpi": {"svc", "ssh"},
 }
-_TOPOLOGIES: Final = (None, "none", "best-effort", "restricted", "single-numa-node")
 
 
 def findings(job: VolcanoJob) -> list[Finding]:
@@ -123,20 +123,8 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
     for index, other in enumerate(task.depends_on):
         if other not in known:
             yield f"{path}.dependsOn.name[{index}]", f"there is no task {other}"
-    yield from _topology(path, task)
+    yield from topology_problems(path, task)
     yield from _template(f"{path}.template.spec", task.template)
-
-
-def _topology(path: str, task: Task) -> Iterator[Finding]:
-    if task.topology_policy not in _TOPOLOGIES:
-        yield f"{path}.topologyPolicy", "is none of Volcano's"
-    if task.topology_policy in (None, "none"):
-        return
-    for container in task.template.containers:
-        cpu = container.resources.get("cpu")
-        if cpu is not None and cpu.milli % 1000:
-            where = f"{path}.template.spec.containers[{container.name}].resources.cpu"
-            yield where, "a topology policy needs whole processors"
 
 
 def _template(path: str, template: PodTemplate) -> Iterator[Finding]:

@@ -129,6 +129,20 @@ async def test_four_ranks_read_who_they_are_and_reach_the_others_by_name(world: 
         assert seen["reached"] == [0, 1, 2, 3]
 
 
+async def test_a_numa_topology_is_taken_with_files_and_a_second_task(world: World) -> None:
+    (world.folder / "numa").mkdir()
+    record = await world.run(
+        "numa",
+        image="busybox",
+        resources={"cpu": 1},
+        tasks=[{"name": "master"}, {"name": "worker"}],
+        topology={"numa": "best-effort"},
+        output="/home/numa",
+        invocation={"command": ["true"]},
+    )
+    assert record.state == "SUCCESS", record.message
+
+
 async def test_a_rank_of_a_single_task_needs_nobodys_help_to_know_itself(world: World) -> None:
     (world.folder / "alone").mkdir()
     record = await world.run(

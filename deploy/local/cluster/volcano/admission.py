@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from deploy.local.cluster.quantities import quantity
 from deploy.local.cluster.volcano.definitions import EVENTS
 
 Object = dict[str, Any]
@@ -114,6 +115,22 @@ def _task_problems(task: Object, position: int, job: str) -> Iterator[str]:
             if not container.get(field):
                 path = f"spec.task[{position}].template.spec.containers[{number}].{field}"
                 yield f"{path}: Required value"
+    yield from _topology_problems(task, position)
+
+
+def _topology_problems(task: Object, position: int) -> Iterator[str]:
+    if task.get("topologyPolicy") in (None, "", "none"):
+        return
+    spec = (task.get("template") or {}).get("spec") or {}
+    everyone = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    for number, container in enumerate(everyone):
+        amounts = container.get("resources") or {}
+        wanted = amounts.get("requests") or amounts.get("limits") or {}
+        cpu = quantity(str(wanted.get("cpu", 0)))
+        if not cpu or cpu % 1:
+            place = f"spec.task[{position}] container[{number}]"
+            yield f"the cpu request isn't an integer in {place}."
+            return
 
 
 def _policy_problems(policies: list[Object], path: str) -> Iterator[str]:

@@ -108,6 +108,35 @@ def test_a_job_that_keeps_the_rules_passes(fields: dict[str, Any]) -> None:
     assert job_denial(make_job(**fields), QUEUES) is None
 
 
+@pytest.mark.parametrize(
+    ("containers", "inits", "place"),
+    [
+        (["1", "500m"], [], 1),
+        (["2"], ["50m"], 1),
+        (["2"], ["1", "1500m"], 2),
+        (["0"], [], 0),
+        (["2"], ["1"], None),
+        (["4", "1"], [], None),
+    ],
+)
+def test_a_topology_policy_needs_whole_processors_of_all(
+    containers: list[str], inits: list[str], place: int | None
+) -> None:
+    def spec(amounts: list[str]) -> list[dict[str, Any]]:
+        named = [{"name": f"c{i}", "image": "busybox"} for i in range(len(amounts))]
+        return [
+            one | {"resources": {"limits": {"cpu": cpu}}}
+            for one, cpu in zip(named, amounts, strict=True)
+        ]
+
+    pod = {"spec": {"containers": spec(containers), "initContainers": spec(inits)}}
+    task = make_task(topologyPolicy="restricted") | {"template": pod}
+    says = f"the cpu request isn't an integer in spec.task[0] container[{place}]."
+    assert job_denial(make_job(tasks=[task]), QUEUES) == (None if place is None else says)
+    task["topologyPolicy"] = "none"
+    assert job_denial(make_job(tasks=[task]), QUEUES) is None
+
+
 def test_the_mutating_webhook_completes() -> None:
     tasks = [make_task(replicas=3), {**make_task(), "name": "", "replicas": 2, "minAvailable": 1}]
     spec = make_job(tasks=tasks, maxRetry=0, plugins={"mpi": []})["spec"]
