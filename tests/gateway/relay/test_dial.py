@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from ipaddress import ip_network
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,20 +63,94 @@ async def test_the_api_server_is_dialled_only_where_it_is_meant() -> None:
         (await dialled("127.0.0.7", app.port, refused=(api,), networks=(api,))).close()
 
 
+class Named:
+    """A loop for which every name has *addresses*."""
+
+    def __init__(self, *addresses: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._addresses = addresses
+
+    async def getaddrinfo(self, *_: object, **__: object) -> list[object]:
+        return [(0, 0, 0, "", (address, 0)) for address in self._addresses]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+
+@contextmanager
+def black_hole(address: str, port: int = 0) -> Iterator[int]:
+    """Drop what is sent to a port at *address*: its queue is full. Yields the port."""
+    waiting: list[socket.socket] = []
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.bind((address, port))
+        listening.listen(0)
+        try:
+            for _ in range(4):
+                sock = socket.socket(family)
+                waiting.append(sock)
+                sock.setblocking(False)
+                with suppress(BlockingIOError):
+                    sock.connect(listening.getsockname()[:2])
+            yield listening.getsockname()[1]
+        finally:
+            for sock in waiting:
+                sock.close()
+
+
 async def test_a_name_with_an_address_that_is_dead_is_reached_at_the_other() -> None:
-    loop = asyncio.get_running_loop()
-
-    class Both:
-        async def getaddrinfo(self, *_: object, **__: object) -> list[object]:
-            return [(0, 0, 0, "", (host, 0)) for host in ("10.9.9.9", "127.0.0.3", "127.0.0.2")]
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(loop, name)
-
     async with App().running("127.0.0.2") as app:
-        transport = await dialled("both.example", app.port, loop=Both())
+        named = Named("10.9.9.9", "127.0.0.3", "127.0.0.2")
+        transport = await dialled("both.example", app.port, loop=named)
         assert transport.get_extra_info("peername")[0] == "127.0.0.2"
         transport.close()
+
+
+@pytest.mark.parametrize("holes", [("127.0.0.3",), ("::1", "127.0.0.3", "127.0.0.4")])
+async def test_addresses_that_drop_everything_do_not_hide_the_one_that_answers(
+    holes: tuple[str, ...],
+) -> None:
+    async with App().running("127.0.0.2") as app:
+        with ExitStack() as stack:
+            for hole in holes:
+                stack.enter_context(black_hole(hole, app.port))
+            named = Named(*holes, "127.0.0.2")
+            transport = await dialled("both.example", app.port, loop=named, dial_seconds=30.0)
+        assert transport.get_extra_info("peername")[0] == "127.0.0.2"
+        transport.close()
+
+
+async def test_a_dial_that_nobody_answers_ends_at_its_deadline_and_leaves_no_socket() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with black_hole("127.0.0.3") as port, black_hole("127.0.0.4", port):
+        named = Named("127.0.0.3", "127.0.0.4")
+        with pytest.raises(DialFailed) as failed:
+            await dialled("both.example", port, loop=named, dial_seconds=0.6)
+        assert failed.value.code == "app_timeout"
+    await asyncio.sleep(0)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_a_name_does_not_decide_how_many_sockets_a_dial_costs() -> None:
+    async with App().running("127.0.0.2") as app:
+        named = Named(*(f"127.0.1.{number}" for number in range(8)), "127.0.0.2")
+        with pytest.raises(DialFailed) as failed:
+            await dialled("many.example", app.port, loop=named)
+        assert failed.value.code == "app_unreachable"
+
+
+async def test_a_race_without_descriptors_blames_the_gateway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "none left")
+
+    named = Named("127.0.0.3", "127.0.0.4")
+    short = SimpleNamespace(**(vars(socket) | {"socket": none_left}))
+    monkeypatch.setattr("gateway.relay.dial.socket", short)
+    with pytest.raises(DialFailed) as failed:
+        await dialled("both.example", loop=named)
+    assert failed.value.code == "gateway_full"
 
 
 async def test_a_gateway_without_descriptors_blames_itself() -> None:
