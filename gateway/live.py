@@ -176,15 +176,13 @@ class Live:
             for member in tuple(session.members) if session else ():
                 ending = judge(member.passage, table, now)
                 if ending is not None:
-                    # Forgotten at once, so that nobody is ended twice.
-                    self.discard(member)
                     ended.append((member, ending))
                 elif session is not None:
                     # The route may have been given less time.
                     self._arm(session, member.passage)
         for reviewed in self._reviewed:
             reviewed.review(None if sids is None else wanted, table, now)
-        self._end(ended)
+        self._leave(ended)
 
     def end_all(self, ending: Ending) -> None:
         """End every connection: ``DRAINING`` or ``BUS_LOST``, say."""
@@ -192,10 +190,7 @@ class Live:
 
     def end(self, members: Iterable[Member], ending: Ending) -> None:
         """End *members*."""
-        ended = [(member, ending) for member in members]
-        for member, _ in ended:
-            self.discard(member)
-        self._end(ended)
+        self._leave([(member, ending) for member in members])
 
     def members(self) -> list[Member]:
         """Return all open connections, for whoever ends them over some time."""
@@ -218,9 +213,17 @@ class Live:
     def _until(self, ends_at: float) -> float:
         return min(max(ends_at - self._wall(), 0.0), _LONGEST_SECONDS)
 
+    def _leave(self, ended: list[tuple[Member, Ending]]) -> None:
+        """End connections, each once: from here on they are none that is open."""
+        for member, _ in ended:
+            self.discard(member)
+            self.leaving.add(member)
+        self._end(ended)
+
     def _end(self, ended: list[tuple[Member, Ending]]) -> None:
         for member, ending in ended[:_BATCH]:
-            self.leaving.add(member)
-            member.end(ending)
+            # It may have closed by itself while others were ended.
+            if member in self.leaving:
+                member.end(ending)
         if len(ended) > _BATCH:
             self._loop.call_soon(self._end, ended[_BATCH:])

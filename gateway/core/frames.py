@@ -25,6 +25,8 @@ BINARY_MESSAGE: Final = 0x82
 PING_FRAME: Final = b"\x89\x00"
 """An unmasked Ping without data, as a server sends it."""
 MAX_REASON_BYTES: Final = 123
+FRAMES_AT_ONCE: Final = 2048
+"""Frames followed in one call: about a millisecond."""
 _EXTENDED: Final = {126: 2, 127: 8}
 
 
@@ -47,24 +49,32 @@ class FrameTracker:
         """How many bytes of the frame under way are still to come; 0 within a frame's header."""
         return self._skip
 
-    def feed(self, data: bytes) -> None:
-        """Follow *data*, all of which is passed on."""
+    def feed(self, data: bytes) -> int:
+        """Follow *data*; return how many bytes of it were followed, and may be passed on.
+
+        That is all of it, unless it holds more than :data:`FRAMES_AT_ONCE` frames: frames can be
+        of two bytes, and one read must not take long.
+        """
         size = len(data)
         if size <= self._skip:
             self._skip -= size
-            return
-        at = self._skip
-        if self._header:
+            return size
+        at, before = self._skip, len(self._header)
+        if before:
             data = self._header + data
-            size = len(data)
-        self._skip = 0
-        while at < size:
+        end, self._header, self._skip = size + before, b"", 0
+        left = FRAMES_AT_ONCE
+        while at < end:
             frame = frame_size(data, at)
             if frame == 0:
-                break
+                self._header = data[at:]
+                return size
             at += frame
-        self._header = data[at:] if at < size else b""
-        self._skip = at - size if at > size else 0
+            left -= 1
+            if not left and at < end:
+                return at - before
+        self._skip = at - end
+        return size
 
     def feed_to_boundary(self, data: bytes) -> int:
         """Return how many bytes of *data* end the frame that is under way; all if they do not.
@@ -80,8 +90,7 @@ class FrameTracker:
         else:
             needed = self._skip
         taken = min(needed, len(data))
-        self.feed(data[:taken])
-        return taken
+        return self.feed(data[:taken])
 
 
 def frame_size(data: bytes, at: int) -> int:

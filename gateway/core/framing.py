@@ -20,6 +20,10 @@ MAX_SIZE_DIGITS: Final = 16
 MAX_EXTENSION_BYTES: Final = 256
 MAX_TRAILER_BYTES: Final = 8192
 
+STEPS_AT_ONCE: Final = 1536
+"""Steps of a chunked body in one call: a chunk takes three, and this many a millisecond. Chunks
+can be of one byte, and one read must not take long."""
+
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILER = re.compile(TOKEN + rb":[\t -~\x80-\xff]*")
 _LONGEST_LINE: Final = MAX_SIZE_DIGITS + MAX_EXTENSION_BYTES
@@ -32,11 +36,17 @@ class FramingError(Exception):
 class Body(Protocol):
     """Reads one body.
 
-    ``done`` turns true with its last byte; ``rest`` then holds what came beyond it.
+    ``done`` turns true with its last byte; ``rest`` then holds what came beyond it. ``stopped`` is
+    true when there was more to do than one call should; feeding nothing goes on with it.
     """
 
     done: bool
     rest: bytes
+
+    @property
+    def stopped(self) -> bool:
+        """Whether some of what was fed has not been looked at."""
+        ...
 
     def feed(self, data: bytes) -> bytes:
         """Return what of *data* goes on, framed for the other side.
@@ -52,6 +62,8 @@ class NoBody:
 
     __slots__ = ("done", "rest")
 
+    stopped: Final = False
+
     def __init__(self) -> None:
         self.done = True
         self.rest = b""
@@ -66,6 +78,8 @@ class LengthBody:
     """A body of a known length, as it came."""
 
     __slots__ = ("done", "left", "rest")
+
+    stopped: Final = False
 
     def __init__(self, length: int) -> None:
         self.left = length
@@ -96,6 +110,8 @@ class OpenBody:
 
     __slots__ = ("done", "rest")
 
+    stopped: Final = False
+
     def __init__(self) -> None:
         self.done = False
         self.rest = b""
@@ -112,7 +128,7 @@ class ChunkedBody:
         framed: Whether the other side gets chunks too, or the bare bytes (HTTP/1.0).
     """
 
-    __slots__ = ("_framed", "_left", "_pending", "_state", "_trailers", "done", "rest")
+    __slots__ = ("_framed", "_left", "_pending", "_state", "_trailers", "done", "rest", "stopped")
 
     def __init__(self, *, framed: bool = True) -> None:
         self._framed = framed
@@ -122,6 +138,7 @@ class ChunkedBody:
         self._trailers = 0
         self.done = False
         self.rest = b""
+        self.stopped = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what of *data* goes on."""
@@ -132,13 +149,15 @@ class ChunkedBody:
             data = self._pending + data
             self._pending = b""
         out: list[bytes] = []
-        at = 0
+        at, left = 0, STEPS_AT_ONCE
         while not self.done:
-            step = self._STEPS[self._state](self, data, at, out)
+            step = self._STEPS[self._state](self, data, at, out) if left else -1
             if step < 0:
                 self._pending = data[at:]
                 break
             at = step
+            left -= 1
+        self.stopped = not left and not self.done
         if self.done:
             self.rest += data[at:]
         return b"".join(out)

@@ -248,6 +248,8 @@ class Admission:
                 client_address=client,
                 live=self._parts.live,
                 errands=self._parts.errands,
+                ends=self._path.ends,
+                turns=self._path.turns,
             )
         )
         transport = front.give_up()
@@ -280,6 +282,7 @@ class Admission:
             body=request_body(ask.fields),
             passage=passage_of(hand),
             key=front.key,
+            writable=front.writable,
         )
         self._path.handed.add(handover)
         resume_reading(transport)

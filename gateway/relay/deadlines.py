@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.core.framing import LengthBody
-from gateway.relay.ending.closing import close
 from gateway.relay.states import State
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def _close(front: Front, now: float) -> None:
         # A slow reader is still at our last answer.
         front.deadline = now + front.path.parts.limits.linger_seconds
     else:
-        close(front.transport)
+        front.path.ends.close(front.transport)
 
 
 def _judge_upload(front: Front, exchange: Exchange, now: float) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.core.addresses import is_within, limit_key
 from gateway.core.places import Verdict
-from gateway.relay.ending.closing import close
 from gateway.relay.states import Event, State, step
 from gateway.relay.transports import reset, resume_reading, shut
 
@@ -121,7 +120,7 @@ class Downstream(asyncio.Protocol):
         if self.transport is None:
             return
         if self.half_closed:
-            close(self.transport)
+            self.path.ends.close(self.transport)
             return
         resume_reading(self.transport)
         shut(self.transport)
@@ -134,7 +133,7 @@ class Downstream(asyncio.Protocol):
             return
         flushed = not transport.get_write_buffer_size() or not transport.can_write_eof()
         if whole and not self.early and flushed:
-            close(transport)
+            self.path.ends.close(transport)
         else:
             self.linger()
 

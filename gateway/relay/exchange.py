@@ -174,6 +174,8 @@ class Exchange:
         """
         self.uploaded += len(data)
         piece = self.request.feed(data)
+        while self.request.stopped:
+            piece += self.request.feed(b"")
         if self.upstream is None:
             self.unsent += piece
             self.regulate()
@@ -220,6 +222,8 @@ class Exchange:
                 self._head(self.partial + data if seen else data, seen)
             else:
                 self._pass(self.answer.feed(data))
+                while self.answer is not None and self.answer.stopped:
+                    self._pass(self.answer.feed(b""))
         except (HeadRefused, FramingError):
             self._broken()
 
@@ -269,6 +273,8 @@ class Exchange:
     def _final(self, head: AnswerHead, beyond: bytes) -> None:
         body, framing = answer_body(head, self.start.method, self.start.minor)
         piece = body.feed(beyond) if beyond else b""
+        while body.stopped:
+            piece += body.feed(b"")
         if body.rest:
             raise HeadRefused(BAD)
         fields, front = head.fields, self.front

@@ -11,7 +11,6 @@ from gateway.core.heads import HeadRefused
 from gateway.core.request_reader import RequestReader
 from gateway.relay.deadlines import act_on_deadline
 from gateway.relay.downstream import Downstream
-from gateway.relay.ending.closing import close
 from gateway.relay.exchange import Exchange
 from gateway.relay.refusing import oversized_bytes, refusal_bytes
 from gateway.relay.states import Event, State, step
@@ -138,6 +137,8 @@ class Front(Downstream):
         if beyond:
             try:
                 first = exchange.request.feed(beyond)
+                while exchange.request.stopped:
+                    first += exchange.request.feed(b"")
             except FramingError:
                 self.refuse("bad_request", bare=True)
                 return
@@ -262,7 +263,7 @@ class Front(Downstream):
     def drain(self) -> None:
         """Close now when no request is under way; otherwise its answer is the last one."""
         if self.state is State.HEAD and not self.reader.partial and self.transport is not None:
-            close(self.transport)
+            self.path.ends.close(self.transport)
 
     def give_up(self) -> asyncio.Transport | None:
         """Hand out the transport for good; None when it is closing already."""
@@ -308,7 +309,7 @@ class Front(Downstream):
         if data:
             self._read(data)
         if self.half_closed and self.state is State.HEAD and not self.early:
-            close(self.transport)
+            self.path.ends.close(self.transport)
 
     def _let_go(self) -> None:
         if self.errand is not None:

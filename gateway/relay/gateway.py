@@ -15,7 +15,7 @@ from gateway.core.fields import FieldReader
 from gateway.core.passage import DRAINING
 from gateway.core.places import Places, Verdict
 from gateway.relay.admit import Admission
-from gateway.relay.ending.deferred_aborts import DeferredAborts
+from gateway.relay.ending.ends import Ends
 from gateway.relay.front import Front
 from gateway.relay.handover import Handover
 from gateway.relay.limits import Limits
@@ -23,6 +23,7 @@ from gateway.relay.meters import Meters
 from gateway.relay.pipes import Pipes
 from gateway.relay.pool import Pool
 from gateway.relay.readiness import Readiness
+from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
@@ -87,10 +88,11 @@ class DataPath:
         self.draining = False
         self.wheel = Wheel(parts.loop)
         self.readiness = Readiness(parts.loop)
-        self.deferred = DeferredAborts(loop=parts.loop, seconds=parts.limits.app_abort_seconds)
+        self.ends = Ends(parts.loop, parts.limits)
+        self.turns = Turns(parts.loop)
         self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
         self.pool = Pool(
-            loop=parts.loop, wheel=self.wheel, deferred=self.deferred, limits=parts.limits
+            loop=parts.loop, wheel=self.wheel, deferred=self.ends.deferred, limits=parts.limits
         )
         self.access = Access(parts.site, parts.grants)
         self.admission = Admission(self)
@@ -105,6 +107,12 @@ class DataPath:
         )
         parts.live.watch(self.pool)
         self.meters.open_by_kind(self._open_by_kind)
+        self.meters.time_of(self.turns)
+        self.meters.counter(
+            "stalls",
+            "Connections given up because their peer took nothing of what waited for it.",
+            lambda: self.ends.stalls.found,
+        )
         self.meters.gauge(
             "strangers",
             "Connections open without a credential that was found good.",
@@ -162,7 +170,7 @@ class DataPath:
         for handover in tuple(self.handed):
             handover.abort()
         self.pool.close()
-        self.deferred.close()
+        self.ends.shut_down()
         await self.parts.errands.close()
         self.wheel.close()
         self.readiness.close()

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.answers import CLOSE_DRAINING
 from gateway.core.framing import Body, FramingError
-from gateway.relay.ending.closing import close
+from gateway.relay.ending.lingering import Lingering
 from gateway.relay.handed import EXTRA_INFO, Handed
-from gateway.relay.transports import pause_reading, reset, resume_reading, shut
+from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -31,9 +32,12 @@ class Handover(asyncio.Protocol):
         body: Reads the request's body.
         passage: By which right the request is answered, if by any: ends with it.
         key: By what a stranger is counted.
+        writable: False while the browser has not read the answers before this one.
     """
 
-    __slots__ = ("_body", "_browser", "_key", "_lingers", "_page", "_passage", "_path", "_timer")
+    kind = "page"
+
+    __slots__ = ("_body", "_browser", "_key", "_page", "_passage", "_path", "_timer", "_writable")
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Handover(asyncio.Protocol):
         body: Body,
         passage: Passage | None,
         key: str,
+        writable: bool,
     ) -> None:
         self._path = path
         self._browser = browser
@@ -51,7 +56,7 @@ class Handover(asyncio.Protocol):
         self._body = body
         self._passage = passage
         self._key = key
-        self._lingers = False
+        self._writable = writable
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, handed: Handed, head: bytes, beyond: bytes) -> None:
@@ -70,14 +75,12 @@ class Handover(asyncio.Protocol):
                 self._path.parts.limits.idle_seconds, self._impatient
             )
         page.connection_made(PageTransport(self, self._browser, handed))
+        if not self._writable:
+            # The answers before it are still being read; aiohttp takes a resume for its own.
+            self.pause_writing()
         page.data_received(head)
         if beyond:
-            self.data_received(beyond)
-
-    @property
-    def kind(self) -> str:
-        """What it carries."""
-        return "page"
+            self.receive(beyond)
 
     @property
     def passage(self) -> Passage:
@@ -91,11 +94,20 @@ class Handover(asyncio.Protocol):
             return
         reset(self._browser)
 
+    # What the browser's transport calls
+
     def data_received(self, data: bytes) -> None:
         """Pass on what belongs to the request's body; the rest is discarded."""
-        if self._page is None or self._lingers:
-            return
+        if len(data) < SMALL_READ:
+            self.receive(data)
+        else:
+            self._path.turns.take(self, data)
+
+    def receive(self, data: bytes) -> None:
+        """Pass on what belongs to the request's body; the rest is discarded."""
         self._path.meters.page.up += len(data)
+        if self._page is None or self._body.done:
+            return
         try:
             piece = self._body.feed(data)
         except FramingError:
@@ -104,34 +116,71 @@ class Handover(asyncio.Protocol):
         self._body.rest = b""
         if piece:
             self._page.data_received(piece)
+        if self._body.stopped:
+            pause_reading(self._browser)
+            self._path.turns.later(self._go_on)
+
+    def _go_on(self) -> None:
+        self.receive(b"")
+        if not self._body.stopped:
+            resume_reading(self._browser)
+
+    def pause_for_others(self) -> None:
+        """Stop reading for a turn."""
+        pause_reading(self._browser)
+
+    def resume_after_others(self) -> None:
+        """Read again."""
+        if not self._body.stopped:
+            resume_reading(self._browser)
 
     def eof_received(self) -> bool:
-        """Tell the page nothing while its answer can still be read."""
-        plain = self._browser.can_write_eof()
-        return plain and self._body.done and not self._lingers
+        """The browser has left; an answer that is complete still goes out."""
+        self._lose_page(None)
+        self._path.ends.watch(self._browser)
+        return False
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Pass it on; a browser that takes nothing for long is reset."""
+        self._path.ends.watch(self._browser)
         if self._page is not None:
             self._page.pause_writing()
 
     def resume_writing(self) -> None:
         """Pass it on."""
+        self._path.ends.stalls.forget(self._browser)
         if self._page is not None:
             self._page.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the page, once."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Tell the page, once, and leave the registry."""
+        self._path.ends.forget(self._browser)
+        self._lose_page(exc)
+        self._gone()
+
+    def _lose_page(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        page, self._page = self._page, None
+        if page is not None:
+            page.connection_lost(exc)
+
+    def _gone(self) -> None:
         if self._passage is not None:
             self._path.parts.live.discard(self)
         else:
             self._path.places.leave(self._key)
         self._path.handed.discard(self)
-        page, self._page = self._page, None
-        if page is not None:
-            page.connection_lost(exc)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _impatient(self) -> None:
+        if not self._body.done:
+            reset(self._browser)
+
+    # What the page's transport calls
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -141,26 +190,28 @@ class Handover(asyncio.Protocol):
         """Count what the page has written."""
         self._path.meters.page.down += count
 
-    def _impatient(self) -> None:
-        if not self._body.done:
-            reset(self._browser)
+    def set_reading(self, reading: bool) -> None:
+        """Read from the browser, or not; it may leave unread."""
+        hangups = self._path.ends.hangups
+        if reading:
+            hangups.forget(self._browser)
+            resume_reading(self._browser)
+        else:
+            pause_reading(self._browser)
+            hangups.watch(self._browser, self._browser.abort)
 
     def finish(self) -> None:
-        """The page closed: flush, shut our side, and read on for a moment.
-
-        Closing at once would reset the connection when the request was not read to its end, and
-        the browser might never see the answer.
-        """
-        if self._lingers:
+        """The page closed: flush, shut our side, and read on for a moment."""
+        page, self._page = self._page, None
+        if page is None:
             return
-        self._lingers = True
-        if self._timer is not None:
-            self._timer.cancel()
-        resume_reading(self._browser)
-        shut(self._browser)
-        self._timer = self._path.parts.loop.call_later(
-            self._path.parts.limits.linger_seconds, close, self._browser
-        )
+        self._stop_timer()
+        self._path.ends.forget(self._browser)
+        ended = self._browser.is_closing()
+        if not ended:
+            seconds = self._path.parts.limits.linger_seconds
+            Lingering(self._path.ends, self._browser, seconds=seconds, gone=self._gone)
+        self._path.parts.loop.call_soon(page.connection_lost, None)
 
 
 class PageTransport(asyncio.Transport):
@@ -213,11 +264,11 @@ class PageTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Hold the browser back."""
-        pause_reading(self._browser)
+        self._handover.set_reading(False)
 
     def resume_reading(self) -> None:
         """Let the browser go on."""
-        resume_reading(self._browser)
+        self._handover.set_reading(True)
 
     def is_reading(self) -> bool:
         """Say whether bytes may come."""

@@ -62,6 +62,13 @@ class Limits:
     app_head_seconds: float = 300.0
     """From the end of a request to the head of its answer: some apps compute first."""
 
+    write_stall_seconds: float = 60.0
+    """For how long a browser may take nothing of what waits for it. Shorter ones would end readers
+    whose kernel reopens its window in lumps: 64 KB/s into a buffer of 20 MB shows every 20 s."""
+
+    app_write_stall_seconds: float = 300.0
+    """And an app: a notebook that computes reads nothing for minutes."""
+
     web_ping_seconds: float = 0.0
     """How often browsers of WebSockets to apps are pinged, between two frames; 0 for never. Their
     frames are the app's and the browser's own, and most apps ping by themselves."""
@@ -139,6 +146,8 @@ SECONDS: Final[Mapping[str, float]] = MappingProxyType(
         "dial_seconds": 0.1,
         "app_head_seconds": 1.0,
         "slow_body_seconds": 1.0,
+        "write_stall_seconds": 1.0,
+        "app_write_stall_seconds": 1.0,
         "web_ping_seconds": 0.0,
     }
 )

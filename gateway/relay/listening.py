@@ -22,8 +22,12 @@ from gateway.core.addresses import is_within, plain
 from gateway.core.proxy_header import BadProxyHeader
 from gateway.relay.descriptors import ceiling
 from gateway.relay.ending.closing import SHUTDOWN_SECONDS
+from gateway.relay.ending.keep_alive import (
+    PROBED_AFTER_SECONDS,
+    keep_accepted_alive,
+    probe_after,
+)
 from gateway.relay.preamble import read_preamble
-from gateway.relay.transports import PROBED_AFTER_SECONDS, notice_dead_peers, probe_after
 
 if TYPE_CHECKING:
     from gateway.relay.front import Front
@@ -79,7 +83,8 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
         self._closed = False
-        notice_dead_peers(self.sockets)
+        self._stall_seconds = path.parts.limits.write_stall_seconds
+        keep_accepted_alive(self.sockets, stall_seconds=self._stall_seconds)
         for listening in self.sockets:
             listening.setblocking(False)
         self._resume()
@@ -179,7 +184,7 @@ class Listener:
         front: Front | None = None
         arrived = False
         try:
-            probe_after(sock, next(self._probed_after))
+            probe_after(sock, next(self._probed_after), stall_seconds=self._stall_seconds)
             # It has its place from here on: a handshake holds one as well.
             front = self._path.welcome(await self._client(sock, peer))
             if front is not None:

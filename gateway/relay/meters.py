@@ -15,8 +15,14 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from gateway.relay.turns import TURN_SECONDS
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prometheus_client.metrics_core import Metric
+
+    from gateway.relay.turns import Turns
 
 
 KINDS: Final = ("http", "websocket", "vnc", "terminal", "page")
@@ -70,6 +76,7 @@ class Meters(Collector):
         self._first_byte_seconds = 0.0
         self._reads: list[tuple[str, str, Callable[[], float], bool]] = []
         self._open: Callable[[], Mapping[str, int]] = dict
+        self._turns: Turns | None = None
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Have *read* asked whenever Prometheus asks."""
@@ -82,6 +89,10 @@ class Meters(Collector):
     def open_by_kind(self, read: Callable[[], Mapping[str, int]]) -> None:
         """Have *read* asked for the open connections of each kind."""
         self._open = read
+
+    def time_of(self, turns: Turns) -> None:
+        """Have *turns* asked how long connections' turns of the loop took."""
+        self._turns = turns
 
     def traffic_of(self, kind: str) -> Traffic:
         """Return where the bytes of a *kind* of bridge are counted."""
@@ -103,7 +114,7 @@ class Meters(Collector):
         ends = Counter({str(code): count for code, count in self.ends.items()})
         yield _by("ends", "WebSockets that the gateway ended by close code.", "close_code", ends)
         yield self._bytes()
-        yield self._histogram()
+        yield from self._histograms()
         yield self._connections()
         for name, text, count in (
             ("tunnels", "WebSockets relayed.", self.tunnels),
@@ -143,17 +154,18 @@ class Meters(Collector):
             family.add_metric([kind, "down"], traffic.down)
         return family
 
-    def _histogram(self) -> Metric:
-        buckets, total = [], 0
-        for bound, count in zip((*FIRST_BYTE_SECONDS, inf), self._first_bytes, strict=True):
-            total += count
-            buckets.append(("+Inf" if bound == inf else str(bound), float(total)))
-        return HistogramMetricFamily(
-            "fumarole_gateway_first_byte_seconds",
+    def _histograms(self) -> Iterator[Metric]:
+        yield _histogram(
+            "first_byte_seconds",
             "From a request to the head of its app's answer, connecting included.",
-            buckets=buckets,
-            sum_value=self._first_byte_seconds,
+            (FIRST_BYTE_SECONDS, self._first_bytes, self._first_byte_seconds),
         )
+        if self._turns is not None:
+            yield _histogram(
+                "turn_seconds",
+                "What one connection took of one turn of the loop.",
+                (TURN_SECONDS, self._turns.counts, self._turns.seconds),
+            )
 
     def _connections(self) -> Metric:
         family = GaugeMetricFamily(
@@ -170,3 +182,16 @@ def _by(name: str, text: str, label: str, counts: Counter[str]) -> CounterMetric
     for value, count in counts.items():
         family.add_metric([value], count)
     return family
+
+
+def _histogram(
+    name: str, text: str, measured: tuple[Sequence[float], Sequence[int], float]
+) -> HistogramMetricFamily:
+    bounds, counts, sum_value = measured
+    buckets, total = [], 0
+    for bound, count in zip((*bounds, inf), counts, strict=True):
+        total += count
+        buckets.append(("+Inf" if bound == inf else str(bound), float(total)))
+    return HistogramMetricFamily(
+        f"fumarole_gateway_{name}", text, buckets=buckets, sum_value=sum_value
+    )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
-from gateway.relay.ending.closing import close
-from gateway.relay.transports import pause_reading, reset, resume_reading, shut
+from gateway.relay.ending.lingering import Lingering
+from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
@@ -28,20 +28,26 @@ class Phase(IntEnum):
     FINISHING = 1
     """To be ended, within a frame: the app may finish it. What the browser sends is discarded."""
     CLOSING = 2
-    """Our Close is written, or the other side has gone: nothing is written any more."""
+    """Our Close is written, or one side has gone: nothing is written any more."""
     GONE = 3
+    """The browser's connection is closed."""
 
 
 class Tunnel(asyncio.Protocol):
-    """The browser's side, and the owner of both."""
+    """The browser's side, and the owner of both.
+
+    It is registered until the browser's connection is closed.
+    """
 
     kind = "websocket"
 
     __slots__ = (
         "app",
+        "app_full",
+        "backlog",
         "browser",
+        "browser_full",
         "ending",
-        "half_closed",
         "passage",
         "path",
         "phase",
@@ -66,7 +72,11 @@ class Tunnel(asyncio.Protocol):
         self.tracker = FrameTracker()
         self.traffic = path.meters.websocket
         self.phase = Phase.OPEN
-        self.half_closed = False
+        self.browser_full = False
+        self.app_full = False
+        """Whether more waits to be sent to that side than may: then the other is not read."""
+        self.backlog = b""
+        """What came from the app in more frames than one turn can follow."""
         self.ending: Ending | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.tick = 0
@@ -92,9 +102,7 @@ class Tunnel(asyncio.Protocol):
         resume_reading(browser)
         resume_reading(app)
         if from_app:
-            tunnel.traffic.down += len(from_app)
-            tunnel.tracker.feed(from_app)
-            browser.write(from_app)
+            tunnel.from_app(from_app)
         if from_browser:
             app.write(from_browser)
 
@@ -109,12 +117,11 @@ class Tunnel(asyncio.Protocol):
         """Ping the browser, if the app is not within a frame; called by the wheel.
 
         Its Pong goes to the app, which has not asked for it and ignores it (RFC 6455, section
-        5.5.3). Who does not read is not sent more.
+        5.5.3). A browser that does not read is not sent more.
         """
         if self.phase:
             return 0.0
-        idle = not self.browser.get_write_buffer_size()
-        if idle and self.tracker.at_boundary and not self.half_closed:
+        if not self.browser.get_write_buffer_size() and self.tracker.at_boundary:
             self.browser.write(PING_FRAME)
         return now + self.path.parts.limits.web_ping_seconds
 
@@ -122,91 +129,135 @@ class Tunnel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
+        if len(data) < SMALL_READ:
+            self.receive(data)
+        else:
+            self.path.turns.take(self, data)
+
+    def receive(self, data: bytes) -> None:
+        """Pass *data* on to the app, or discard it once the tunnel ends."""
         if not self.phase:
             self.traffic.up += len(data)
             self.app.write(data)
 
+    def pause_for_others(self) -> None:
+        """Stop reading from the browser for a turn."""
+        pause_reading(self.browser)
+
+    def resume_after_others(self) -> None:
+        """Read from the browser again, unless the app is full."""
+        if not self.app_full:
+            resume_reading(self.browser)
+
     def eof_received(self) -> bool:
-        """Shut our side towards the app; what it still sends goes on."""
-        return self._ended(self.app)
+        """The browser has left: a WebSocket is of no use with one direction."""
+        self._browser_left()
+        return False
 
     def pause_writing(self) -> None:
-        """Hold the app back."""
+        """Stop reading from the app; a browser that takes nothing for long is reset."""
+        self.browser_full = True
         pause_reading(self.app)
+        self.path.ends.watch(self.browser, self.reset)
 
     def resume_writing(self) -> None:
-        """Let the app go on."""
-        if self.phase <= Phase.FINISHING:
+        """Read from the app again."""
+        self.browser_full = False
+        self.path.ends.stalls.forget(self.browser)
+        if self.phase <= Phase.FINISHING and not self.backlog:
             resume_reading(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the app's side."""
-        self._over(self.app)
+        """Leave the registry, and close the app's side."""
+        self.path.ends.forget(self.browser)
+        self._browser_left()
+        self._gone()
 
     # What the app's side calls
 
     def from_app(self, data: bytes) -> None:
         """Pass *data* on to the browser, as far as it may still go."""
-        if not self.phase:
-            self.traffic.down += len(data)
-            self.tracker.feed(data)
-            self.browser.write(data)
+        if self.backlog:
+            self.backlog += data
+        elif not self.phase:
+            followed = self.tracker.feed(data)
+            self.traffic.down += followed
+            if followed == len(data):
+                self.browser.write(data)
+            else:
+                self.browser.write(data[:followed])
+                self._follow_later(data[followed:])
         elif self.phase is Phase.FINISHING:
             self._finish(data)
 
-    def app_ended(self) -> bool:
-        """Shut our side towards the browser; what it still sends goes on."""
-        return self._ended(self.browser)
-
-    def app_lost(self) -> None:
+    def app_left(self) -> None:
         """Close the browser's side after what was written; within a frame it is reset."""
+        self.path.ends.forget(self.app)
         if self.phase is Phase.FINISHING:
             self.reset()
         elif self.phase is Phase.OPEN:
-            self._over(self.browser)
-
-    def _ended(self, other: asyncio.Transport) -> bool:
-        """One side has ended; say whether it stays open for what the *other* still sends."""
-        if self.phase:
-            return False
-        if self.browser.can_write_eof() and self.app.can_write_eof():
-            self._half_close(other)
-            return True
-        # TLS closes with the first that ends, after what it holds: nothing is added to that.
-        self._over(other)
-        return False
-
-    def _half_close(self, other: asyncio.Transport) -> None:
-        if self.half_closed:
-            # Both have ended: what was written goes out, and that is all.
             self.phase = Phase.CLOSING
-            close(self.browser)
-            close(self.app)
-            return
-        self.half_closed = True
-        shut(other)
-        # A WebSocket is of no use with one direction: whoever does not notice is not waited for.
-        self._set_timer(self.path.parts.limits.idle_seconds, self.reset)
+            while self.backlog:
+                backlog, self.backlog = self.backlog, b""
+                self.traffic.down += len(backlog)
+                self.browser.write(backlog)
+            self.path.ends.close(self.browser)
 
-    def _over(self, other: asyncio.Transport) -> None:
-        """One side is gone: flush and close the *other*, and leave the registry."""
-        if self.phase is Phase.GONE:
+    def set_app_full(self, full: bool) -> None:
+        """Stop reading from the browser while the app takes nothing, or read again."""
+        self.app_full = full
+        if self.phase:
             return
-        phase, self.phase = self.phase, Phase.GONE
-        self.path.parts.live.discard(self)
-        self.path.wheel.disarm(self)
-        self._set_timer(None)
-        if phase is Phase.FINISHING:
-            # It was to be ended: what waits for the app is not sent any more.
-            other.abort()
-        if phase or other.is_closing():
-            return
-        if other.get_write_buffer_size():
-            loop = self.path.parts.loop
-            self.timer = loop.call_later(self.path.parts.limits.idle_seconds, reset, other)
-        close(other)
+        ends = self.path.ends
+        if full:
+            pause_reading(self.browser)
+            ends.watch_app(self.app, self._app_stalled)
+            # Not read, it could leave unseen.
+            ends.hangups.watch(self.browser, self._hung_up)
+        else:
+            ends.stalls.forget(self.app)
+            ends.hangups.forget(self.browser)
+            resume_reading(self.browser)
+
+    def _follow_later(self, backlog: bytes) -> None:
+        self.backlog = backlog
+        pause_reading(self.app)
+        self.path.turns.later(self._follow_on)
+
+    def _follow_on(self) -> None:
+        backlog, self.backlog = self.backlog, b""
+        if backlog and self.phase <= Phase.FINISHING:
+            self.from_app(backlog)
+        if not self.backlog and not self.browser_full and self.phase <= Phase.FINISHING:
+            resume_reading(self.app)
 
     # Ending
+
+    def _hung_up(self) -> None:
+        """The browser has left while it was not read."""
+        self._browser_left()
+        self.browser.abort()
+
+    def _browser_left(self) -> None:
+        """Close the app's side; what was written to it has two seconds to go out."""
+        phase, self.phase = self.phase, max(self.phase, Phase.CLOSING)
+        self._set_timer(None)
+        self.path.wheel.disarm(self)
+        if phase is Phase.FINISHING:
+            # It was to be ended: what waits for the app is not sent any more.
+            self.app.abort()
+        elif phase is Phase.OPEN:
+            self.path.ends.close_within(self.app, self.path.parts.limits.linger_seconds)
+
+    def _app_stalled(self) -> None:
+        """The app takes nothing of what the browser has sent."""
+        self.path.meters.upstream_failures["app_timeout"] += 1
+        self.app_left()
+        reset(self.app)
+
+    def _gone(self) -> None:
+        self.phase = Phase.GONE
+        self.path.parts.live.discard(self)
 
     def end(self, ending: Ending) -> None:
         """End the tunnel: from now on nothing passes but the frame that is under way.
@@ -215,16 +266,21 @@ class Tunnel(asyncio.Protocol):
         otherwise the connection is reset, which it sees as 1006.
         """
         if self.phase:
+            # One side has gone, and what was written to the other is on its way.
+            self.reset()
             return
         self.path.meters.ends[ending.close_code] += 1
         self.ending = ending
+        self.path.ends.hangups.forget(self.browser)
         resume_reading(self.browser)
         if self.tracker.at_boundary:
             self._say_close()
             return
         self.phase = Phase.FINISHING
-        self._set_timer(self.path.parts.limits.frame_seconds, self.reset)
+        self._set_timer(self.path.parts.limits.frame_seconds)
         self._check_length()
+        if self.backlog:
+            self._follow_on()
 
     def _finish(self, data: bytes) -> None:
         taken = self.tracker.feed_to_boundary(data)
@@ -242,22 +298,24 @@ class Tunnel(asyncio.Protocol):
     def _say_close(self) -> None:
         self.phase = Phase.CLOSING
         self._set_timer(None)
+        self.path.wheel.disarm(self)
         ending = self.ending
-        if ending is None or self.half_closed or self.browser.is_closing():
+        if ending is None or self.browser.is_closing():
             self.reset()
             return
-        self.path.deferred.add(self.app)
+        ends, limits = self.path.ends, self.path.parts.limits
+        ends.stalls.forget(self.app)
+        ends.deferred.add(self.app)
+        ends.stalls.forget(self.browser)
         self.browser.write(close_frame(ending.close_code, ending.close_reason))
-        shut(self.browser)
-        self._set_timer(self.path.parts.limits.end_seconds, self._unwritten)
-
-    def _unwritten(self) -> None:
-        # Whoever has not taken our Close by now must not get what is buffered before it either.
-        if self.browser.get_write_buffer_size():
-            self.reset()
-            return
-        limits = self.path.parts.limits
-        self._set_timer(limits.linger_seconds - limits.end_seconds, partial(close, self.browser))
+        # A browser that has not taken our Close by now must not get what stands before it either.
+        Lingering(
+            ends,
+            self.browser,
+            seconds=limits.linger_seconds,
+            written_seconds=limits.end_seconds,
+            gone=self._gone,
+        )
 
     def reset(self) -> None:
         """Reset both connections, whatever is still buffered."""
@@ -266,12 +324,13 @@ class Tunnel(asyncio.Protocol):
         self.app.abort()
         reset(self.browser)
 
-    def _set_timer(self, seconds: float | None, then: object = None) -> None:
+    def _set_timer(self, seconds: float | None) -> None:
+        """Reset both sides in so many seconds; None for not at all."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        if seconds is not None and callable(then):
-            self.timer = self.path.parts.loop.call_later(seconds, then)
+        if seconds is not None:
+            self.timer = self.path.parts.loop.call_later(seconds, self.reset)
 
 
 class AppSide(asyncio.Protocol):
@@ -284,21 +343,38 @@ class AppSide(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass *data* on."""
+        if len(data) < SMALL_READ:
+            self.tunnel.from_app(data)
+        else:
+            self.tunnel.path.turns.take(self, data)
+
+    def receive(self, data: bytes) -> None:
+        """Pass *data* on."""
         self.tunnel.from_app(data)
 
+    def pause_for_others(self) -> None:
+        """Stop reading from the app for a turn."""
+        pause_reading(self.tunnel.app)
+
+    def resume_after_others(self) -> None:
+        """Read from the app again, unless the browser is full, or has enough of it to follow."""
+        tunnel = self.tunnel
+        if tunnel.phase <= Phase.FINISHING and not tunnel.browser_full and not tunnel.backlog:
+            resume_reading(tunnel.app)
+
     def eof_received(self) -> bool:
-        """Pass it on."""
-        return self.tunnel.app_ended()
+        """The app has left; what it has said goes out."""
+        self.tunnel.app_left()
+        return False
 
     def pause_writing(self) -> None:
-        """Hold the browser back, unless what it sends is discarded anyway."""
-        if not self.tunnel.phase:
-            pause_reading(self.tunnel.browser)
+        """Stop reading from the browser."""
+        self.tunnel.set_app_full(True)
 
     def resume_writing(self) -> None:
-        """Let the browser go on."""
-        resume_reading(self.tunnel.browser)
+        """Read from the browser again."""
+        self.tunnel.set_app_full(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass it on."""
-        self.tunnel.app_lost()
+        self.tunnel.app_left()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.relay.ending.closing import close
 from gateway.relay.transports import reset, resume_reading, shut
 
 if TYPE_CHECKING:
     from websockets.server import ServerProtocol
 
-    from gateway.relay.limits import Limits
+    from gateway.relay.ending.ends import Ends
 
 
 class CloseHandshake:
@@ -23,20 +22,22 @@ class CloseHandshake:
     Args:
         browser: Nothing is written to it any more.
         socket: What was written to it; sees the Close that answers ours.
-        limits: How long what may take.
+        ends: Closes it.
     """
 
-    __slots__ = ("_browser", "_limits", "_socket", "_timer")
+    __slots__ = ("_browser", "_ends", "_socket", "_timer")
 
-    def __init__(self, browser: asyncio.Transport, socket: ServerProtocol, limits: Limits) -> None:
+    def __init__(self, browser: asyncio.Transport, socket: ServerProtocol, ends: Ends) -> None:
         self._browser = browser
         self._socket = socket
-        self._limits = limits
+        self._ends = ends
         resume_reading(browser)
         shut(browser)
-        self._timer = asyncio.get_running_loop().call_later(limits.end_seconds, self._check_written)
+        self._timer = asyncio.get_running_loop().call_later(
+            ends.limits.end_seconds, self._check_written
+        )
         if self._said_goodbye():
-            close(browser)
+            ends.close(browser)
 
     def take(self, data: bytes) -> None:
         """Throw *data* away, but for the Close that answers ours.
@@ -48,7 +49,7 @@ class CloseHandshake:
         self._socket.receive_data(data)
         self._socket.events_received()
         if self._said_goodbye():
-            close(self._browser)
+            self._ends.close(self._browser)
 
     def over(self) -> None:
         """The connection is closed."""
@@ -62,5 +63,6 @@ class CloseHandshake:
         if self._browser.get_write_buffer_size():
             reset(self._browser)
             return
-        left = self._limits.linger_seconds - self._limits.end_seconds
+        limits = self._ends.limits
+        left = limits.linger_seconds - limits.end_seconds
         self._timer = asyncio.get_running_loop().call_later(left, self._browser.abort)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
     from gateway.live import Live
     from gateway.relay.dial import Dialler
+    from gateway.relay.ending.ends import Ends
     from gateway.relay.errands import Errands
+    from gateway.relay.turns import Turns
     from gateway.relay.world import World
 
 # The library logs heads, which hold credentials, when its logger lets it.
@@ -44,6 +46,8 @@ class UpgradeRequest:
     and the offered subprotocols; no extensions, no credentials), to be fed to
     ``websockets.server.ServerProtocol.receive_data`` as it is. ``passage`` holds route and grant;
     its route is exchanged for newer revisions of the same target while the connection lives.
+    ``ends`` closes connections and watches for peers that left or stalled; ``turns`` shares the
+    loop among connections.
     """
 
     head: bytes
@@ -52,6 +56,8 @@ class UpgradeRequest:
     client_address: str
     live: Live
     errands: Errands
+    ends: Ends
+    turns: Turns
 
 
 class Bridge(asyncio.Protocol):

@@ -17,14 +17,15 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS
-from gateway.relay.bridge.contract import BridgeParts, quiet_logger
+from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.dial import DialFailed
-from gateway.relay.ending.closing import close
 from gateway.relay.transports import pause_reading, resume_reading
 
 if TYPE_CHECKING:
     from shared.routes import Target
 
+LEAVE_SECONDS: Final = 2.0
+"""For a server to take our Close, and TLS to end."""
 MAX_UPSTREAM_BYTES: Final = 16 << 20
 """A desktop that speaks WebSocket may send a whole screen in one frame."""
 OPEN_SECONDS: Final = 10.0
@@ -35,6 +36,7 @@ class BridgeDownstream(Protocol):
     """What an upstream connection needs of its bridge."""
 
     parts: BridgeParts
+    request: UpgradeRequest
     transport: asyncio.Transport | None
 
     def lost(self) -> None:
@@ -230,7 +232,10 @@ class WebSocketUpstream(BridgeUpstream):
             self._flush()
             self.dropped = True
             # What waits to be sent must not wait for long.
-            close(transport) if not transport.get_write_buffer_size() else transport.abort()
+            if transport.get_write_buffer_size():
+                transport.abort()
+            else:
+                self.bridge.request.ends.close_within(transport, LEAVE_SECONDS)
         else:
             super().drop()
 

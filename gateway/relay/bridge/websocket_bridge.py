@@ -300,7 +300,7 @@ class WebSocketBridge(Bridge):
         self._drop_upstream()
         self._stop_pinging()
         if self.transport is not None:
-            self._close_handshake = CloseHandshake(self.transport, self._socket, self.parts.limits)
+            self._close_handshake = CloseHandshake(self.transport, self._socket, self.request.ends)
 
     def _drop_upstream(self) -> None:
         errand, self._errand = self._errand, None

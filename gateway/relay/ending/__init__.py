@@ -1,1 +1,11 @@
-"""How connections end: closing, resetting, and what is closed later, in one place."""
+"""The end of a connection: every way to it, in one place.
+
+- :mod:`.ends` is what the rest of the gateway is given: it closes, lingers, resets later, and
+  watches for peers that left or that take nothing.
+- :mod:`.lingering` is the protocol of a connection whose last byte has been written.
+- :mod:`.stalls` resets connections whose peer acknowledges nothing of what waits for it.
+- :mod:`.hangups` sees a FIN or a reset while reading is paused.
+- :mod:`.deferred_aborts` spreads the ends of many connections over time.
+- :mod:`.keep_alive` has the kernel find peers that vanished.
+- :mod:`.kernel` asks the kernel what it holds of a connection.
+"""

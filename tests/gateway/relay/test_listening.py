@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.relay.ending.keep_alive import probe_after
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
-from gateway.relay.transports import probe_after
 from shared.listening import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (
@@ -29,8 +29,8 @@ async def test_connections_that_come_together_are_not_probed_together(
 ) -> None:
     seconds: list[int] = []
 
-    def noted(sock: socket.socket, after: int) -> None:
-        probe_after(sock, after)
+    def noted(sock: socket.socket, after: int, *, stall_seconds: float) -> None:
+        probe_after(sock, after, stall_seconds=stall_seconds)
         seconds.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
 
     monkeypatch.setattr("gateway.relay.listening.probe_after", noted)

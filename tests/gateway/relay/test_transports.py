@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
 from gateway.relay.last_words import read_left
-from gateway.relay.transports import notice_dead_peers, pause_reading, reset, resume_reading, shut
+from gateway.relay.transports import pause_reading, reset, resume_reading, shut
 from tests.gateway.relay.harness import App, Peer
 
 
@@ -65,12 +64,3 @@ async def test_what_is_left_is_read_without_waiting() -> None:
         assert list(read_left(descriptor, 100)) == []
         assert list(read_left(-1, 100)) == []
         transport.close()
-
-
-async def test_accepted_connections_are_probed() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        notice_dead_peers([listening])
-        with socket.create_connection(listening.getsockname()), listening.accept()[0] as own:
-            assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
-            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

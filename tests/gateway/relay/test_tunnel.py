@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from gateway.relay.limits import Limits
+from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.harness import (
     ACCEPT,
     HOST,
     ORIGIN,
+    READ_SECONDS,
+    SID,
     SWITCH,
     UPGRADE,
     Peer,
@@ -19,6 +24,7 @@ from tests.gateway.relay.harness import (
     status_of,
     upgrade,
 )
+from tests.gateway.relay.test_stalls import fill
 from tests.gateway.relay.websocket_frames import close_of, frame
 
 
@@ -138,15 +144,72 @@ async def test_a_reset_of_one_side_closes_the_other() -> None:
         assert len(r.live) == 0
 
 
-async def test_a_half_closed_tunnel_still_carries_the_other_direction() -> None:
+@pytest.mark.parametrize("read", [True, False], ids=["read", "not read"])
+async def test_a_browser_that_ends_without_a_close_frees_the_app(read: bool) -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
+        if not read:
+            app.stall()
+            await fill(browser)
+            # The FIN has to get past what the gateway does not read.
+            app.go_on()
+            await app.reader.read(1)
         browser.writer.write_eof()
-        assert await app.rest() == b""
-        app.send(frame(b"still"))
-        assert await browser.exactly(7) == frame(b"still")
-        app.close()
-        assert await browser.rest() == b""
+        await app.gone()
+        async with asyncio.timeout(READ_SECONDS):
+            while r.path.open:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_browser_that_leaves_while_its_app_reads_nothing_is_noticed() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        app.stall()
+        (tunnel,) = r.live.members()
+        assert isinstance(tunnel, Tunnel)
+        while not tunnel.app_full:
+            browser.send(b"x" * 65536)
+            await asyncio.sleep(0.001)
+        if browser.writer.transport.get_write_buffer_size():
+            browser.reset()
+        else:
+            browser.close()
+        async with asyncio.timeout(READ_SECONDS):
+            while r.path.open:
+                await asyncio.sleep(0.01)
+
+
+async def test_frames_without_content_take_many_short_turns() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        sent = b"\x82\x00" * 300_000
+        app.send(sent)
+        assert await browser.exactly(len(sent)) == sent
+        assert sum(r.path.turns.counts) > 100
+        app.send(frame(b"whole"))
+        assert await browser.exactly(7) == frame(b"whole")
+        r.world.revoke(sid=SID)
+        assert close_of(await browser.rest())[0] == 4401
+
+
+async def test_a_browser_that_reads_nothing_is_reset() -> None:
+    async with rig(limits=Limits(write_stall_seconds=0.4)) as r:
+        browser, app = await r.tunnel()
+        browser.stall()
+        sending = asyncio.create_task(fill(app))
+        await app.gone()
+        sending.cancel()
+        assert r.path.ends.stalls.found == 1
+
+
+async def test_an_app_that_reads_nothing_is_given_up() -> None:
+    async with rig(limits=Limits(app_write_stall_seconds=0.4)) as r:
+        browser, app = await r.tunnel()
+        app.stall()
+        sending = asyncio.create_task(fill(browser))
+        await browser.gone()
+        sending.cancel()
+        assert r.path.meters.upstream_failures["app_timeout"] == 1
 
 
 async def test_browsers_are_pinged_between_two_frames_where_that_is_asked_for() -> None:

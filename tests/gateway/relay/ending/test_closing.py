@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gateway.relay.draining import drain
-from gateway.relay.ending import closing
 from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import READ_SECONDS, SWITCH, Rig, request, upgrade
 from tests.gateway.relay.secured import secured
@@ -120,10 +119,10 @@ async def test_a_slow_reader_gets_its_answer_through_a_drain(certificate: Path) 
 
 
 async def test_a_reader_that_has_stalled_is_given_up(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
+    certificate: Path,
 ) -> None:
-    monkeypatch.setattr(closing, "_STALLED_SECONDS", 0.5)
-    async with secured(certificate, send_buffer=SMALL) as (r, address):
+    most = Limits(write_stall_seconds=0.5)
+    async with secured(certificate, send_buffer=SMALL, limits=most) as (r, address):
         client = await connect(address, buffer=SMALL)
         await asyncio.to_thread(client.send, request())
         app = await r.app.connection()

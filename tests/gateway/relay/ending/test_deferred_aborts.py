@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from gateway.relay.ending.deferred_aborts import AT_ONCE, DeferredAborts
+from gateway.relay.transports import reset
 from tests.gateway.relay.harness import READ_SECONDS, App, Peer
 
 NEVER = 3600.0
@@ -42,7 +43,12 @@ async def connected(count: int) -> AsyncIterator[tuple[list[Side], list[Peer]]]:
             _, side = await loop.create_connection(Side, "127.0.0.1", app.port)
             sides.append(side)
             peers.append(await app.connection())
-        yield sides, peers
+        try:
+            yield sides, peers
+        finally:
+            for side in sides:
+                reset(side.transport)
+            await asyncio.sleep(0.01)
 
 
 async def test_a_transport_is_aborted_later_and_not_at_once() -> None:

@@ -1,0 +1,95 @@
+"""What the gateway's parts are given to end connections with."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.relay.ending.closing import SilentClose
+from gateway.relay.ending.deferred_aborts import DeferredAborts
+from gateway.relay.ending.hangups import Hangups
+from gateway.relay.ending.kernel import is_secured
+from gateway.relay.ending.stalls import StallWatch
+from gateway.relay.transports import reset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.relay.limits import Limits
+
+
+class Ends:
+    """Ends connections, and finds those whose peer left or takes nothing.
+
+    Args:
+        loop: The connections' own.
+        limits: How long what may take.
+    """
+
+    __slots__ = ("deferred", "hangups", "limits", "loop", "stalls")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.stalls = StallWatch(loop)
+        self.hangups = Hangups(loop)
+        self.deferred = DeferredAborts(loop=loop, seconds=limits.app_abort_seconds)
+
+    def close(self, transport: asyncio.Transport | None) -> None:
+        """Close *transport* after what was written; closing it twice changes nothing.
+
+        A peer that takes nothing of it for the stall deadline is reset, over TLS and plain TCP
+        alike. A peer that has everything and does not answer our close_notify is not waited for.
+        """
+        if transport is None or transport.is_closing():
+            return
+        waits = transport.get_write_buffer_size() > 0
+        transport.close()
+        if is_secured(transport):
+            SilentClose(transport, self.loop).look_later()
+            self.watch(transport)
+        elif waits:
+            self.watch(transport)
+
+    def close_within(self, transport: asyncio.Transport, seconds: float) -> None:
+        """Close an app's *transport*, and reset it if what was written is not taken in time."""
+        if transport.is_closing():
+            return
+        waits = transport.get_write_buffer_size() > 0
+        transport.close()
+        if waits or is_secured(transport):
+            self.loop.call_later(seconds, reset, transport)
+
+    def watch(
+        self, transport: asyncio.Transport | None, stalled: Callable[[], None] | None = None
+    ) -> None:
+        """Reset a browser's connection (or call *stalled*) once it stalls with bytes unsent."""
+        if transport is not None:
+            self.stalls.watch(
+                transport,
+                seconds=self.limits.write_stall_seconds,
+                stalled=stalled or partial(reset, transport),
+            )
+
+    def watch_app(self, transport: asyncio.Transport | None, stalled: Callable[[], None]) -> None:
+        """Call *stalled* once an app has taken nothing for its deadline, with bytes unsent."""
+        if transport is not None:
+            self.stalls.watch(
+                transport, seconds=self.limits.app_write_stall_seconds, stalled=stalled
+            )
+
+    def watches(self, transport: asyncio.Transport) -> bool:
+        """Say whether *transport* is watched for a stall."""
+        return self.stalls.watches(transport)
+
+    def forget(self, transport: asyncio.Transport | None) -> None:
+        """Watch *transport* no more, for whatever it was watched."""
+        self.stalls.forget(transport)
+        self.hangups.forget(transport)
+
+    def shut_down(self) -> None:
+        """Abort what was to be aborted later, and watch nothing any more."""
+        self.deferred.close()
+        self.stalls.close()
+        self.hangups.close()

@@ -1,0 +1,100 @@
+"""Peers that take nothing of what waits for them: found by what they acknowledge, and given up.
+
+A connection is watched only while something waits: from the transport's ``pause_writing`` to its
+``resume_writing``, and while it is being closed. One timer looks at all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from gateway.relay.ending.kernel import progress
+
+_LOOKS: Final = 8
+"""In the time that a peer has: a stall is found an eighth of it late at most."""
+_OFTEN_SECONDS: Final = 0.05
+_SELDOM_SECONDS: Final = 5.0
+
+
+class _Watched:
+    """A transport that has something to send."""
+
+    __slots__ = ("moved_at", "progress", "seconds", "stalled")
+
+    def __init__(self, seconds: float, stalled: Callable[[], None], now: float) -> None:
+        self.seconds = seconds
+        self.stalled = stalled
+        self.moved_at = now
+        self.progress = -1
+
+
+class StallWatch:
+    """Calls back when a peer has acknowledged nothing for its time.
+
+    Args:
+        loop: The transports' own.
+    """
+
+    __slots__ = ("_loop", "_timer", "_watched", "found")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watched: dict[asyncio.Transport, _Watched] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.found = 0
+        """How many stalls were found."""
+
+    def __len__(self) -> int:
+        """Return how many transports are watched."""
+        return len(self._watched)
+
+    def watch(
+        self, transport: asyncio.Transport, *, seconds: float, stalled: Callable[[], None]
+    ) -> None:
+        """Call *stalled* once the peer of *transport* has taken nothing for *seconds*.
+
+        Whoever watches a transport forgets it when nothing waits any more; a closed one is
+        forgotten by itself. Watching it twice replaces what is called and begins anew.
+        """
+        self._watched[transport] = _Watched(seconds, stalled, self._loop.time())
+        if self._timer is None:
+            self._set_timer()
+
+    def watches(self, transport: asyncio.Transport) -> bool:
+        """Say whether *transport* is watched."""
+        return transport in self._watched
+
+    def forget(self, transport: asyncio.Transport | None) -> None:
+        """Watch *transport* no more."""
+        if transport is not None:
+            self._watched.pop(transport, None)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._watched.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        shortest = min(watched.seconds for watched in self._watched.values())
+        pause = min(max(shortest / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
+        self._timer = self._loop.call_later(pause, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for transport, watched in tuple(self._watched.items()):
+            taken = progress(transport)
+            if taken < 0:
+                self.forget(transport)
+            elif taken != watched.progress:
+                watched.progress, watched.moved_at = taken, now
+            elif now - watched.moved_at >= watched.seconds:
+                self.forget(transport)
+                self.found += 1
+                watched.stalled()
+        if self._watched and self._timer is None:
+            self._set_timer()

@@ -1,0 +1,149 @@
+"""Closing, lingering: what the peer gets, and when it is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from gateway.relay.ending.ends import Ends
+from gateway.relay.ending.keep_alive import keep_accepted_alive, keep_alive
+from gateway.relay.ending.lingering import Lingering
+from gateway.relay.limits import Limits
+from tests.gateway.relay.ending.test_deferred_aborts import Side, connected
+from tests.gateway.relay.harness import READ_SECONDS
+
+MANY = b"x" * (32 << 20)
+QUICK = Limits(write_stall_seconds=0.3, linger_seconds=0.2)
+
+
+def ends_of(limits: Limits) -> Ends:
+    return Ends(asyncio.get_running_loop(), limits)
+
+
+async def test_a_reader_gets_all_that_was_written_before_the_close() -> None:
+    ends = ends_of(QUICK)
+    async with connected(1) as ((side,), (peer,)):
+        side.transport.write(MANY)
+        ends.close(side.transport)
+        ends.close(side.transport)
+        assert len(await peer.rest()) == len(MANY)
+    ends.shut_down()
+
+
+async def test_a_peer_that_takes_nothing_of_the_last_bytes_is_reset() -> None:
+    ends = ends_of(QUICK)
+    async with connected(1) as ((side,), (peer,)):
+        peer.stall()
+        side.transport.write(MANY)
+        ends.close(side.transport)
+        await side.gone()
+        peer.go_on()
+        with pytest.raises(ConnectionResetError):
+            await peer.rest()
+    ends.shut_down()
+
+
+async def test_an_app_has_a_short_time_to_take_the_last_bytes() -> None:
+    ends = ends_of(QUICK)
+    async with connected(2) as ((reads, stalls), (reader, stalled)):
+        for side in (reads, stalls):
+            side.transport.write(MANY)
+            ends.close_within(side.transport, 2.0)
+        stalled.stall()
+        assert len(await reader.rest()) == len(MANY)
+        await stalls.gone()
+    ends.shut_down()
+
+
+class Linger:
+    """A lingering connection, and whether it is over."""
+
+    def __init__(self, ends: Ends, side: Side, **named: object) -> None:
+        self.over = asyncio.Event()
+        Lingering(ends, side.transport, seconds=0.2, gone=self.over.set, **named)  # type: ignore[arg-type]  # as they are given
+
+    async def gone(self) -> None:
+        await asyncio.wait_for(self.over.wait(), READ_SECONDS)
+
+
+async def test_what_a_lingering_peer_sends_does_not_lose_the_last_word() -> None:
+    ends = ends_of(QUICK)
+    async with connected(1) as ((side,), (peer,)):
+        peer.send(MANY)
+        await asyncio.sleep(0.01)
+        side.transport.write(b"last")
+        linger = Linger(ends, side)
+        assert await peer.rest() == b"last"
+        peer.close()
+        await linger.gone()
+    ends.shut_down()
+
+
+async def test_a_lingering_peer_that_does_not_close_is_closed() -> None:
+    ends = ends_of(QUICK)
+    async with connected(1) as ((side,), (peer,)):
+        linger = Linger(ends, side)
+        await linger.gone()
+        peer.close()
+    ends.shut_down()
+
+
+async def test_a_lingering_peer_may_still_read_slowly_but_not_stall() -> None:
+    ends = ends_of(QUICK)
+    async with connected(2) as ((slow, still), (reader, stalled)):
+        stalled.stall()
+        lingering = []
+        for side in (slow, still):
+            side.transport.write(MANY)
+            lingering.append(Linger(ends, side))
+        got = 0
+        while piece := await asyncio.wait_for(reader.reader.read(1 << 20), READ_SECONDS):
+            got += len(piece)
+            await asyncio.sleep(0.02)
+        assert got == len(MANY)
+        for linger in lingering:
+            await linger.gone()
+        assert ends.stalls.found == 1
+    ends.shut_down()
+
+
+async def test_what_is_not_written_in_time_is_never_sent() -> None:
+    ends = ends_of(QUICK)
+    async with connected(1) as ((side,), (peer,)):
+        peer.stall()
+        side.transport.write(MANY)
+        linger = Linger(ends, side, written_seconds=0.1)
+        await linger.gone()
+        peer.go_on()
+        with pytest.raises(ConnectionResetError):
+            await peer.rest()
+    ends.shut_down()
+
+
+async def test_a_peer_that_says_goodbye_is_closed_at_once() -> None:
+    ends = ends_of(QUICK)
+    async with connected(1) as ((side,), (peer,)):
+        linger = Linger(ends, side, is_over=lambda data: data == b"bye")
+        peer.send(b"bye")
+        await linger.gone()
+    ends.shut_down()
+
+
+async def test_both_legs_have_keep_alive_and_a_bound_for_what_is_not_acknowledged() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        keep_accepted_alive([listening], stall_seconds=60.0)
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as own:
+            assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 75_000
+    async with connected(1) as ((side,), _):
+        keep_alive(side.transport, stall_seconds=300.0)
+        sock = side.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert 45 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 75
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 375_000
+        keep_alive(side.transport, stall_seconds=3.0)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 3

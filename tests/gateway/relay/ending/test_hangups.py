@@ -1,0 +1,85 @@
+"""A peer that leaves is noticed although nothing is read from it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.relay.ending.hangups import Hangups
+from tests.gateway.relay.ending.test_deferred_aborts import connected
+from tests.gateway.relay.harness import READ_SECONDS
+
+
+async def told(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), READ_SECONDS)
+
+
+@pytest.mark.parametrize("unread", [0, 100_000], ids=["nothing unread", "much unread"])
+@pytest.mark.parametrize("how", ["ends", "resets"])
+async def test_a_peer_that_leaves_unread_is_told_of_once(how: str, unread: int) -> None:
+    hangups = Hangups(asyncio.get_running_loop())
+    async with connected(1) as ((side,), (peer,)):
+        side.transport.pause_reading()
+        left, calls = asyncio.Event(), 0
+
+        def leave() -> None:
+            nonlocal calls
+            calls += 1
+            left.set()
+
+        hangups.watch(side.transport, leave)
+        peer.send(b"x" * unread)
+        await asyncio.sleep(0.05)
+        assert not left.is_set()
+        peer.close() if how == "ends" else peer.reset()
+        await told(left)
+        await asyncio.sleep(0.05)
+        assert calls == 1
+        hangups.forget(side.transport)
+        assert len(hangups) == 0
+    hangups.close()
+
+
+async def test_a_peer_that_has_left_before_is_told_of_too() -> None:
+    hangups = Hangups(asyncio.get_running_loop())
+    async with connected(1) as ((side,), (peer,)):
+        side.transport.pause_reading()
+        peer.close()
+        await asyncio.sleep(0.05)
+        left = asyncio.Event()
+        hangups.watch(side.transport, left.set)
+        await told(left)
+        again = asyncio.Event()
+        hangups.watch(side.transport, again.set)
+        await told(again)
+    hangups.close()
+
+
+async def test_who_is_forgotten_is_not_told_of() -> None:
+    hangups = Hangups(asyncio.get_running_loop())
+    async with connected(2) as ((one, other), peers):
+        calls: list[int] = []
+        hangups.watch(one.transport, lambda: calls.append(1))
+        hangups.watch(other.transport, lambda: calls.append(2))
+        hangups.forget(one.transport)
+        for peer in peers:
+            peer.close()
+        await asyncio.sleep(0.1)
+        assert calls == [2]
+        hangups.close()
+        hangups.watch(one.transport, lambda: calls.append(3))
+        assert len(hangups) == 0
+
+
+async def test_a_closed_transport_is_not_watched() -> None:
+    hangups = Hangups(asyncio.get_running_loop())
+    async with connected(1) as ((side,), _):
+        hangups.watch(side.transport, lambda: None)
+        side.transport.abort()
+        await side.gone()
+        await asyncio.sleep(0.02)
+        hangups.forget(side.transport)
+        hangups.watch(side.transport, lambda: None)
+        assert len(hangups) == 0
+    hangups.close()

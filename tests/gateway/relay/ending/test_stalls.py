@@ -1,0 +1,72 @@
+"""A peer has a time to take something of what waits for it, over TLS and plain TCP alike."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.relay.ending.kernel import progress, unacknowledged
+from gateway.relay.ending.stalls import StallWatch
+from tests.gateway.relay.ending.test_deferred_aborts import connected
+from tests.gateway.relay.harness import READ_SECONDS
+
+MANY = b"x" * (32 << 20)
+"""More than the kernel takes for a peer that does not read."""
+
+
+async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() -> None:
+    watch = StallWatch(asyncio.get_running_loop())
+    async with connected(2) as (sides, (still, reads)):
+        stalled: list[int] = []
+        found = asyncio.Event()
+        still.stall()
+
+        async def read() -> None:
+            while await reads.reader.read(1 << 20):
+                await asyncio.sleep(0.02)
+
+        reading = asyncio.create_task(read())
+        for at, side in enumerate(sides):
+            side.transport.write(MANY)
+
+            def note(at: int = at) -> None:
+                stalled.append(at)
+                found.set()
+
+            watch.watch(side.transport, seconds=0.4, stalled=note)
+        await asyncio.wait_for(found.wait(), READ_SECONDS)
+        reading.cancel()
+        assert stalled == [0]
+        assert watch.found == 1
+        assert not watch.watches(sides[0].transport)
+    watch.close()
+
+
+async def test_what_is_forgotten_or_closed_is_not_watched() -> None:
+    watch = StallWatch(asyncio.get_running_loop())
+    async with connected(2) as ((forgotten, closed), peers):
+        stalled: list[str] = []
+        for side, peer in zip((forgotten, closed), peers, strict=True):
+            peer.stall()
+            side.transport.write(MANY)
+            watch.watch(side.transport, seconds=0.1, stalled=lambda: stalled.append("stalled"))
+        watch.forget(forgotten.transport)
+        closed.transport.abort()
+        await closed.gone()
+        await asyncio.sleep(0.4)
+        assert (stalled, len(watch)) == ([], 0)
+    watch.close()
+
+
+async def test_progress_is_what_the_peer_takes() -> None:
+    async with connected(1) as ((side,), (peer,)):
+        before = progress(side.transport)
+        side.transport.write(b"x" * 1000)
+        assert len(await peer.exactly(1000)) == 1000
+        async with asyncio.timeout(READ_SECONDS):
+            while unacknowledged(side.transport):
+                await asyncio.sleep(0.01)
+        assert progress(side.transport) > before
+        side.transport.abort()
+        await side.gone()
+        await asyncio.sleep(0.02)
+        assert progress(side.transport) == unacknowledged(side.transport) == -1
