@@ -15,6 +15,7 @@ from tests.controller.postgres import Postgres
 from tests.controller.running import eventually
 from tests.gateway.http import code_of
 from tests.programs import RedisServer
+from tests.recorded.names import api_gone, live_names, recorded
 from tests.recorded.recording import INSTANCE
 from tests.recorded.reopened import Reopened, app_at, foreign_objects, reopened
 
@@ -58,6 +59,7 @@ async def test_what_b9911c7_left_goes_on(
         await check_secrets(world)
         await end_all(world)
         await check_the_whole_story(world)
+        await check_live_names(world)
         assert await foreign_objects(world.admin) == world.foreign
 
 
@@ -214,3 +216,14 @@ async def check_the_whole_story(world: Reopened) -> None:
             both = noted[hook, job_id, str(attempt)] + told_before[hook, job_id, str(attempt)]
             assert both == 1, (job_id, hook, noted)
     assert any(hook == "monitoring" for hook, *_ in noted)
+
+
+async def check_live_names(world: Reopened) -> None:
+    """The API takes and tells what it did; every metric is there, with its labels."""
+    today = await live_names(world.controller, world.gateway)
+    assert [*api_gone(recorded("openapi"), today["openapi"])] == []
+    for page in ("controller_metrics", "gateway_metrics"):
+        for name, then in recorded(page).items():
+            assert today[page][name]["type"] == then["type"]
+            labels = today[page][name]["labels"]
+            assert not labels or set(then["labels"]) <= set(labels), name
