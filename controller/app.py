@@ -11,26 +11,28 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
 from controller.api.app import ApiParts, make_api_app
 from controller.hub.server import serving_hub
+from controller.jobs.border import PluginBorder
 from controller.jobs.dry_run import DryRun
 from controller.jobs.files import remember_places
 from controller.jobs.ledger import Ledger
 from controller.jobs.peers import Peers
 from controller.jobs.pipeline import Pipeline, make_plugins
-from controller.jobs.plugin import PluginContext
+from controller.jobs.plugin import JobPlugin, PluginContext
 from controller.jobs.submission import Submissions
 from controller.jobs.wishes import Wishes
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import Leading, make_election
-from controller.measures import count_dry_runs, make_debug_route
+from controller.measures import HookCounts, count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.control import Sessions
@@ -65,13 +67,14 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
     """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_open_store(settings.store_url))
-        core = _make_core(settings, store)
+        registry = make_registry()
+        core = _make_core(settings, store, registry)
         kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
         # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
-        process = Process(settings, store, make_registry(), tasks)
+        process = Process(settings, store, registry, tasks)
         leading = None
         if "reconciler" in settings.roles:
             leading = Leading(process, core, kube, redis, make_election(process, kube))
@@ -114,7 +117,7 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
     tasks.raise_failure()
 
 
-def _make_core(settings: ControllerSettings, store: Store) -> Core:
+def _make_core(settings: ControllerSettings, store: Store, registry: CollectorRegistry) -> Core:
     jobs, routes = Wakers(), Wakers()
     sessions = Sessions(store, clock=time.time, wake=routes.wake)
 
@@ -145,13 +148,27 @@ def _make_core(settings: ControllerSettings, store: Store) -> Core:
         peers=Peers(store),
     )
     plugins = make_plugins(PLUGINS, context, wanted=settings.plugins)
-    namespace = settings.jobs.namespace
     return Core(
-        pipeline=Pipeline(plugins, instance=settings.instance, namespace=namespace),
+        pipeline=_make_pipeline(settings, plugins, registry),
         vault=Vault(settings.link_keys),
         wishes=wishes,
         jobs=jobs,
         routes=routes,
+    )
+
+
+def _make_pipeline(
+    settings: ControllerSettings, plugins: Sequence[JobPlugin], registry: CollectorRegistry
+) -> Pipeline:
+    names = [plugin.name for plugin in plugins]
+    if unknown := sorted(settings.hook_seconds.named.keys() - set(names)):
+        text = f"FUMAROLE_CONTROLLER_HOOK_SECONDS: no plugin {', '.join(unknown)} runs"
+        raise ValueError(text)
+    counts = HookCounts(registry)
+    border = PluginBorder(settings.hook_seconds, measures=counts)
+    counts.watch(names, lambda: border.stuck)
+    return Pipeline(
+        plugins, instance=settings.instance, namespace=settings.jobs.namespace, border=border
     )
 
 

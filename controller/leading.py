@@ -21,6 +21,7 @@ from redis.asyncio import Redis
 from controller.election import AtOnce, ByLease, Election
 from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
+from controller.jobs.calls import Calls
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ground import Ground
 from controller.jobs.housekeeping import Housekeeping
@@ -240,13 +241,15 @@ def _make_reconciler(
 ) -> Reconciler:
     store, term, core = leader.store, leader.term, leader.core
     jobs = leader.settings.jobs
+    calls = Calls(queue.add)
     actions = Actions(
         Records(store, term=term, vault=core.vault, clock=time.time),
         pipeline=core.pipeline,
         cluster=leader.cluster,
         ground=Ground(leader.kube, instance=leader.settings.instance, clock=time.monotonic),
-        recorder=HookRecorder(store, term=term, clock=time.time),
+        recorder=HookRecorder(store, term=term, clock=time.time, tries=leader.settings.hook_tries),
         looked_until=leader.looked_until,
+        calls=calls,
     )
     sight = Sight(
         store,
@@ -254,6 +257,7 @@ def _make_reconciler(
         core.pipeline,
         evictions_allowed=jobs.eviction_retries,
         rank_services=jobs.rank_services,
+        is_busy=calls.is_busy,
     )
     monitoring = Monitoring(
         store=store,
@@ -284,7 +288,7 @@ def _make_reconciler(
         queue=queue,
         told=core.routes.wake,
         measures=measures,
-        beside=(monitoring.run, housekeeping.run, sweeping.run),
+        beside=(monitoring.run, housekeeping.run, sweeping.run, calls.run),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from controller.jobs.border import Call, Result
 from controller.jobs.dry_run import Answer
 from controller.jobs.lifecycle import Note, Seen, Step, Submit
 from controller.jobs.states import Happening
@@ -78,6 +80,46 @@ class Measures:
     def step_failed(self, error: Exception) -> None:
         """Count a failure."""
         self._failures.labels(type(error).__name__).inc()
+
+
+class HookCounts:
+    """Counts calls of plugins; their names are the settings'."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._calls = Counter(
+            "fumarole_controller_hooks",
+            "Calls of plugins' hooks, by how they ended",
+            ["plugin", "hook", "result"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "fumarole_controller_hook_seconds",
+            "How long plugins' hooks took",
+            ["plugin"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
+        """Count a call."""
+        self._calls.labels(call.plugin, call.hook, result).inc()
+        self._seconds.labels(call.plugin).observe(seconds)
+
+    def watch(self, plugins: Sequence[str], stuck: Callable[[], Mapping[str, int]]) -> None:
+        """Have *stuck* read whenever somebody asks: the calls of each that do not end."""
+        gauge = Gauge(
+            "fumarole_controller_hooks_stuck",
+            "Calls of hooks that were given up and do not end",
+            ["plugin"],
+            registry=self._registry,
+        )
+
+        def count(plugin: str) -> int:
+            return stuck().get(plugin, 0)
+
+        for name in plugins:
+            gauge.labels(name).set_function(partial(count, name))
 
 
 def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:

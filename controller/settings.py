@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import sqlalchemy as sa
 
 from controller.fair_share import FairShare, read_fair_share
+from controller.jobs.border import DEFAULT_TRIES, HookSeconds
 from controller.jobs.links import names_in_host
 from controller.licences import LicenceServer, parse_licence_servers
 from controller.pod_settings import PodSettings, read_pod_settings
@@ -88,6 +89,8 @@ class ControllerSettings:
 
     ``link_keys`` are secret: the first one is used, all are accepted. ``dry_run_seconds`` is how
     long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
+    ``hook_seconds`` is how long hooks of plugins may take, ``hook_tries`` how often one that fails
+    is tried until it is given up.
     """
 
     instance: str
@@ -107,6 +110,8 @@ class ControllerSettings:
     kubeconfig: Path | None
     plugins: tuple[str, ...] | None
     dry_run_seconds: float
+    hook_seconds: HookSeconds
+    hook_tries: int
     jobs: JobDefaults
     log: LogSettings
 
@@ -140,6 +145,8 @@ def read_settings(environment: Environment) -> ControllerSettings:
         kubeconfig=environment.optional("KUBECONFIG", Path),
         plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
         dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
+        hook_seconds=read("FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()),
+        hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
         jobs=_job_defaults(environment),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
@@ -249,6 +256,20 @@ def _dry_run_seconds(raw: str) -> float:
     if value > _MOST_DRY_RUN_SECONDS:
         raise ValueError(f"whoever submits waits for it: at most {_MOST_DRY_RUN_SECONDS:g}")
     return value
+
+
+def _hook_seconds(raw: str) -> HookSeconds:
+    default, named = HookSeconds().default, dict[str, float]()
+    for part in (one.strip() for one in raw.split(",") if one.strip()):
+        name, given, value = part.rpartition("=")
+        allowed = seconds(value)
+        if allowed <= 0 or (given and (not name or name in named)):
+            raise ValueError("not a list of seconds and plugin=seconds")
+        if given:
+            named[name.strip()] = allowed
+        else:
+            default = allowed
+    return HookSeconds(default, named)
 
 
 def _roles(raw: str) -> frozenset[Role]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from controller.jobs.pipeline import PluginFailed
+from controller.jobs.border import PluginFailed
 from controller.jobs.problems import Problem
 from controller.store.errors import StoreUnavailable
 from shared.serving import refusal

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any, assert_never
 
+from controller.jobs.calls import Calls, StillRunning
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ending import LOOK_AGAIN_SECONDS, Ending
 from controller.jobs.ground import Ground
@@ -36,7 +38,8 @@ from controller.jobs.runs import is_of, make_runs
 from controller.jobs.states import Happening, next_state
 from controller.jobs.steps import Later
 from controller.jobs.submitting import Submitting
-from controller.store.progress import hooks_done, move_attempt, start_attempt
+from controller.store.hooks import HookState, hooks_of
+from controller.store.progress import move_attempt, start_attempt
 from controller.store.runs import record_runs
 from controller.volcano.observed import ObservedPod
 
@@ -54,6 +57,7 @@ class Actions:
         recorder: Remembers which hooks have run.
         looked_until: When the leader before this one looked last; what happened between then and
             this one's first look, nobody saw.
+        calls: Waits for plugins.
     """
 
     def __init__(
@@ -65,13 +69,17 @@ class Actions:
         ground: Ground,
         recorder: HookRecorder,
         looked_until: float = 0.0,
+        calls: Calls | None = None,
     ) -> None:
         self._records = records
+        self._calls = calls or Calls()
         self._pipeline = pipeline
         self._cluster = cluster
         self._recorder = recorder
         self._looked_until = looked_until
-        self._submitting = Submitting(records, pipeline=pipeline, cluster=cluster, ground=ground)
+        self._submitting = Submitting(
+            records, pipeline=pipeline, cluster=cluster, ground=ground, calls=self._calls
+        )
         self._ending = Ending(records, cluster)
 
     async def do(self, step: Step, seen: Seen) -> None:  # noqa: C901 - one case a step
@@ -166,13 +174,17 @@ class Actions:
     async def _run_hooks(self, step: RunHooks, seen: Seen) -> None:
         record = seen.record
         async with self._records.read() as transaction:
-            done = await hooks_done(transaction, record.id, record.attempt)
-        await self._pipeline.run(
-            step.hook,
-            self.picture_of(seen),
-            done=done.get(step.hook, frozenset()),
-            recorder=self._recorder,
-        )
+            hooks = await hooks_of(transaction, record.id, record.attempt)
+        state, view = hooks.get(step.hook, HookState()), self.picture_of(seen)
+
+        async def run() -> None:
+            await self._pipeline.run(
+                step.hook, view, done=state.done, failed=state.failed, recorder=self._recorder
+            )
+
+        # It is looked at again at once: what it is to do next may not have to wait for hooks.
+        with suppress(StillRunning):
+            await self._calls.result(record.id, "hooks", (record.attempt, step.hook), run)
 
     def picture_of(self, seen: Seen) -> JobFromServer:
         """Return what plugins are shown of the job."""

@@ -16,6 +16,7 @@ from controller.jobs.recovery import to_keep
 from controller.jobs.runs import are_written_down, is_of, retries_of
 from controller.jobs.states import Happening, Outcome, State, next_state
 from controller.store.jobs import REMOVED_REASONS, JobRecord
+from controller.store.progress import Hook
 from controller.store.runs import Run
 from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -36,6 +37,9 @@ class Seen:
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
     submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
     ``gone`` are the uids of VolcanoJobs of the job that are known to be gone, or on their way.
+    ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
+    tried again later. ``again_in`` is after how many seconds something is to be done though nothing
+    changes.
     """
 
     record: JobRecord
@@ -53,6 +57,8 @@ class Seen:
     lost: bool = False
     blind: bool = False
     gone: frozenset[str] = frozenset()
+    paused: frozenset[Hook] = frozenset()
+    again_in: float | None = None
 
 
 # What may be the next step
@@ -96,7 +102,7 @@ class Note:
 class RunHooks:
     """Run one hook of every plugin that has not done it."""
 
-    hook: Literal["start", "complete", "cleanup"]
+    hook: Hook
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +321,11 @@ def _running(seen: Seen) -> Step:
     noted = _note_if_new(seen, Note(Happening.STARTED, None, None))
     if isinstance(noted, Note) or seen.started:
         return noted
-    return RunHooks("start")
+    return _hooks(seen, "start")
+
+
+def _hooks(seen: Seen, hook: Hook) -> RunHooks | Rest:
+    return Rest() if hook in seen.paused else RunHooks(hook)
 
 
 def _note_if_new(seen: Seen, note: Note) -> Step:
@@ -354,13 +364,14 @@ def _has_paid_for_evictions(seen: Seen, job: ObservedJob) -> bool:
 
 
 def _ending(seen: Seen) -> Step:
-    if not seen.completed:
+    # Hooks begin before the removal, which does not wait for those that take long or fail.
+    if not seen.completed and "complete" not in seen.paused:
         return RunHooks("complete")
     if must_be_removed(seen.record) and (step := _removal(seen)) is not None:
         return step
-    if _still_runs(seen):
+    if not seen.completed or _still_runs(seen):
         return Rest()  # what it uses is counted to the end
-    return Finish() if seen.cleaned else RunHooks("cleanup")
+    return Finish() if seen.cleaned else _hooks(seen, "cleanup")
 
 
 def _still_runs(seen: Seen) -> bool:

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from controller.jobs.border import PluginFailed
 from controller.jobs.lifecycle import Seen
-from controller.jobs.pipeline import Pipeline, PluginFailed
+from controller.jobs.pipeline import Pipeline
 from controller.jobs.plugin import JobFromServer
-from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs import hold_jobs
@@ -28,6 +28,9 @@ ALIVE_SECONDS: Final = 5.0
 BATCH: Final = 100
 AGAIN_SECONDS: Final = 60.0
 """When a job is looked at again that the plugin failed with, or said nothing about."""
+
+ALONE_AT_ONCE: Final = 8
+"""Jobs with which a plugin has failed are handed to it one by one, so many at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +64,16 @@ class Monitoring:
         self._show = show
         self._clock = clock
         self._served: set[str] = set()
+        self._suspects: dict[str, set[str]] = {}
+        self._alone: set[tuple[str, str]] = set()
+        self._gates: dict[str, asyncio.Semaphore] = {}
+        self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Look every half second; returns only by LeadershipLost."""
         alive_at = 0.0
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             while True:
                 try:
                     if not 0.0 <= self._clock() - alive_at < ALIVE_SECONDS:
@@ -94,39 +102,92 @@ class Monitoring:
         """Hand over *job_ids*, and what is due after them, until a batch is not full."""
         try:
             while job_ids:
-                await self._hand_over(plugin, job_ids)
+                suspects = self._suspects.get(plugin, set())
+                alone = [job_id for job_id in job_ids if job_id in suspects]
+                await self._put_aside(plugin, alone)
+                if together := [job_id for job_id in job_ids if job_id not in suspects]:
+                    await self._hand_over(plugin, together)
                 full = len(job_ids) == BATCH
                 job_ids = (await self._due()).get(plugin, ()) if full else ()
         except StoreUnavailable as error:
             log.warning("due jobs are handed over later", extra={"why": str(error)})
+        except LeadershipLost:
+            raise
+        except Exception:
+            # One plugin's batch must not be the end of all others; it is due again.
+            log.exception("due jobs cannot be handed over", extra={"plugin": plugin})
+            await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._served.discard(plugin)
 
+    async def _put_aside(self, plugin: str, job_ids: Sequence[str]) -> None:
+        """Have those with which the plugin failed handed over one by one, beside all others."""
+        if not job_ids or self._tasks is None:
+            return
+        async with self._store.lead(self._term) as transaction:
+            held = await hold_jobs(transaction, job_ids)
+            for job_id in job_ids:
+                at = self._clock() + AGAIN_SECONDS if job_id in held else None
+                await set_due(transaction, job_id, plugin, at=at)
+        for job_id in job_ids:
+            if (plugin, job_id) not in self._alone:
+                self._alone.add((plugin, job_id))
+                self._tasks.create_task(self._serve_alone(plugin, job_id))
+
+    async def _serve_alone(self, plugin: str, job_id: str) -> None:
+        gate = self._gates.setdefault(plugin, asyncio.Semaphore(ALONE_AT_ONCE))
+        try:
+            async with gate:
+                await self._hand_over(plugin, [job_id])
+        except StoreUnavailable as error:
+            log.warning("a due job is handed over later", extra={"why": str(error)})
+        except LeadershipLost:
+            raise
+        except Exception:
+            log.exception("a due job cannot be handed over", extra={"plugin": plugin})
+        finally:
+            self._alone.discard((plugin, job_id))
+
     async def _hand_over(self, plugin: str, job_ids: Sequence[str]) -> None:
-        seen = [await self._see(job_id) for job_id in job_ids]
-        batch = [self._show(one) for one in seen if one is not None and one.record.outcome is None]
-        again = dict.fromkeys(job_ids) | {
-            one.job.id: self._clock() + AGAIN_SECONDS for one in batch
-        }
-        again |= await self._ask(plugin, batch)
+        batch = await self._batch(job_ids)
+        # After a failure of several it is not known whose it was: each is seen by itself, at once.
+        again_at = self._clock() + (AGAIN_SECONDS if len(batch) == 1 else 0.0)
+        try:
+            told = await self._ask(plugin, batch)
+            again_at = self._clock() + AGAIN_SECONDS
+            self._suspects.get(plugin, set()).difference_update(job_ids)
+        except PluginFailed as error:
+            log.warning("monitoring failed", extra={"plugin": plugin, "why": str(error)})
+            told = {}
+            self._suspects.setdefault(plugin, set()).update(one.job.id for one in batch)
+        again = dict.fromkeys(job_ids) | {one.job.id: again_at for one in batch} | told
         async with self._store.lead(self._term) as transaction:
             held = await hold_jobs(transaction, job_ids)
             for job_id, at in again.items():
                 # The plugin takes its time: one may have ended since, or be forgotten.
                 goes_on = job_id in held and held[job_id].outcome is None
                 await set_due(transaction, job_id, plugin, at=at if goes_on else None)
+                if not goes_on:
+                    self._suspects.get(plugin, set()).discard(job_id)
+
+    async def _batch(self, job_ids: Sequence[str]) -> list[JobFromServer]:
+        batch = []
+        for job_id in job_ids:
+            seen = await self._see(job_id)
+            if seen is not None and seen.record.outcome is None:
+                batch.append(self._show(seen))
+        return batch
 
     async def _ask(self, plugin: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
-        """Return when the plugin wants to see each again; what it fails with comes again."""
+        """Return when the plugin wants to see each again.
+
+        Raises:
+            PluginFailed: If it fails with one of them, whichever that is.
+        """
         if not batch:
             return {}
-        known = {one.job.id for one in batch}
         try:
-            told = await self._pipeline.monitor(plugin, batch)
+            return await self._pipeline.monitor(plugin, batch)
         except LookupError:
             # The plugin was taken out of the settings; put back, it begins with the next start.
-            return dict.fromkeys(known)
-        except (PluginFailed, KubeError) as error:
-            log.warning("monitoring failed", extra={"plugin": plugin, "why": str(error)})
-            return {}
-        return {job_id: at for job_id, at in told.items() if job_id in known}
+            return dict.fromkeys(one.job.id for one in batch)

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from controller.jobs.accepted import public_spec
+from controller.jobs.border import DEFAULT_TRIES, Call, HookName, PluginBorder, PluginFailed
 from controller.jobs.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.hook_results import (
+    check_builder,
+    checked_problems,
+    due_time,
+    due_times,
+    nothing,
+)
 from controller.jobs.model import BASE_FIELDS, Job
 from controller.jobs.origins import problems_with
 from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.problems import JobRejected, Problem
 from controller.store.capabilities import find_capabilities
 from controller.store.database import Store, Transaction
+from controller.store.hooks import HookFailure, drop_hook_failure, record_hook_failure
 from controller.store.places import HeldPlace
 from controller.store.progress import Hook, record_hook, set_due
 from controller.volcano.capabilities import Capabilities
@@ -31,19 +40,20 @@ from controller.volcano.names import (
 )
 from controller.volcano.preflight import findings
 from controller.volcano.topology import fit_init_containers
-from shared.errors import FumaroleError
 
 ENTRY_POINTS: Final = "fumarole.plugins"
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+
+_OURS: Final = "controller.plugins."
+_HOOK_NAMES: Final[Mapping[Hook, HookName]] = MappingProxyType(
+    {"start": "on_job_start", "complete": "on_job_complete", "cleanup": "on_cleanup"}
+)
+_NONE_FAILED: Final[Mapping[str, HookFailure]] = MappingProxyType({})
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-class PluginFailed(FumaroleError):
-    """A hook raised: what it was to do is not done, and will be tried again."""
-
-    def __init__(self, plugin: str, hook: str) -> None:
-        super().__init__(f"the plugin {plugin} failed in {hook}")
-        self.plugin = plugin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +79,21 @@ class Pipeline:
         plugins: The plugins, in the order in which their hooks run.
         instance: What everything is labelled with.
         namespace: Where jobs run that no plugin places elsewhere.
+        border: Calls the hooks.
 
     What the cluster's Volcano can do is not asked until it was learned.
     """
 
-    def __init__(self, plugins: Sequence[JobPlugin], *, instance: str, namespace: str) -> None:
+    def __init__(
+        self,
+        plugins: Sequence[JobPlugin],
+        *,
+        instance: str,
+        namespace: str,
+        border: PluginBorder | None = None,
+    ) -> None:
         self._plugins = tuple(plugins)
+        self.border = border or PluginBorder()
         self._instance = instance
         self._namespace = namespace
         self.capabilities = Capabilities()
@@ -126,15 +145,15 @@ class Pipeline:
 
         Raises:
             JobRejected: With the problems that all plugins and the preflight checks found.
-            PluginFailed: If a plugin raised anything else.
+            PluginFailed: If a plugin failed otherwise.
         """
         empty = self._empty(job, attempt, created_at)
         builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted)
         empty.namespace = accepted_in or self._namespace
         problems: list[Problem] = []
         for plugin in self._plugins:
-            problems += await _create(plugin, job, builder)
-        problems += builder.problems
+            problems += await self._create(plugin, job, builder)
+        problems += checked_problems(builder.problems)
         if not problems:
             made = builder.volcano_job
             fit_init_containers(made)
@@ -165,46 +184,130 @@ class Pipeline:
         )
 
     def is_done(self, done: Iterable[str]) -> bool:
-        """Say whether a hook that these plugins have done is done by all."""
+        """Say whether a hook that these plugins have done, or given up, is done by all."""
         return set(self.names) <= set(done)
 
     async def run(
-        self, hook: Hook, seen: JobFromServer, *, done: frozenset[str], recorder: HookRecorder
+        self,
+        hook: Hook,
+        seen: JobFromServer,
+        *,
+        done: Collection[str],
+        recorder: HookRecorder,
+        failed: Mapping[str, HookFailure] = _NONE_FAILED,
     ) -> None:
-        """Run the hook of every plugin that is not among *done*, and record each.
+        """Run the hook of every plugin that is not among *done*, and record how that went.
+
+        One that fails keeps none after it from running. Those that have *failed* before are tried
+        again once their pause is over, and never again once they were given up.
 
         Raises:
-            PluginFailed: At the first that raises; those after it have not run.
+            LeadershipLost, StoreUnavailable: If it cannot be recorded.
         """
         for plugin in self._plugins:
-            if plugin.name not in done:
-                due = await _run(plugin, hook, seen)
-                await recorder.record(seen, hook=hook, plugin=plugin.name, due=due)
+            before = failed.get(plugin.name)
+            if plugin.name in done or (before is not None and not recorder.is_due(before)):
+                continue
+            try:
+                due = await self._run(plugin, hook, seen)
+            except PluginFailed as failure:
+                off = self.border.is_switched_off(plugin.name, seen.job.id)
+                await recorder.fail(seen, failure, hook=hook, before=before, for_good=off)
+            else:
+                await recorder.record(seen, hook=hook, plugin=plugin.name, due=due, before=before)
 
     async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
         """Have the plugin *name* look at jobs that are due; return when it wants each again.
 
         Raises:
-            PluginFailed: If it raises.
+            PluginFailed: If it fails.
             LookupError: If there is no such plugin any more.
         """
-        for plugin in self._plugins:
-            if plugin.name == name:
-                with _named(plugin, "on_job_monitoring"):
-                    return dict(await plugin.on_job_monitoring(batch))
-        raise LookupError(name)
+        plugin = next((one for one in self._plugins if one.name == name), None)
+        if plugin is None:
+            raise LookupError(name)
+        job_id = batch[0].job.id if len(batch) == 1 else ""
+        call = Call(name, "on_job_monitoring", job_id)
+        secrets = [value for one in batch for value in one.job.secrets().values()]
+        read = due_times([one.job.id for one in batch])
+        return await self._call(call, lambda: plugin.on_job_monitoring(batch), read, secrets)
+
+    async def _create(self, plugin: JobPlugin, job: Job, builder: JobBuilder) -> list[Problem]:
+        async def create() -> Sequence[Problem]:
+            try:
+                await plugin.on_create(job, builder)
+            except JobRejected as rejected:
+                return rejected.problems or (Problem("", "refused without a reason"),)
+            return ()
+
+        def read(result: object) -> list[Problem]:
+            # Our own plugins are tested for it.
+            if not type(plugin).__module__.startswith(_OURS):
+                check_builder(builder)
+            return checked_problems(result)
+
+        return await self._call(Call(plugin.name, "on_create", job.id), create, read, job)
+
+    async def _run(self, plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
+        job = seen.job
+        call = Call(plugin.name, _HOOK_NAMES[hook], job.id)
+        match hook:
+            case "start":
+                return await self._call(
+                    call, lambda: plugin.on_job_start(job.id, seen), due_time, job
+                )
+            case "complete":
+                await self._call(call, lambda: plugin.on_job_complete(job.id, seen), nothing, job)
+            case "cleanup":
+                await self._call(call, lambda: plugin.on_cleanup(job.id), nothing, job)
+        return None
+
+    async def _call(
+        self,
+        call: Call,
+        work: Callable[[], Awaitable[object]],
+        read: Callable[[object], T],
+        of: Job | Sequence[str],
+    ) -> T:
+        secrets = list(of.secrets().values()) if isinstance(of, Job) else of
+        return await self.border.call(call, work, read, secrets=secrets)
 
 
 class HookRecorder:
-    """Remembers in the store which hooks have run, as the leader of a term."""
+    """Remembers in the store which hooks have run and which have failed, as a term's leader.
 
-    def __init__(self, store: Store, *, term: int, clock: Callable[[], float]) -> None:
+    Args:
+        store: Where that is.
+        term: The leader's.
+        clock: Unix seconds.
+        tries: How often a hook is tried until it is given up.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        term: int,
+        clock: Callable[[], float],
+        tries: int = DEFAULT_TRIES,
+    ) -> None:
         self._store = store
         self._term = term
         self._clock = clock
+        self._tries = tries
+
+    def is_due(self, failure: HookFailure) -> bool:
+        """Say whether it is time to try the hook again."""
+        return failure.next_at is not None and self._clock() >= failure.next_at
 
     async def record(
-        self, seen: JobFromServer, *, hook: Hook, plugin: str, due: float | None
+        self,
+        seen: JobFromServer,
+        *,
+        hook: Hook,
+        plugin: str,
+        due: float | None,
+        before: HookFailure | None = None,
     ) -> None:
         """Remember that the hook of the plugin is done, and when it wants to see the job."""
         async with self._store.lead(self._term) as transaction:
@@ -218,6 +321,38 @@ class HookRecorder:
             )
             if due is not None:
                 await set_due(transaction, seen.job.id, plugin, at=due)
+            if before is not None:
+                await drop_hook_failure(transaction, seen.job.id, before)
+
+    async def fail(
+        self,
+        seen: JobFromServer,
+        failure: PluginFailed,
+        *,
+        hook: Hook,
+        before: HookFailure | None,
+        for_good: bool,
+    ) -> None:
+        """Remember that the hook has failed once more; after the last try it counts as ended."""
+        now, tries = self._clock(), 1 + (before.tries if before is not None else 0)
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
+        ends = for_good or tries >= self._tries
+        new = HookFailure(
+            hook=hook,
+            plugin=failure.plugin,
+            attempt=seen.attempt,
+            tries=tries,
+            error=failure.why,
+            at=now,
+            next_at=None if ends else now + pause,
+        )
+        async with self._store.lead(self._term) as transaction:
+            await record_hook_failure(transaction, seen.job.id, new)
+        if ends:
+            log.error(
+                "a hook is given up",
+                extra={"job": seen.job.id, "plugin": new.plugin, "hook": hook, "why": new.error},
+            )
 
 
 def make_plugins(
@@ -268,36 +403,3 @@ def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlug
 
 def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-async def _create(plugin: JobPlugin, job: Job, builder: JobBuilder) -> Sequence[Problem]:
-    try:
-        with _named(plugin, "on_create"):
-            await plugin.on_create(job, builder)
-    except JobRejected as rejected:
-        return rejected.problems
-    return ()
-
-
-async def _run(plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
-    with _named(plugin, f"on_job_{hook}" if hook != "cleanup" else "on_cleanup"):
-        match hook:
-            case "start":
-                return await plugin.on_job_start(seen.job.id, seen)
-            case "complete":
-                await plugin.on_job_complete(seen.job.id, seen)
-            case "cleanup":
-                await plugin.on_cleanup(seen.job.id)
-    return None
-
-
-@contextmanager
-def _named(plugin: JobPlugin, hook: str) -> Iterator[None]:
-    """The border to plugins, which anybody may have written: whatever one raises names it."""
-    try:
-        yield
-    except FumaroleError:
-        raise
-    except Exception as error:
-        log.exception("a plugin failed", extra={"plugin": plugin.name, "hook": hook})
-        raise PluginFailed(plugin.name, hook) from error

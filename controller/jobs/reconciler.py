@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
+from controller.jobs.border import PluginFailed
 from controller.jobs.lifecycle import Rest, Seen, Step, decide
 from controller.jobs.picture import Picture
-from controller.jobs.pipeline import PluginFailed
 from controller.jobs.sight import Sight
 from controller.jobs.steps import Later
 from controller.jobs.workqueue import WorkQueue
@@ -155,7 +155,7 @@ class Reconciler:
                 return None
             step = decide(seen)
             if isinstance(step, Rest):
-                return None
+                return seen.again_in
             try:
                 await self._actions.do(step, seen)
             except Later as later:

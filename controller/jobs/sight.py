@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, get_args
 
 from controller.jobs.accepted import lacks_secrets, read_spec
 from controller.jobs.addresses import rank_services_of
@@ -13,19 +14,16 @@ from controller.jobs.pipeline import Pipeline
 from controller.jobs.runs import is_of
 from controller.store.connections import basis_of, callers_of
 from controller.store.database import Store, Transaction
+from controller.store.hooks import HookState, hooks_of
 from controller.store.jobs import JobRecord, find_job
 from controller.store.maintenance import read_maintenance
-from controller.store.progress import (
-    CompanionRecord,
-    attempts_of,
-    companions_of,
-    hooks_done,
-)
+from controller.store.progress import CompanionRecord, Hook, attempts_of, companions_of
 from controller.store.runs import Run, runs_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod
 
-_NOTHING: Final[frozenset[str]] = frozenset()
+_NOTHING: Final = HookState()
+_HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 
 
 class Sight:
@@ -37,6 +35,8 @@ class Sight:
         pipeline: Says when a hook is done.
         evictions_allowed: How often a job that was evicted is submitted again.
         rank_services: Whether ranks have Services, which the picture shows.
+        is_busy: Says whether hooks of a job run now.
+        clock: Unix seconds.
     """
 
     def __init__(
@@ -47,7 +47,11 @@ class Sight:
         *,
         evictions_allowed: int = 0,
         rank_services: bool = False,
+        is_busy: Callable[[str], bool] = lambda _: False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._is_busy = is_busy
+        self._clock = clock
         self._store = store
         self._picture = picture
         self._pipeline = pipeline
@@ -72,9 +76,10 @@ class Sight:
             runs = await self._runs(transaction, record, bool(acts or pods or departed))
             callers = await callers_of(transaction, job_id) if acts else []
             acts = record.state == "RUNNING" or record.outcome is not None
-            done = await hooks_done(transaction, job_id, record.attempt) if acts else {}
+            hooks = await hooks_of(transaction, job_id, record.attempt) if acts else {}
             held = await self._held(transaction, record)
             gone = await self._gone(transaction, record, pods)
+        paused, again_in = self._paused(record, hooks)
         return Seen(
             record=record,
             job=self._picture.job(record.namespace, job_id),
@@ -85,14 +90,32 @@ class Sight:
             exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
             and self._has_its_services(record, companions),
             lost=self._has_lost(record, companions),
-            started=self._pipeline.is_done(done.get("start", _NOTHING)),
-            completed=self._pipeline.is_done(done.get("complete", _NOTHING)),
-            cleaned=self._pipeline.is_done(done.get("cleanup", _NOTHING)),
+            started=self._pipeline.is_done(hooks.get("start", _NOTHING).settled),
+            completed=self._pipeline.is_done(hooks.get("complete", _NOTHING).settled),
+            cleaned=self._pipeline.is_done(hooks.get("cleanup", _NOTHING).settled),
             held=held,
             evictions_allowed=self._evictions_allowed,
             blind=not self._picture.follows_pods,
             gone=gone,
+            paused=paused,
+            again_in=again_in,
         )
+
+    def _paused(
+        self, record: JobRecord, hooks: Mapping[str, HookState]
+    ) -> tuple[frozenset[Hook], float | None]:
+        """Return which hooks are not to be called now, and in how many seconds one is."""
+        if self._is_busy(record.id):
+            return frozenset(_HOOKS), None
+        now = self._clock()
+        later = {
+            hook: at - now
+            for hook in _HOOKS
+            if hook in hooks
+            and (at := hooks[hook].next_at(self._pipeline.names)) is not None
+            and at > now
+        }
+        return frozenset(later), min(later.values(), default=None)
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         """Say whether its ranks have Services exactly if they are to, as they do since it began.

@@ -7,12 +7,14 @@ orchestrator names each job, so asking again after a lost answer does nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from controller.jobs.accepted import public_spec
+from controller.jobs.border import PluginFailed
 from controller.jobs.claims import refuse_claims, take_claims
 from controller.jobs.demand import charged_by
 from controller.jobs.dry_run import DryRun
@@ -28,6 +30,9 @@ from controller.store.places import HeldPlace
 from controller.store.vault import Vault
 
 Mode = Literal["atomic", "best_effort"]
+
+MOST_TIMEOUTS: Final = 3
+"""Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
 
 
 class Draining(Exception):
@@ -95,8 +100,11 @@ class Submissions:
             jobs: The jobs; or, for one that could not be read, why.
             mode: Whether one that is not accepted keeps the others out.
 
+        A plugin that fails with one of them keeps none of the others out in best effort.
+
         Raises:
             StoreUnavailable: If nothing could be kept; asking again is safe.
+            PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
             Draining: If one of them would be new while none are taken. Those that were accepted
                 before are told so: a call whose answer was lost can still be made again.
         """
@@ -104,7 +112,10 @@ class Submissions:
         async with self._store.read() as transaction:
             await self._pipeline.learn_from(transaction)
             known = await find_jobs(transaction, ids)
-        checked = [await self._check(job) for job in jobs]
+        checked = await self._check_all(jobs)
+        for one in checked if mode == "atomic" else ():
+            if one.failure is not None and one.job_id not in known:
+                raise one.failure
         _refuse_twins(jobs, checked)
         # What was accepted before is not asked about again: it was, and its object may be there.
         await self._try_out([one for one in checked if one.is_new(known)])
@@ -173,6 +184,21 @@ class Submissions:
             for one in results
         ]
 
+    async def _check_all(self, jobs: Sequence[Job | JobRejected]) -> list[_Checked]:
+        """Return what is wrong with each; a plugin that is too slow thrice is not asked."""
+        checked, timeouts = list[_Checked](), Counter[str]()
+        for job in jobs:
+            slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
+            if isinstance(job, Job) and slow is not None:
+                failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
+                checked.append(_Checked.failed(job, failure))
+                continue
+            one = await self._check(job)
+            checked.append(one)
+            if one.failure is not None and one.failure.slow:
+                timeouts[one.failure.plugin] += 1
+        return checked
+
     async def _check(self, job: Job | JobRejected) -> _Checked:
         if isinstance(job, JobRejected):
             return _Checked(job.problems)
@@ -180,8 +206,10 @@ class Submissions:
             self._pipeline.refuse_unclaimed(job)
             plan = await self._pipeline.plan(job)
         except JobRejected as rejected:
-            return _Checked(rejected.problems)
-        return _Checked((), plan)
+            return _Checked(rejected.problems, job_id=job.id)
+        except PluginFailed as failure:
+            return _Checked.failed(job, failure)
+        return _Checked((), plan, job_id=job.id)
 
     async def _try_out(self, checked: Sequence[_Checked]) -> None:
         """Add what the API server has against those that nothing is known against."""
@@ -250,6 +278,14 @@ class _Checked:
 
     problems: tuple[Problem, ...]
     plan: Plan | None = None
+    job_id: str | None = None
+    failure: PluginFailed | None = None
+
+    @classmethod
+    def failed(cls, job: Job, failure: PluginFailed) -> _Checked:
+        """Return that it cannot be said, since a plugin failed."""
+        text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
+        return cls((Problem("", text),), job_id=job.id, failure=failure)
 
     @property
     def namespace(self) -> str:

@@ -7,13 +7,15 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from controller.jobs.border import PluginFailed
 from controller.jobs.builder import Companion
+from controller.jobs.calls import Calls
 from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.explanations import explain_waiting
 from controller.jobs.ground import Ground
 from controller.jobs.lifecycle import Seen
 from controller.jobs.origins import problems_with
-from controller.jobs.pipeline import Pipeline, Plan, PluginFailed
+from controller.jobs.pipeline import Pipeline, Plan
 from controller.jobs.problems import JobRejected
 from controller.jobs.records import Records, decided_as
 from controller.jobs.recovery import annotations_of, recovery_name
@@ -45,9 +47,16 @@ class Submitting:
     """Makes what the plugins make of a job."""
 
     def __init__(
-        self, records: Records, *, pipeline: Pipeline, cluster: JobsInCluster, ground: Ground
+        self,
+        records: Records,
+        *,
+        pipeline: Pipeline,
+        cluster: JobsInCluster,
+        ground: Ground,
+        calls: Calls | None = None,
     ) -> None:
         self._records = records
+        self._calls = calls or Calls()
         self._pipeline = pipeline
         self._cluster = cluster
         self._ground = ground
@@ -139,13 +148,17 @@ class Submitting:
 
     async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
         job = self._records.job_of(record)
-        plan = await self._pipeline.plan(
-            job,
-            attempt=record.attempt,
-            created_at=record.created_at,
-            accepted_in=record.namespace,
-            submitted=submitted,
-        )
+
+        async def make() -> Plan:
+            return await self._pipeline.plan(
+                job,
+                attempt=record.attempt,
+                created_at=record.created_at,
+                accepted_in=record.namespace,
+                submitted=submitted,
+            )
+
+        plan = await self._calls.result(record.id, "plan", (record.attempt, submitted), make)
         plan.volcano_job.annotations |= annotations_of(record)
         # Earlier attempts have used some of the retries that its policies allow.
         plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.errors import AlreadyThere
+from controller.store.hooks import forget_hook_failures
 from controller.store.position import raise_revision
 from controller.store.updates import (
     forget_updates_of,
@@ -38,6 +39,8 @@ class JobRecord:
     ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
     of ours to stop the VolcanoJob is or was on its way. ``removed_uid`` is that of the VolcanoJob
     whose deletion was accepted last, ``ordered`` the action that a delayed policy had us command.
+    of ours to stop the VolcanoJob is or was on its way.
+    ``parked`` says why the leader's version cannot go on with it.
     """
 
     id: str
@@ -75,6 +78,7 @@ class JobRecord:
     ordered: str | None = None
     ordered_why: str | None = None
     kept: str | None = None
+    parked: str | None = None
 
     def __repr__(self) -> str:
         return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"
@@ -369,6 +373,7 @@ async def forget_jobs(transaction: Transaction, *, finished_before: float, limit
     if gone:
         await _bury(transaction, gone, at=finished_before)
         await forget_updates_of(transaction, gone)
+        await forget_hook_failures(transaction, gone)
         await transaction.execute(sa.delete(_table).where(_table.c.id.in_(gone)))
     return len(gone)
 

@@ -118,6 +118,8 @@ jobs: Final = sa.Table(
     sa.Column("ordered_why", sa.Text),
     # What the cluster keeps of the job for a store that knows nothing.
     sa.Column("kept", sa.Text),
+    # Why this version of the controller cannot go on with it; null where it can.
+    sa.Column("parked", sa.Text),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     sa.Index("ix_jobs_state", "state", "id"),
     sa.Index("ix_jobs_owner", "owner_user", "id"),
@@ -241,6 +243,25 @@ hooks: Final = sa.Table(
     sa.Column("hook", sa.String(16), primary_key=True),
     sa.Column("plugin", sa.String(63), primary_key=True),
     sa.Column("at", sa.Double, nullable=False),
+)
+
+# Hooks that failed, until they have run to their end or the job is forgotten. No key into `jobs`:
+# a hook can also block while it is asked whether a job can be accepted.
+hook_failures: Final = sa.Table(
+    "hook_failures",
+    metadata,
+    sa.Column("job_id", sa.String(40), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("hook", sa.String(16), primary_key=True),
+    sa.Column("plugin", sa.String(63), primary_key=True),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    # When it is tried again; null: it is given up.
+    sa.Column("next_at", sa.Double),
+    # It blocked a whole process: the plugin is not called for the job any more.
+    sa.Column("blocked", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Index("ix_hook_failures_at", "at"),
 )
 
 # When a plugin wants to look at a job again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -127,11 +128,49 @@ async def test_a_plugin_that_raises_stops_the_call_and_is_named(
             raise ZeroDivisionError("of no concern to anybody outside")
 
     monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
-    for mode in ("atomic", "best_effort"):
-        status, answer = await submit(api, make_job("first"), make_job("second"), mode=mode)
-        said = {"code": "plugin_failed", "message": "The plugin shared_memory failed."}
-        assert (status, answer) == (500, said)
+    status, answer = await submit(api, make_job("first"), make_job("second"))
+    said = {"code": "plugin_failed", "message": "The plugin shared_memory failed."}
+    assert (status, answer) == (500, said)
     assert (await ids(api), api.woken) == ([], [])
+
+
+async def test_in_best_effort_a_plugin_that_fails_with_one_item_keeps_no_other_out(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(_self: Any, job: Job, _builder: Any) -> None:
+        if job.id.startswith("bad"):
+            raise ZeroDivisionError("of no concern to anybody outside")
+
+    await submit(api, make_job("bad-known"))
+    monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
+    jobs = [make_job(f"{name}") for name in ("a", "bad1", "bad2", "bad3", "bad4", "b", "bad-known")]
+    status, answer = await submit(api, *jobs, mode="best_effort")
+    assert status == 200
+    results = {one["id"]: one["result"] for one in answer["items"]}
+    assert results == {"a": "created", "b": "created", "bad-known": "unchanged"} | {
+        f"bad{number}": "rejected" for number in range(1, 5)
+    }
+    (problem,) = answer["items"][1]["problems"]
+    assert problem["path"] == ""
+    assert "shared_memory" in problem["message"]
+    assert await ids(api) == ["a", "b", "bad-known"]
+
+
+async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thousand_times(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def hangs(_self: Any, job: Job, _builder: Any) -> None:
+        asked.append(job.id)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SharedMemoryPlugin, "on_create", hangs)
+    monkeypatch.setattr("controller.jobs.border.HookSeconds.of", lambda _self, _plugin: 0.05)
+    jobs = [make_job(f"j{number}") for number in range(20)]
+    _, answer = await submit(api, *jobs, mode="best_effort")
+    assert [one["result"] for one in answer["items"]] == ["rejected"] * 20
+    assert asked == ["j0", "j1", "j2"]
 
 
 async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
+from controller.jobs.calls import Calls
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.ground import Ground
 from controller.jobs.model import Job
@@ -161,6 +162,8 @@ def make_parts(
 ) -> Parts:
     """Put everything together as the process does."""
     vault = Vault([LINK_KEY])
+    queue = WorkQueue(clock=time.monotonic, random=random.random)
+    calls = Calls(queue.add)
     cluster = JobsInCluster(kube, instance=instance)
     actions = Actions(
         Records(store, term=term, vault=vault, clock=time.time),
@@ -168,6 +171,7 @@ def make_parts(
         cluster=cluster,
         ground=Ground(kube, instance=instance, clock=time.monotonic),
         recorder=HookRecorder(store, term=term, clock=time.time),
+        calls=calls,
     )
     adoption = Adoption(
         store=store,
@@ -183,10 +187,16 @@ def make_parts(
     reconciler = Reconciler(
         store=store,
         picture=picture,
-        sight=Sight(store, picture, pipeline, evictions_allowed=evictions_allowed),
+        sight=Sight(
+            store,
+            picture,
+            pipeline,
+            evictions_allowed=evictions_allowed,
+            is_busy=calls.is_busy,
+        ),
         actions=actions,
         adoption=adoption,
-        queue=WorkQueue(clock=time.monotonic, random=random.random),
+        queue=queue,
         told=lambda _job: None,
         measures=Measures(CollectorRegistry()),
     )

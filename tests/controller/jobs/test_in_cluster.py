@@ -15,12 +15,13 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.adoption import StoreIdentity
+from controller.jobs.border import PluginFailed
 from controller.jobs.builder import Companion, JobBuilder
 from controller.jobs.cluster import JobsInCluster, NameTaken
 from controller.jobs.ground import Ground
 from controller.jobs.model import Job
 from controller.jobs.picture import Picture
-from controller.jobs.pipeline import Pipeline, PluginFailed, make_plugins
+from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import JobPlugin
 from controller.kube.client import Kube
 from controller.kube.errors import Conflict, NotFound

@@ -6,13 +6,15 @@ from typing import ClassVar
 
 import pytest
 
+from controller.jobs.border import PluginFailed
 from controller.jobs.builder import Companion, JobBuilder
 from controller.jobs.model import CARRIED_TYPES, Job
-from controller.jobs.pipeline import HookRecorder, Pipeline, PluginFailed, make_plugins
+from controller.jobs.pipeline import HookRecorder, Pipeline, make_plugins
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import JobRejected, Problem
 from controller.plugins import PLUGINS
 from controller.store.database import Store
+from controller.store.hooks import HookState, hooks_of
 from controller.store.jobs import insert_job
 from controller.store.leadership import raise_term
 from controller.store.progress import due_jobs, hooks_done
@@ -110,6 +112,11 @@ async def done(store: Store) -> dict[str, frozenset[str]]:
         return await hooks_done(transaction, "j1", 1)
 
 
+async def hooks(store: Store) -> dict[str, HookState]:
+    async with store.read() as transaction:
+        return await hooks_of(transaction, "j1", 1)
+
+
 class RefusesAsWell(JobPlugin):
     """Nor this one."""
 
@@ -201,14 +208,41 @@ async def test_a_hook_that_was_recorded_does_not_run_again(
     assert RAN == [("second", "complete")]
 
 
-async def test_a_hook_that_fails_is_not_recorded_and_stops_the_rest(
-    store: Store, recorder: HookRecorder
+async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_it_is_given_up(
+    store: Store, recorder: HookRecorder, clock: Clock
 ) -> None:
-    with pytest.raises(PluginFailed, match="breaks"):
-        await pipeline_of(Recording, Breaks, Second).run(
-            "start", view(), done=frozenset(), recorder=recorder
-        )
-    assert await done(store) == {"start": {"recording"}}
+    pipeline = pipeline_of(Recording, Breaks, Second)
+    pauses = []
+    while True:
+        state = (await hooks(store)).get("start", HookState())
+        await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
+        state = (await hooks(store))["start"]
+        assert state.done == {"recording", "second"}
+        failure = state.failed["breaks"]
+        if failure.next_at is None:
+            break
+        assert not pipeline.is_done(state.settled)
+        pauses.append(failure.next_at - clock())
+        # Not before its pause is over.
+        await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
+        assert (await hooks(store))["start"].failed["breaks"] == failure
+        clock.now = failure.next_at
+    assert pauses == [1.0, 2.0, 4.0, 8.0]
+    assert (failure.tries, failure.error) == (5, "raised ZeroDivisionError")
+    assert pipeline.is_done(state.settled)
+    assert RAN == [("recording", "start"), ("second", "start")]
+
+
+async def test_a_hook_that_runs_at_last_is_no_failure_any_more(
+    store: Store, recorder: HookRecorder, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pipeline_of(Breaks)
+    await pipeline.run("start", view(), done=(), recorder=recorder)
+    state = (await hooks(store))["start"]
+    clock.now += 1
+    monkeypatch.setattr(Breaks, "on_job_start", Recording.on_job_start)
+    await pipeline.run("start", view(), done=(), failed=state.failed, recorder=recorder)
+    assert (await hooks(store))["start"] == HookState(frozenset({"breaks"}), {})
 
 
 async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(

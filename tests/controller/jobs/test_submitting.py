@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from controller.jobs.border import PluginFailed
 from controller.jobs.builder import JobBuilder
 from controller.jobs.model import Job
-from controller.jobs.pipeline import Pipeline, PluginFailed, make_plugins
+from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import JobPlugin
 from controller.jobs.records import Records
 from controller.jobs.submitting import Submitting
