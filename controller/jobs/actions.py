@@ -167,6 +167,7 @@ class Actions:
     def _start_of(self, seen: Seen) -> float:
         """Return when this attempt began to run: when its first program did, if that is known."""
         starts = [pod.started_at for pod in _own(seen, seen.pods) if pod.started_at]
+        starts += [run.started_at for run in seen.runs.values() if run.started_at]
         now = self._records.clock()
         # Nodes have clocks of their own, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))

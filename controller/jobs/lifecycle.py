@@ -219,12 +219,30 @@ def _undecided(seen: Seen) -> Step:
         return _removal(seen) or Replace()
     if record.uid is None:
         return _submitting(seen)
+    step = _submitted(seen)
+    return _told_to_run(seen) or step if isinstance(step, Conclude | Confirm | Renew) else step
+
+
+def _submitted(seen: Seen) -> Step:
+    record = seen.record
     if seen.job is None or seen.job.uid != record.uid:
         return Confirm(_as_it_was(seen))
     if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
         return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
     step = _living(seen, seen.job)
     return _keeping(seen, seen.job) if isinstance(step, Rest) else step
+
+
+def _told_to_run(seen: Seen) -> Note | None:
+    """Return the news that the job ran, if it was over before anybody looked.
+
+    Where hundreds of jobs begin at once, a short one ends before its turn comes.
+    """
+    job = seen.job if seen.job is not None else seen.last
+    waits = seen.record.state == State.IN_QUEUE
+    if not waits or job is None or job.uid != seen.record.uid or not job.ran:
+        return None
+    return Note(Happening.STARTED, None, None)
 
 
 def _keeping(seen: Seen, job: ObservedJob) -> Step:

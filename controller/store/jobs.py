@@ -360,8 +360,9 @@ async def move_job(
     return after
 
 
-def _told(record: JobRecord) -> tuple[str, str | None, str | None, int]:
-    return record.state, record.reason, record.message, record.attempt
+def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
+    # Not the attempt: that another one follows was told when it was decided.
+    return record.state, record.reason, record.message
 
 
 async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:

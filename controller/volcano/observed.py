@@ -71,6 +71,8 @@ class ObservedJob:
     """How often Volcano has started it over; a job that was resumed counts as one that was."""
     max_retry: int = 0
     """At which count Volcano gives it up instead; 0 where it does not say."""
+    ran: bool = False
+    """Whether it runs, or did until it began to end: what was in between may not have been seen."""
 
     @property
     def attempt(self) -> int:
@@ -167,7 +169,8 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
     metadata = given.get("metadata") or {}
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    state = (given.get("status") or {}).get("state") or {}
+    status = given.get("status") or {}
+    state = status.get("state") or {}
     return ObservedJob(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
@@ -179,8 +182,9 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         annotations={name: annotations[name] for name in _KEPT_ANNOTATIONS if name in annotations},
         deleting="deletionTimestamp" in metadata,
         created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
-        retries=int((given.get("status") or {}).get("retryCount") or 0),
+        retries=int(status.get("retryCount") or 0),
         max_retry=int((given.get("spec") or {}).get("maxRetry") or 0),
+        ran=_ran(state, status),
     )
 
 
@@ -227,6 +231,24 @@ def read_time(text: object) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
+
+
+_ENDS: Final = frozenset(
+    {
+        *("Completing", "Terminating", "Aborting", "Completed", "Terminated", "Aborted"),
+        "Failed",
+    }
+)
+
+
+def _ran(state: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Say whether Running was the phase before the end, or is the phase.
+
+    Volcano adds a condition for each phase that it comes to, after those of earlier ones.
+    """
+    phases = [str(one.get("status")) for one in status.get("conditions") or ()]
+    phases.append(str(state.get("phase")))
+    return next((one for one in reversed(phases) if one not in _ENDS), "") == "Running"
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:

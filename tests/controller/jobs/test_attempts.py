@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from controller.store.maintenance import set_maintenance
 from controller.store.position import ensure_position
 from controller.store.progress import attempts_of
 from controller.store.runs import runs_of
+from controller.store.updates import updates_of
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
@@ -130,6 +132,9 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     async with world.parts.store.read() as transaction:
         attempts = await attempts_of(transaction, "evicted")
         runs = await runs_of(transaction, "evicted")
+        told = [(one.state, one.reason) for one in await updates_of(transaction, "evicted")]
+    assert all(one != other for one, other in pairwise(told)), "nothing is told twice"
+    assert told.count(("IN_QUEUE", "evicted")) == 1
     assert [(one.outcome, one.reason) for one in attempts] == [
         ("EVICTED", "evicted"), ("FAILURE", "evicted"),
     ]  # fmt: skip

@@ -92,6 +92,24 @@ def test_a_job_that_runs_is_told_and_then_started() -> None:
     assert decide(make_seen(RUNS, make_observed(), make_pod())) == Rest()
 
 
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
+@pytest.mark.parametrize("ran", [True, False])
+def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str, ran: bool) -> None:
+    started = Note(Happening.STARTED, None, None)
+    over = make_observed(phase, ran=ran)
+    step = decide(make_seen(SUBMITTED, over))
+    assert (step == started) is ran
+    assert isinstance(decide(make_seen(RUNS, over)), Conclude)
+    # Where Volcano has removed it already, it is told by how it was last.
+    step = decide(make_seen(SUBMITTED, None, last=over))
+    assert (step == started) is ran
+    assert isinstance(decide(make_seen(RUNS, None, last=over)), Confirm)
+    other = replace(over, uid="of another attempt")
+    assert isinstance(decide(make_seen(SUBMITTED, None, last=other)), Confirm)
+    ended = replace(SUBMITTED, desired="ended", state="CANCELING")
+    assert isinstance(decide(make_seen(ended, over)), Conclude)
+
+
 def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do() -> None:
     # Its pods say when it began, so long as they are those that did.
     restarted = make_pod(started_at=900.0)

@@ -127,3 +127,33 @@ JSON = st.recursive(
 def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any]) -> None:
     read_pod(given_object)
     read_job(given_object)
+
+
+@pytest.mark.parametrize(
+    ("phase", "before", "ran"),
+    [
+        # As Volcano 1.15.1 lists them, each phase once, the last one last.
+        ("Completed", ["Pending", "Running", "Completed"], True),
+        ("Failed", ["Pending", "Running", "Failed"], True),
+        ("Failed", ["Pending", "Running", "Restarting", "Failed"], False),
+        ("Failed", ["Pending", "Running", "Aborting", "Aborted", "Restarting", "Failed"], False),
+        ("Completed", ["Pending", "Completing", "Completed"], False),
+        ("Aborted", ["Pending", "Running", "Aborting", "Aborted"], True),
+        ("Running", ["Restarting", "Pending", "Running"], True),
+        ("Running", [], True),
+        ("Pending", ["Running", "Pending"], False),
+        ("Completed", [], False),
+        ("", [], False),
+        # Before 1.15.1 each change is listed.
+        (
+            "Completed",
+            ["Pending", "Running", "Restarting", "Pending", "Running", "Completed"],
+            True,
+        ),
+    ],
+)
+def test_whether_it_ran_before_it_ended_is_read_from_its_conditions(
+    phase: str, before: list[str], ran: bool
+) -> None:
+    status = {"state": {"phase": phase}, "conditions": [{"status": one} for one in before]}
+    assert read_job({"metadata": {}, "status": status}).ran is ran
