@@ -13,7 +13,7 @@ VOLCANO: Final = "Volcano 1.15.1 and 1.16-alpha"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A Status: its code, its reason, and words that its message holds."""
+    """A Status: its code, its reason (empty if it has none), and words that its message holds."""
 
     seen_on: str
     code: int
@@ -27,7 +27,7 @@ def _kube(code: int, reason: str, says: str = "") -> Refusal:
 
 def _volcano(says: str) -> Refusal:
     text = f'admission webhook "validatejob.volcano.sh" denied the request: {says}'
-    return Refusal(VOLCANO, 400, "BadRequest", text)
+    return Refusal(VOLCANO, 400, "", text)  # no reason: a webhook's denial has a code alone
 
 
 REFUSALS: Final = {
@@ -48,7 +48,7 @@ REFUSALS: Final = {
     "strict validation of an unknown field": _kube(400, "BadRequest", "unknown field"),
     "watch from a revision that is too old": _kube(410, "Expired", "too old resource version"),
     "add a finalizer while deleting": _kube(422, "Invalid", "no new finalizers can be added"),
-    "delete with another uid": _kube(409, "Conflict", "Precondition failed: UID"),
+    "delete with another uid": _kube(409, "Conflict", "does not match the UID in record"),
     "change an immutable Secret": _kube(422, "Invalid", "field is immutable"),
     "exec in an unscheduled pod": _kube(400, "BadRequest", "does not have a host assigned"),
     "a log of a wrong container": _kube(400, "BadRequest", "container other is not valid for pod"),

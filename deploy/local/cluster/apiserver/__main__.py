@@ -20,7 +20,8 @@ from deploy.local.cluster.apiserver.controllers import Controllers, serve_defini
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable, make_builtin_kinds
 from deploy.local.cluster.apiserver.kubelets import Kubelets
-from deploy.local.cluster.apiserver.registry import Options, Registry
+from deploy.local.cluster.apiserver.options import Options
+from deploy.local.cluster.apiserver.registry import Registry
 from deploy.local.cluster.apiserver.resources import Resources
 from deploy.local.cluster.apiserver.store import Store
 from deploy.local.cluster.apiserver.webhooks import Webhooks

@@ -10,7 +10,11 @@ from aiohttp import web
 from deploy.local.cluster.apiserver import discovery
 from deploy.local.cluster.apiserver.access import ANONYMOUS, Doorkeeper, User, check_path
 from deploy.local.cluster.apiserver.audit import Audit
-from deploy.local.cluster.apiserver.errors import ApiError
+from deploy.local.cluster.apiserver.errors import (
+    ApiError,
+    method_not_allowed,
+    no_such_resource,
+)
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable
 from deploy.local.cluster.apiserver.rbac import check_resource
@@ -61,7 +65,7 @@ class Front:
         self._check(user, verb, target, tried=bool(request.query.get("dryRun")))
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
-            return _plain_not_found()
+            return _unknown(target.group)
         self._faults.refuse(verb, target, user)
         response = await self._resources.answer(request, verb, kind, target, user)
         if request.transport is not None and not watch and self._faults.happens("lost", user):
@@ -80,12 +84,12 @@ class Front:
     def _say(self, request: web.Request) -> web.Response:
         """Answer what is asked about the server itself."""
         if request.method not in ("GET", "HEAD"):
-            raise ApiError(405, "the server does not allow this method on the requested resource")
+            raise method_not_allowed()
         if request.path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
         said = discovery.describe(request.path.strip("/").split("/"), self._kinds, request.host)
         if said is None:
-            return _plain_not_found()
+            return _unknown("" if request.path.startswith("/api/") else "custom")
         return _json(said, 200)
 
 
@@ -118,5 +122,8 @@ def _json(value: object, status: int) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def _plain_not_found() -> web.Response:
+def _unknown(group: str) -> web.Response:
+    """Answer for what is not served: the core group has words for it, others are a plain 404."""
+    if not group:
+        raise no_such_resource()
     return web.Response(text="404 page not found\n", status=404)

@@ -16,8 +16,9 @@ from deploy.local.cluster.apiserver.definitions import DEFINITIONS, make_custom_
 from deploy.local.cluster.apiserver.deletion import FOREGROUND, ORPHAN
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import KindTable, Object
+from deploy.local.cluster.apiserver.options import Options
 from deploy.local.cluster.apiserver.quotas import usage
-from deploy.local.cluster.apiserver.registry import Options, Registry
+from deploy.local.cluster.apiserver.registry import Registry
 from deploy.local.cluster.apiserver.rules import NAMESPACES
 from deploy.local.cluster.apiserver.store import Event, Key, Stored
 from deploy.local.cluster.lags import Lags, RateLimit
@@ -227,7 +228,7 @@ class Controllers:
             "preconditions": {"uid": metadata["uid"]},
         }
         kind = self._kinds.by_key(key)
-        await self._registry.delete(kind, namespace, name, wish, user=_SELF, options=Options())
+        await self._registry.delete(kind, namespace, name, wish, user=_SELF)
 
     async def _without_finalizer(self, address: Address, finalizer: str) -> None:
         def change(value: Object) -> Object:

@@ -1,15 +1,19 @@
 """How far a DELETE goes at once: a decision without I/O."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from deploy.local.cluster.apiserver.errors import bad_request, conflict
+from deploy.local.cluster.apiserver.errors import conflict
 from deploy.local.cluster.apiserver.kinds import Kind, Object
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 _POLICIES: Final = {"Background": None, "Foreground": FOREGROUND, "Orphan": ORPHAN}
+_PRECONDITIONS: Final = (
+    ("uid", "UID", "deleted and then recreated"),
+    ("resourceVersion", "ResourceVersion", "modified"),
+)
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -25,7 +29,7 @@ def decide_deletion(kind: Kind, value: Object, wish: Object, now: datetime) -> D
     """Return what a DELETE with the options *wish* does to *value*, which is changed.
 
     Raises:
-        ApiError: 409 if a precondition does not hold, 400 for an unknown propagation policy.
+        ApiError: 409 if a precondition does not hold.
     """
     metadata = value["metadata"]
     _check_preconditions(kind, metadata, wish.get("preconditions") or {})
@@ -47,13 +51,15 @@ def decide_deletion(kind: Kind, value: Object, wish: Object, now: datetime) -> D
 
 
 def _check_preconditions(kind: Kind, metadata: Object, wanted: Object) -> None:
-    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+    for field, label, since in _PRECONDITIONS:
         if wanted.get(field) not in (None, metadata[field]):
+            # A real server names the kind here, and not the resource.
+            named = replace(kind, plural=kind.kind)
             raise conflict(
-                kind,
+                named,
                 metadata["name"],
-                f"Precondition failed: {label} in precondition: {wanted[field]}, {label} in "
-                f"object meta: {metadata[field]}",
+                f"the {label} in the precondition ({wanted[field]}) does not match the {label} in "
+                f"record ({metadata[field]}). The object might have been {since}",
             )
 
 
@@ -61,8 +67,6 @@ def _set_propagation(metadata: Object, wish: Object) -> None:
     policy = wish.get("propagationPolicy")
     if policy is None:
         policy = "Orphan" if wish.get("orphanDependents") else "Background"
-    if policy not in _POLICIES:
-        raise bad_request(f'invalid propagationPolicy: "{policy}"')
     others = [f for f in metadata.get("finalizers") or [] if f not in (FOREGROUND, ORPHAN)]
     own = _POLICIES[policy]
     finalizers = [*others, own] if own else others
@@ -81,4 +85,6 @@ def _grace_seconds(kind: Kind, value: Object, wish: Object) -> int:
         return 0
     asked = wish.get("gracePeriodSeconds")
     own = value["spec"].get("terminationGracePeriodSeconds", 30)
-    return int(own if asked is None else max(asked, 0))
+    if asked is None:
+        return int(own)
+    return 1 if asked < 0 else int(asked)  # a negative one is at once, but not by force

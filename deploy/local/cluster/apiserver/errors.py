@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+import msgspec
+
 from deploy.local.cluster.apiserver.kinds import Kind, Object
 
 _REASONS: Final = {
@@ -48,9 +50,14 @@ class Problem:
     def unsupported(cls, field: str, value: object, allowed: Sequence[str]) -> Self:
         """Return the problem of a value outside an enumeration."""
         choices = ", ".join(f'"{choice}"' for choice in allowed)
-        return cls(
-            field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported: {choices}'
-        )
+        shown = f'"{value}"' if isinstance(value, str) else _go_value(value)
+        message = f"Unsupported value: {shown}: supported values: {choices}"
+        return cls(field, "FieldValueNotSupported", message)
+
+    @classmethod
+    def duplicate(cls, field: str, value: object) -> Self:
+        """Return the problem of a value that is there twice."""
+        return cls(field, "FieldValueDuplicate", f"Duplicate value: {_go_value(value)}")
 
     @classmethod
     def forbidden(cls, field: str, message: str) -> Self:
@@ -59,7 +66,10 @@ class Problem:
 
 
 class ApiError(Exception):
-    """A request that is refused; `status` is what the client gets."""
+    """A request that is refused; `status` is what the client gets.
+
+    An empty *reason* is none at all: not every refusal of a real server has one.
+    """
 
     def __init__(
         self,
@@ -69,13 +79,15 @@ class ApiError(Exception):
         reason: str | None = None,
         details: Object | None = None,
         headers: dict[str, str] | None = None,
+        continues: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.reason = reason or _REASONS.get(code, "")
+        self.reason = _REASONS.get(code, "") if reason is None else reason
         self.details = details
         self.headers = headers or {}
+        self.continues = continues
 
     @property
     def status(self) -> Object:
@@ -83,13 +95,14 @@ class ApiError(Exception):
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.continues} if self.continues else {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code,
         }
-        if self.details:
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
             status["details"] = self.details
         return status
 
@@ -99,13 +112,24 @@ def not_found(kind: Kind, name: str) -> ApiError:
     return ApiError(404, f'{kind.resource} "{name}" not found', details=_details(kind, name))
 
 
-def already_exists(kind: Kind, name: str) -> ApiError:
-    """Return the 409 of a name that is taken."""
+def already_exists(
+    kind: Kind, name: str, *, going: bool = False, generated: bool = False
+) -> ApiError:
+    """Return the 409 of a name that is taken: by what is *going*, or though it was *generated*."""
+    if generated:
+        why = ", the server was not able to generate a unique name for the object"
+        return _taken(kind, name, after=why, retryAfterSeconds=1)
+    if going:
+        return _taken(kind, name, before="object is being deleted: ")
+    return _taken(kind, name)
+
+
+def _taken(kind: Kind, name: str, before: str = "", after: str = "", **more: Any) -> ApiError:
     return ApiError(
         409,
-        f'{kind.resource} "{name}" already exists',
+        f'{before}{kind.resource} "{name}" already exists{after}',
         reason="AlreadyExists",
-        details=_details(kind, name),
+        details={**_details(kind, name), **more},
     )
 
 
@@ -124,17 +148,26 @@ def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
 
 def invalid(kind: Kind, name: str, problems: Sequence[Problem]) -> ApiError:
     """Return the 422 that names every field in *problems*."""
-    shown = [f"{problem.field}: {problem.message}" for problem in problems]
+    return _invalid(kind.group, kind.kind, name, problems)
+
+
+def invalid_options(options: str, problem: Problem) -> ApiError:
+    """Return the 422 of a query or a body that says how to do something: *options* is its kind."""
+    return _invalid("meta.k8s.io", options, "", [problem])
+
+
+def _invalid(group: str, kind: str, name: str, problems: Sequence[Problem]) -> ApiError:
+    shown = list(dict.fromkeys(f"{problem.field}: {problem.message}" for problem in problems))
     text = shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
-    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     causes = [
         {"reason": problem.reason, "message": problem.message, "field": problem.field}
         for problem in problems
     ]
+    details = {"name": name, "group": group, "kind": kind}
     return ApiError(
         422,
-        f'{qualified} "{name}" is invalid: {text}',
-        details={"name": name, "group": kind.group, "kind": kind.kind, "causes": causes},
+        f'{kind}{"." if group else ""}{group} "{name}" is invalid: {text}',
+        details={**{key: value for key, value in details.items() if value}, "causes": causes},
     )
 
 
@@ -150,9 +183,17 @@ def expired(revision: int, oldest: int) -> ApiError:
     return ApiError(410, f"too old resource version: {revision} ({oldest})")
 
 
-def expired_list() -> ApiError:
-    """Return the 410 of a list's page whose revision is no longer kept."""
-    return ApiError(410, "The provided continue parameter is too old to display a consistent list.")
+def expired_list(token: str) -> ApiError:
+    """Return the 410 of a page whose revision is no longer kept; *token* leads on anyway."""
+    return ApiError(
+        410,
+        "The provided continue parameter is too old to display a consistent list result. You can "
+        "start a new list without the continue parameter, or use the continue token in this "
+        "response to retrieve the remainder of the results. Continuing with the provided token "
+        "results in an inconsistent list - objects that were created, modified, or deleted between "
+        "the time the first chunk was returned and now may show up in the list.",
+        continues=token,
+    )
 
 
 def bad_request(message: str) -> ApiError:
@@ -167,9 +208,18 @@ def _details(kind: Kind, name: str) -> Object:
     return details
 
 
+def method_not_allowed() -> ApiError:
+    """Return the 405 of what is not done to this resource."""
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, message, details={})
+
+
+def no_such_resource() -> ApiError:
+    """Return the 404 of a path that names no resource."""
+    return ApiError(404, "the server could not find the requested resource", details={})
+
+
 def _go_value(value: object) -> str:
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, float)) else type(value).__name__
+    return msgspec.json.encode(value).decode()

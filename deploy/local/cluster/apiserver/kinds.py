@@ -35,7 +35,18 @@ class Kind:
     wide: Columns = ()
     """More columns, for ``-o wide``."""
     subresources: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ("create", "delete", "get", "list", "patch", "update", "watch")
+    verbs: tuple[str, ...] = (
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    )
+    upsert: bool = False
+    """Whether a PUT of what is missing creates it."""
     custom: bool = False
 
     @property
@@ -210,6 +221,7 @@ def make_builtin_kinds() -> list[Kind]:
             "v1",
             "Lease",
             "leases",
+            upsert=True,
             columns=(("Holder", "spec.holderIdentity"),),
         ),
         _kind(

@@ -9,7 +9,6 @@ from deploy.local.cluster.apiserver.kinds import Kind, Object
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SERVICE: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _ANNOTATION_BYTES: Final = 262_144
 _SERVER_WRITES: Final = (
@@ -23,26 +22,26 @@ _STRINGS: Final = ("labels", "annotations")
 
 _SUBDOMAIN_RULE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character"
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    r"for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-_LABEL_RULE: Final = (
+LABEL_RULE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
-    "must start and end with an alphanumeric character"
-)
-_SERVICE_RULE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-    "alphabetic character, and end with an alphanumeric character"
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 _VALUE_RULE: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
-    "'.', and must start and end with an alphanumeric character"
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
+    "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _KEY_RULE: Final = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-    "with an alphanumeric character"
+    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_NAMED_AS_LABELS: Final = {("", "namespaces"): (_LABEL, _LABEL_RULE)}
-_NAMED_AS_SERVICES: Final = {("", "services"): (_SERVICE, _SERVICE_RULE)}
+_NAMED_AS_LABELS: Final = frozenset({("", "namespaces"), ("", "services")})
+_STANDARD_FINALIZERS: Final = ("orphan", "foregroundDeletion", "kubernetes")
 _PATHS: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 
 
@@ -58,14 +57,14 @@ def check_shape(kind: Kind, metadata: object) -> None:
     for name in ("name", "namespace", "generateName", "resourceVersion", "uid"):
         if not isinstance(metadata.get(name, ""), str):
             raise bad_request(
-                f"{where}: json: cannot unmarshal {_json_type(metadata[name])} into Go struct "
+                f"{where}: json: cannot unmarshal {json_type(metadata[name])} into Go struct "
                 f"field ObjectMeta.metadata.{name} of type string"
             )
     for name in _STRINGS:
         for value in _entries(where, metadata, name):
             if not isinstance(value, str):
                 raise bad_request(
-                    f"{where}: json: cannot unmarshal {_json_type(value)} into Go struct field "
+                    f"{where}: json: cannot unmarshal {json_type(value)} into Go struct field "
                     f"ObjectMeta.metadata.{name} of type string"
                 )
     for name in ("finalizers", "ownerReferences"):
@@ -76,10 +75,7 @@ def check_shape(kind: Kind, metadata: object) -> None:
 def problems(kind: Kind, metadata: Object) -> Iterator[Problem]:
     """Yield what is wrong with names, labels, annotations, finalizers and owners."""
     yield from _name_problems(kind, metadata.get("name", ""))
-    for key, value in (metadata.get("labels") or {}).items():
-        yield from _key_problems("metadata.labels", key)
-        if value and (len(value) > 63 or not _QUALIFIED.fullmatch(value)):
-            yield Problem.invalid("metadata.labels", value, _VALUE_RULE)
+    yield from label_problems("metadata.labels", metadata.get("labels") or {})
     annotations = metadata.get("annotations") or {}
     for key in annotations:
         yield from _key_problems("metadata.annotations", key)
@@ -89,15 +85,22 @@ def problems(kind: Kind, metadata: Object) -> Iterator[Problem]:
             "FieldValueTooLong",
             f"Too long: may not be more than {_ANNOTATION_BYTES} bytes",
         )
-    for position, owner in enumerate(metadata.get("ownerReferences") or []):
+    for owner in metadata.get("ownerReferences") or []:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not (isinstance(owner, dict) and owner.get(field)):
-                yield Problem.required(f"metadata.ownerReferences[{position}].{field}")
+                why = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield Problem.invalid(f"metadata.ownerReferences.{field}", "", why)
+    for position, finalizer in enumerate(metadata.get("finalizers") or []):
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield Problem.invalid(f"metadata.finalizers[{position}]", finalizer, why)
 
 
-def clean_new(metadata: Object) -> Object:
+def clean_new(kind: Kind, metadata: Object) -> Object:
     """Return *metadata* of an object to be created, without what the server writes."""
-    dropped = (*_SERVER_WRITES, "managedFields", "selfLink", "resourceVersion")
+    dropped = {*_SERVER_WRITES, "managedFields", "selfLink", "resourceVersion"}
+    if not kind.generation:
+        dropped.discard("generation")  # nobody counts it, so nobody takes it away
     return {k: v for k, v in metadata.items() if k not in dropped and v is not None}
 
 
@@ -135,21 +138,38 @@ def _name_problems(kind: Kind, name: str) -> Iterator[Problem]:
         return
     if kind.plural in _PATHS:
         return
-    pattern, rule = (_NAMED_AS_LABELS | _NAMED_AS_SERVICES).get(
-        kind.key, (_SUBDOMAIN, _SUBDOMAIN_RULE)
-    )
-    longest = 253 if pattern is _SUBDOMAIN else 63
+    yield from name_problems("metadata.name", name, label=kind.key in _NAMED_AS_LABELS)
+
+
+def name_problems(field: str, name: str, *, label: bool) -> Iterator[Problem]:
+    """Yield what is wrong with a name that is a DNS label, or else a DNS subdomain."""
+    pattern, rule = (_LABEL, LABEL_RULE) if label else (_SUBDOMAIN, _SUBDOMAIN_RULE)
+    longest = 63 if label else 253
     if len(name) > longest:
         rule = f"must be no more than {longest} characters"
+    elif label and "." in name:
+        rule = "must not contain dots"
     if len(name) > longest or not pattern.fullmatch(name):
-        yield Problem.invalid("metadata.name", name, rule)
+        yield Problem.invalid(field, name, rule)
+
+
+def label_problems(field: str, labels: Object) -> Iterator[Problem]:
+    """Yield what is wrong with labels, or with what is to match them."""
+    for key, value in labels.items():
+        yield from _key_problems(field, key)
+        if value and len(value) > 63:
+            yield Problem.invalid(field, value, "must be no more than 63 bytes")
+        elif value and not _QUALIFIED.fullmatch(value):
+            yield Problem.invalid(field, value, _VALUE_RULE)
 
 
 def _key_problems(field: str, key: str) -> Iterator[Problem]:
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
         yield Problem.invalid(field, key, f"prefix part {_SUBDOMAIN_RULE}")
-    if len(name) > 63 or not _QUALIFIED.fullmatch(name):
+    if len(name) > 63:
+        yield Problem.invalid(field, key, "name part must be no more than 63 bytes")
+    elif not _QUALIFIED.fullmatch(name):
         yield Problem.invalid(field, key, _KEY_RULE)
 
 
@@ -157,12 +177,13 @@ def _entries(where: str, metadata: Object, name: str) -> list[object]:
     entries = metadata.get(name) or {}
     if not isinstance(entries, dict):
         raise bad_request(
-            f"{where}: json: cannot unmarshal {_json_type(entries)} into Go struct field "
+            f"{where}: json: cannot unmarshal {json_type(entries)} into Go struct field "
             f"ObjectMeta.metadata.{name} of type map[string]string"
         )
     return list(entries.values())
 
 
-def _json_type(value: object) -> str:
+def json_type(value: object) -> str:
+    """Return what Go's decoder calls a JSON value."""
     names = {bool: "bool", str: "string", int: "number", float: "number", list: "array"}
     return names.get(type(value), "object")

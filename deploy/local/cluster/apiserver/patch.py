@@ -8,6 +8,7 @@ from deploy.local.cluster.apiserver.strategic import STRATEGIC, merged_strategic
 
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
 
 
 class _Missing(LookupError):
@@ -33,10 +34,15 @@ def patched(content_type: str, value: Any, patch: Any, *, named_lists: bool = Fa
         return _merged(value, patch)
     if content_type == JSON:
         if not isinstance(patch, list):
-            raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+            raise bad_request(
+                "error decoding patch: json: cannot unmarshal object into Go value of type "
+                "[]handlers.jsonPatchOp"
+            )
         return _applied(copy.deepcopy(value), patch)
     if content_type == STRATEGIC and named_lists:
         return merged_strategically(value, patch)
+    if content_type not in (STRATEGIC, APPLY):
+        raise ApiError(415, "415: Unsupported Media Type", details={})
     accepted = ", ".join((JSON, MERGE, *((STRATEGIC,) if named_lists else ())))
     raise ApiError(
         415,
@@ -66,7 +72,8 @@ def _applied(value: Any, patch: list[Any]) -> Any:
         except _Missing as error:
             raise ApiError(
                 422,
-                f"the server rejected our request due to an error in our request: {error}",
+                "the server rejected our request due to an error in our request",
+                details={},
             ) from error
     return value
 
@@ -77,7 +84,8 @@ def _step(value: Any, operation: dict[str, Any]) -> Any:
         case "add":
             return _set(value, path, operation.get("value"), insert=True)
         case "replace":
-            _at(value, path)
+            # A field that is not there is set: what real servers' library does, unlike the RFC.
+            _at(value, path[:-1])
             return _set(value, path, operation.get("value"), insert=False)
         case "remove":
             return _without(value, path)
@@ -93,7 +101,7 @@ def _step(value: Any, operation: dict[str, Any]) -> Any:
                 raise _Missing(f"testing value {operation['path']} failed")
             return value
         case other:
-            raise bad_request(f"unexpected kind of operation: {other}")
+            raise _Missing(f"unexpected kind of operation: {other}")
 
 
 def _parts(path: str) -> list[str]:

@@ -7,7 +7,6 @@ any are concerned, and stores it only if it still is what the decision was made 
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Final
@@ -23,6 +22,7 @@ from deploy.local.cluster.apiserver.definitions import (
 )
 from deploy.local.cluster.apiserver.deletion import Deletion, decide_deletion
 from deploy.local.cluster.apiserver.errors import (
+    ApiError,
     Problem,
     already_exists,
     bad_request,
@@ -31,6 +31,7 @@ from deploy.local.cluster.apiserver.errors import (
     not_found,
 )
 from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
+from deploy.local.cluster.apiserver.options import Options
 from deploy.local.cluster.apiserver.rbac import check_grant
 from deploy.local.cluster.apiserver.schema import (
     fill_defaults,
@@ -45,14 +46,6 @@ from deploy.local.cluster.apiserver.webhooks import Review, Webhooks
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Semantics()
 _TRIES: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a write's query says about how it is to be done."""
-
-    dry_run: bool = False
-    strict: bool = False
 
 
 def now() -> str:
@@ -88,8 +81,9 @@ class Registry:
         """Store a new object and return it as it now is."""
         self._check_envelope(kind, namespace, body)
         if body["metadata"].get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
-        value = {**body, "metadata": meta.clean_new(body["metadata"])}
+            why = "resourceVersion should not be set on objects to be created"
+            raise ApiError(500, why, reason="")
+        value = {**body, "metadata": meta.clean_new(kind, body["metadata"])}
         self._identify(kind, namespace, value)
         name = value["metadata"].get("name", "")
         rules.check_namespace(self.store, self.kinds, kind, namespace, name)
@@ -102,8 +96,10 @@ class Registry:
         check_grant(self.store, kind, value, user)
         self._check(kind, value, None)
         await self._webhooks.validate(review, value)
-        if self.store.get(kind.key, namespace, name) is not None:
-            raise already_exists(kind, name)
+        if (there := self.store.get(kind.key, namespace, name)) is not None:
+            going = bool(there.value["metadata"].get("deletionTimestamp"))
+            generated = bool(value["metadata"].get("generateName"))
+            raise already_exists(kind, name, going=going, generated=generated)
         if kind.generation:
             value["metadata"]["generation"] = 1
         return self._put(kind, value, options)
@@ -125,7 +121,7 @@ class Registry:
             stored = self.get(kind, namespace, name)
             body = change(stored.copy())
             self._check_envelope(kind, namespace, body)
-            self._check_basis(kind, stored.value, body, whole=whole)
+            _check_basis(kind, stored.value, body, whole=whole)
             value = _carried(kind, stored.value, body, subresource)
             value = await self._admitted(kind, value, stored.value, user, options, subresource)
             # It may have changed while webhooks were asked: then what was decided is void. A
@@ -163,15 +159,16 @@ class Registry:
         return self._put(kind, value, options)
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, wish: Object, *, user: User, options: Options
+        self, kind: Kind, namespace: str, name: str, wish: Object, *, user: User
     ) -> tuple[Stored, Deletion]:
         """Delete the object, or begin to; return its last state and how far it went."""
         stored = self.get(kind, namespace, name)
-        review = Review(kind, "DELETE", stored.value, user.info, options.dry_run)
+        dry_run = bool(wish.get("dryRun"))
+        review = Review(kind, "DELETE", stored.value, user.info, dry_run)
         await self._webhooks.validate(review, None)
         stored = self.get(kind, namespace, name)
         decision = decide_deletion(kind, stored.copy(), wish, datetime.now(UTC))
-        if options.dry_run:
+        if dry_run:
             return stored, decision
         if decision.gone:
             return self.store.remove(kind.key, stored), decision
@@ -195,16 +192,13 @@ class Registry:
         body.setdefault("apiVersion", kind.api_version)
         body.setdefault("kind", kind.kind)
         if (body["apiVersion"], body["kind"]) != (kind.api_version, kind.kind):
-            raise bad_request(
-                f"the API version in the data ({body['apiVersion']}) does not match the expected "
-                f"API version ({kind.api_version}), or {body['kind']} is not {kind.kind}"
-            )
+            raise _wrong_kind(self.kinds, kind, body)
         metadata = body.setdefault("metadata", {})
         meta.check_shape(kind, metadata)
         if kind.namespaced and metadata.setdefault("namespace", namespace) != namespace:
             raise bad_request(
-                f"the namespace of the provided object does not match the namespace sent on the "
-                f"request ({metadata['namespace']} vs {namespace})"
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
             )
 
     def _identify(self, kind: Kind, namespace: str, value: Object) -> None:
@@ -218,26 +212,6 @@ class Registry:
                 metadata["name"] = name
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = now()
-
-    def _check_basis(self, kind: Kind, old: Object, body: Object, *, whole: bool) -> None:
-        """Refuse a write that was made for another object, or from an older state."""
-        given, is_now = body["metadata"], old["metadata"]
-        if given.get("name", is_now["name"]) != is_now["name"]:
-            raise bad_request(
-                f"the name of the object ({given['name']}) does not match the name on the URL "
-                f"({is_now['name']})"
-            )
-        if given.get("uid", is_now["uid"]) != is_now["uid"]:
-            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: "
-            raise conflict(kind, is_now["name"], why + is_now["uid"])
-        revision = given.get("resourceVersion")
-        if revision and revision != is_now["resourceVersion"]:
-            raise conflict(kind, is_now["name"])
-        if whole and kind.custom and not revision:
-            problem = Problem.invalid(
-                "metadata.resourceVersion", 0, "must be specified for an update"
-            )
-            raise invalid(kind, is_now["name"], [problem])
 
     def _completed(self, kind: Kind, value: Object, old: Object | None, options: Options) -> Object:
         if not kind.custom:
@@ -271,7 +245,9 @@ class Registry:
         if kind.schema is not None:
             found = violations(kind.schema, value)
             # A built-in status is not checked; Required is what its other fields can lack here.
-            yield from (p for p in found if kind.custom or not p.field.startswith("status"))
+            # Metadata has been checked, in other words.
+            unchecked = ("metadata",) if kind.custom else ("metadata", "status")
+            yield from (p for p in found if not p.field.startswith(unchecked))
         if kind.key == DEFINITIONS:
             yield from definition_problems(value)
         yield from SEMANTICS.get(kind.key, _PLAIN).check(value, old)
@@ -307,3 +283,63 @@ def _check_types(kind: Kind, value: Object) -> None:
             f"json: cannot unmarshal into Go struct field {kind.kind}.{wrong[0].field}: "
             f"{wrong[0].message}"
         )
+
+
+def _wrong_kind(kinds: KindTable, kind: Kind, body: Object) -> ApiError:
+    version, name = body["apiVersion"], body["kind"]
+    where = f'{name} in version "{version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
+    if kinds.named(version, name):
+        package = version.rpartition("/")[2]
+        why = f"converting ({package}.{name}) to (core.{kind.kind}): unknown conversion"
+    else:
+        scheme = "pkg/api/legacyscheme/scheme.go:30"
+        why = f'no kind "{name}" is registered for version "{version}" in scheme "{scheme}"'
+    return bad_request(f"{where}: {why}")
+
+
+def _check_basis(kind: Kind, old: Object, body: Object, *, whole: bool) -> None:
+    """Refuse a write that was made for another object, or from an older state."""
+    given, is_now = body["metadata"], old["metadata"]
+    name = is_now["name"]
+    if given.get("name", name) != name:
+        raise bad_request(
+            f"the name of the object ({given['name']}) does not match the name on the URL ({name})"
+        )
+    if given.get("uid", is_now["uid"]) != is_now["uid"]:
+        raise _other_uid(kind, given["uid"], is_now, whole=whole)
+    revision = given.get("resourceVersion")
+    if revision and revision != is_now["resourceVersion"]:
+        raise conflict(kind, name)
+    if whole and kind.custom and not revision:
+        raise ApiError(
+            422,
+            f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: Invalid value: 0: '
+            "must be specified for an update",
+            details={
+                "name": name,
+                "group": kind.group,
+                "kind": kind.plural,
+                "causes": [
+                    {
+                        "reason": "FieldValueInvalid",
+                        "message": "Invalid value: 0: must be specified for an update",
+                        "field": "metadata.resourceVersion",
+                    }
+                ],
+            },
+        )
+
+
+def _other_uid(kind: Kind, uid: str, is_now: Object, *, whole: bool) -> ApiError:
+    name = is_now["name"]
+    if not whole:
+        problem = Problem.invalid("metadata.uid", uid, "field is immutable")
+        return invalid(kind, name, [problem, problem])
+    key = "/".join(filter(None, (kind.plural, is_now.get("namespace"), name)))
+    return conflict(
+        kind,
+        name,
+        f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object "
+        f"meta: {is_now['uid']}",
+    )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.local.cluster.apiserver.errors import ApiError
+from deploy.local.cluster.apiserver.errors import method_not_allowed
 
 _VERBS: Final = {
     ("GET", True): "get",
@@ -12,6 +12,7 @@ _VERBS: Final = {
     ("PUT", True): "update",
     ("PATCH", True): "patch",
     ("DELETE", True): "delete",
+    ("DELETE", False): "deletecollection",
 }
 
 
@@ -53,14 +54,14 @@ def verb_of(method: str, target: Target, *, watch: bool) -> str:
     """Return the verb that rules know this request by.
 
     Raises:
-        ApiError: 405 for what is not served, deleting a whole collection among it.
+        ApiError: 405 for what is not served.
     """
     if target.subresource in ("exec", "binding", "eviction", "token"):
         verb = {"GET": "get", "POST": "create"}.get(method)
     else:
         verb = _VERBS.get((method, bool(target.name)))
     if verb is None:
-        raise ApiError(405, "the server does not allow this method on the requested resource")
+        raise method_not_allowed()
     return "watch" if verb == "list" and watch else verb
 
 

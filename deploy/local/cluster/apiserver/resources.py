@@ -1,24 +1,39 @@
 """The handlers of objects and collections, one per verb."""
 
-import base64
+import asyncio
 import contextlib
 import random
-from collections.abc import Callable
-from typing import Any, Final, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
 from deploy.local.cluster.apiserver.access import User
-from deploy.local.cluster.apiserver.errors import ApiError, bad_request, expired_list
+from deploy.local.cluster.apiserver.errors import (
+    ApiError,
+    bad_request,
+    method_not_allowed,
+    no_such_resource,
+)
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import Kind, Object
 from deploy.local.cluster.apiserver.kubelets import Kubelets
+from deploy.local.cluster.apiserver.listing import (
+    Page,
+    check_options,
+    revision_of,
+    wants_initial_events,
+)
+from deploy.local.cluster.apiserver.metadata import json_type
+from deploy.local.cluster.apiserver.options import delete_wish, write_options
 from deploy.local.cluster.apiserver.patch import patched
-from deploy.local.cluster.apiserver.registry import Options, Registry, now
+from deploy.local.cluster.apiserver.rbac import check_resource
+from deploy.local.cluster.apiserver.registry import Registry, now
 from deploy.local.cluster.apiserver.requests import Target, is_true
 from deploy.local.cluster.apiserver.reviews import Issue, answer_token_request
 from deploy.local.cluster.apiserver.rules import bind, disrupt
+from deploy.local.cluster.apiserver.schema import unknown_fields
 from deploy.local.cluster.apiserver.selectors import equal_labels, make_selector
 from deploy.local.cluster.apiserver.store import Stored
 from deploy.local.cluster.apiserver.table import make_metadata_list, make_table
@@ -26,8 +41,13 @@ from deploy.local.cluster.apiserver.watch import Asked, error_line, follow, life
 
 _METADATA: Final = "as=PartialObjectMetadataList"
 _TABLE: Final = "as=Table"
+_WARNINGS: Final = 20
+_FUTURE_SECONDS: Final = 3.0
+"""How long a list waits for a revision that is still to come."""
+
 _DELETED_IS_SHOWN: Final = frozenset(
-    {("", "pods"), ("", "namespaces"), ("", "services"), ("", "serviceaccounts")}
+    ("", plural)
+    for plural in ("pods", "namespaces", "services", "serviceaccounts", "resourcequotas")
 )
 
 
@@ -61,25 +81,30 @@ class Resources:
             *kind.subresources,
             *(["status"] if kind.status else []),
         ):
-            raise ApiError(404, "the server could not find the requested resource")
+            raise no_such_resource()
         if target.subresource in kind.subresources:
             return await self._subresource(request, kind, target, user)
         match verb:
             case "get":
                 return _shown(request, kind, self._get(kind, target))
             case "list":
-                return self._list(request, kind, target)
+                return await self._list(request, kind, target)
             case "watch":
                 return await self._watch(request, kind, target, user)
             case "create":
                 return await self._create(request, kind, target, user)
             case "delete":
                 return await self._delete(request, kind, target, user)
+            case "deletecollection":
+                return await self._delete_collection(request, kind, target, user)
             case _:
                 return await self._update(request, verb, kind, target, user)
 
     def _get(self, kind: Kind, target: Target) -> Stored:
         return self._registry.get(kind, target.namespace, target.name)
+
+    def _is_there(self, kind: Kind, target: Target) -> bool:
+        return self.store.get(kind.key, target.namespace, target.name) is not None
 
     async def _subresource(
         self, request: web.Request, kind: Kind, target: Target, user: User
@@ -99,51 +124,61 @@ class Resources:
                 body = await read_body(request)
                 said = answer_token_request(body, target.namespace, target.name, self._issue)
                 return _json(said, 201)
-        raise ApiError(404, "the server could not find the requested resource")
+        raise no_such_resource()
 
-    def _list(self, request: web.Request, kind: Kind, target: Target) -> web.Response:
+    async def _list(self, request: web.Request, kind: Kind, target: Target) -> web.Response:
         query = request.query
-        if "sendInitialEvents" in query:
-            raise bad_request("sendInitialEvents is forbidden for list")
+        check_options(query, watch=False)
         selector = query.get("labelSelector", ""), query.get("fieldSelector", "")
         selected = make_selector(*selector)
         labels = equal_labels(selector[0])
-        token = query.get("continue", "")
-        seen = _Seen.read(token) if token else _Seen(self.store.revision)
-        found = self.store.labelled_at(kind.key, target.namespace, labels, seen.revision)
+        asked = await self._page(query, target.namespace)
+        found = self.store.labelled_at(kind.key, target.namespace, labels, asked.rv)
         if found is None:
-            raise expired_list()
+            if query.get("continue"):
+                raise asked.expired()
+            raise ApiError(410, "The resourceVersion for the provided list is too old.")
         items = [item for item in found if selected(item.value)]
-        page, metadata = _page(items, query.get("limit", ""), seen)
+        page, metadata = asked.cut(items, query.get("limit", ""))
         if any(selector):
             metadata.pop("remainingItemCount", None)
         if _wants_table(request):
             whole = query.get("includeObject", "Metadata")
-            table = make_table(kind, [i.value for i in page], str(seen.revision), whole=whole)
+            revision = metadata["resourceVersion"]
+            table = make_table(kind, [i.value for i in page], revision, whole=whole)
             table["metadata"] = metadata
             return _json(table)
         if _METADATA in request.headers.get("Accept", ""):
             return _json(make_metadata_list([i.value for i in page], metadata))
+        if kind.custom:
+            metadata.setdefault("continue", "")  # Go's ListMeta of what is not typed
         head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
         body = msgspec.json.encode(head)[:-1] + b',"items":['
-        return _raw(body + b",".join(item.raw for item in page) + b"]}")
+        # In a typed list the items do not say again what they are.
+        items_raw = (item.raw if kind.custom else item.untyped for item in page)
+        return _raw(body + b",".join(items_raw) + b"]}")
+
+    async def _page(self, query: Mapping[str, str], namespace: str) -> Page:
+        """Return the page that *query* asks for; a revision still to come is waited for."""
+        try:
+            return Page.asked(query, namespace, self.store.revision)
+        except ApiError as error:
+            if error.code != 504:
+                raise
+        await asyncio.sleep(_FUTURE_SECONDS)
+        return Page.asked(query, namespace, self.store.revision)
 
     async def _watch(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.StreamResponse:
         query = request.query
-        if query.get("sendInitialEvents"):
-            raise ApiError(
-                422,
-                "ListOptions.meta.k8s.io is invalid: sendInitialEvents: Forbidden: "
-                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is "
-                "enabled",
-            )
+        check_options(query, watch=True)
         seconds = query.get("timeoutSeconds", "")
         asked = Asked(
             namespace=target.namespace,
             selected=make_selector(query.get("labelSelector", ""), query.get("fieldSelector", "")),
-            revision=query.get("resourceVersion", ""),
+            revision=revision_of(query.get("resourceVersion", "")),
+            initial=wants_initial_events(query),
             seconds=lifetime(float(seconds) if seconds.isdigit() else None, self._chance),
             bookmarks=is_true(query.get("allowWatchBookmarks")),
         )
@@ -171,17 +206,25 @@ class Resources:
     async def _create(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        body = await read_body(request)
+        options = write_options(request.query, "CreateOptions")
+        body = await read_body(request, kind)
+        warned = _warnings(request, kind, body)
         stored = await self._registry.create(
-            kind, target.namespace, body, user=user, options=_options(request)
+            kind, target.namespace, body, user=user, options=options
         )
-        return _shown(request, kind, stored, status=201)
+        return _warn(_shown(request, kind, stored, status=201), warned)
 
     async def _update(
         self, request: web.Request, verb: str, kind: Kind, target: Target, user: User
     ) -> web.Response:
+        replaces = verb == "update"
+        if replaces and kind.upsert and not target.subresource and not self._is_there(kind, target):
+            group, resource = target.group, target.resource
+            check_resource(self.store, user, "create", group, resource, target.namespace, "")
+            return await self._create(request, kind, target, user)
+        options = write_options(request.query, "UpdateOptions" if replaces else "PatchOptions")
         change = await (
-            _replacement(request)
+            _replacement(request, kind)
             if verb == "update"
             else _patch(request, named_lists=not kind.custom)
         )
@@ -191,19 +234,18 @@ class Resources:
             target.name,
             change,
             user=user,
-            options=_options(request),
+            options=options,
             subresource=target.subresource,
-            whole=verb == "update",
+            whole=replaces,
         )
         return _shown(request, kind, stored)
 
     async def _delete(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        wish = await read_body(request) if request.can_read_body else {}
-        wish = {**_wish(request), **wish}
+        wish = delete_wish(request.query, await read_body(request) if request.can_read_body else {})
         stored, deletion = await self._registry.delete(
-            kind, target.namespace, target.name, wish, user=user, options=_options(request)
+            kind, target.namespace, target.name, wish, user=user
         )
         if not deletion.gone or kind.key in _DELETED_IS_SHOWN:
             return _raw(stored.raw)
@@ -212,6 +254,28 @@ class Resources:
         if kind.group:
             details["group"] = kind.group
         return _success(details, 200)
+
+    async def _delete_collection(
+        self, request: web.Request, kind: Kind, target: Target, user: User
+    ) -> web.Response:
+        """Delete what the selectors choose, one after the other, and answer with all of it."""
+        if kind.key == ("", "namespaces"):
+            raise method_not_allowed()
+        query = request.query
+        wish = delete_wish(query, await read_body(request) if request.can_read_body else {})
+        selected = make_selector(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        chosen = [i for i in self.store.items(kind.key, target.namespace) if selected(i.value)]
+        for item in chosen:
+            with contextlib.suppress(ApiError):  # gone by itself meanwhile
+                await self._registry.delete(kind, *item.place, wish, user=user)
+        return _json(
+            {
+                "kind": f"{kind.kind}List",
+                "apiVersion": kind.api_version,
+                "metadata": {"resourceVersion": str(self.store.revision)},
+                "items": [item.value for item in chosen],
+            }
+        )
 
     async def _bind(self, request: web.Request, kind: Kind, target: Target) -> web.Response:
         binding = await read_body(request)
@@ -225,48 +289,20 @@ class Resources:
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
         """Delete a Pod for the cluster's sake; there are no budgets that could forbid it."""
-        wish = (await read_body(request)).get("deleteOptions") or {}
+        body = await read_body(request)
+        if (body.get("metadata") or {}).get("name", target.name) != target.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        wish = delete_wish(request.query, body.get("deleteOptions") or {})
         pod = self._get(kind, target).copy()
-        disrupt(pod, now())
-        self.store.put(kind.key, pod)
-        await self._registry.delete(
-            kind, target.namespace, target.name, wish, user=user, options=_options(request)
-        )
+        if not wish.get("dryRun"):
+            disrupt(pod, now())
+            self.store.put(kind.key, pod)
+        await self._registry.delete(kind, target.namespace, target.name, wish, user=user)
         return _success(None, 201)
 
 
-class _Seen(msgspec.Struct, array_like=True, frozen=True):
-    """How far a list has been read: all of its pages show one revision."""
-
-    revision: int
-    namespace: str = ""
-    name: str = ""
-
-    @classmethod
-    def read(cls, token: str) -> Self:
-        try:
-            return msgspec.json.decode(base64.urlsafe_b64decode(token), type=cls)
-        except (ValueError, msgspec.DecodeError) as error:
-            raise bad_request("continue key is not valid: unable to decode") from error
-
-    @property
-    def token(self) -> str:
-        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
-
-
-def _page(items: list[Stored], limit: str, seen: _Seen) -> tuple[list[Stored], Object]:
-    """Return the page of *items* after what was *seen*, and the metadata that leads on."""
-    rest = [item for item in items if item.place > (seen.namespace, seen.name)]
-    count = int(limit) if limit.isdigit() and int(limit) else len(rest)
-    metadata: Object = {"resourceVersion": str(seen.revision)}
-    if len(rest) > count:
-        metadata["continue"] = _Seen(seen.revision, *rest[count - 1].place).token
-        metadata["remainingItemCount"] = len(rest) - count
-    return rest[:count], metadata
-
-
-async def read_body(request: web.Request) -> Object:
-    """Return the JSON object that is sent.
+async def read_body(request: web.Request, kind: Kind | None = None) -> Object:
+    """Return the JSON object that is sent, of *kind* if it is known.
 
     Raises:
         ApiError: 415 for another content type, 400 for what is no object.
@@ -277,17 +313,45 @@ async def read_body(request: web.Request) -> Object:
             f"the body of the request was in an unknown format ({request.content_type}) - "
             f"accepted media types include: application/json",
         )
+    raw = await request.read()
+    of_type = f" (must be of type {kind.kind})" if kind else ""
     try:
-        body = msgspec.json.decode(await request.read() or b"{}")
+        body = msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
-        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+        cut = not raw or "truncated" in str(error)
+        why = "unexpected end of JSON input" if cut else str(error)
+        raise bad_request(
+            f"the object provided is unrecognized{of_type}: couldn't get version/kind; json parse "
+            f"error: {why} ({_abbreviated(raw)})"
+        ) from error
+    if body is None:
+        return {}
     if not isinstance(body, dict):
-        raise bad_request("the object provided is unrecognized: it must be a JSON object")
+        raise bad_request(
+            f"the object provided is unrecognized{of_type}: couldn't get version/kind; json parse "
+            f"error: json: cannot unmarshal {json_type(body)} into Go value of type struct {{ "
+            f'APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
+            f'"json:\\"kind,omitempty\\"" }} ({_abbreviated(raw)})'
+        )
+    if kind is not None and kind.custom and not body.get("kind"):
+        raise bad_request(
+            f"the object provided is unrecognized{of_type}: Object 'Kind' is missing in "
+            f"'{raw.decode(errors='replace')}' ({_abbreviated(raw)})"
+        )
     return body
 
 
-async def _replacement(request: web.Request) -> Callable[[Object], Object]:
-    body = await read_body(request)
+def _abbreviated(raw: bytes) -> str:
+    """Return *raw* as apimachinery shows what it cannot read: text if it looks like an object."""
+    if not raw:
+        return "<empty>"
+    if raw[:1] != b"{":
+        return raw[:30].hex() + (" ..." if len(raw) > 30 else "")
+    return raw[:30].decode(errors="replace") + (" ..." if len(raw) > 30 else "")
+
+
+async def _replacement(request: web.Request, kind: Kind) -> Callable[[Object], Object]:
+    body = await read_body(request, kind)
     return lambda _: body
 
 
@@ -309,22 +373,18 @@ async def _patch(request: web.Request, *, named_lists: bool) -> Callable[[Object
     return change
 
 
-def _options(request: web.Request) -> Options:
-    query = request.query
-    if query.get("dryRun") not in (None, "", "All"):
-        raise ApiError(422, f'invalid dryRun: Unsupported value: "{query["dryRun"]}"')
-    return Options(
-        dry_run=bool(query.get("dryRun")), strict=query.get("fieldValidation") == "Strict"
-    )
+def _warnings(request: web.Request, kind: Kind, body: Object) -> list[str]:
+    """Return the fields of *body* that are dropped, unless the client does not want to know."""
+    if kind.schema is None or request.query.get("fieldValidation") == "Ignore":
+        return []
+    return [f'unknown field "{path}"' for path in unknown_fields(kind.schema, body)]
 
 
-def _wish(request: web.Request) -> Object:
-    wish: Object = {}
-    if "propagationPolicy" in request.query:
-        wish["propagationPolicy"] = request.query["propagationPolicy"]
-    if request.query.get("gracePeriodSeconds", "").isdigit():
-        wish["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
-    return wish
+def _warn(response: web.Response, warnings: list[str]) -> web.Response:
+    for warning in warnings[:_WARNINGS]:
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
+    return response
 
 
 def _wants_table(request: web.Request) -> bool:

@@ -20,8 +20,11 @@ _FIELDS: Final = (
     "involvedObject.kind",
     "involvedObject.uid",
     "reason",
+    "reportingComponent",
+    "source",
     "type",
 )
+_PLACES: Final = {"source": "source.component"}
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _TERM: Final = re.compile(
     rf"\s*(?:(?P<absent>!)\s*(?P<missing>{_NAME})"
@@ -97,5 +100,6 @@ def _field_requirement(part: str) -> Predicate:
         raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
     path, operator, value = match.groups()
     if path not in _FIELDS:
-        raise bad_request(f'field label not supported: "{path}"')
-    return lambda item: (str(value_at(item, path) or "") == value) == (operator != "!=")
+        raise bad_request(f"field label not supported: {path}")
+    place = _PLACES.get(path, path)
+    return lambda item: (str(value_at(item, place) or "") == value) == (operator != "!=")

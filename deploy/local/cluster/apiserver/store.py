@@ -29,11 +29,20 @@ class Stored:
 
     value: Object
     raw: bytes
+    """Its encoding, which begins with kind and apiVersion."""
 
     @classmethod
     def of(cls, value: Object) -> Self:
         """Return *value* with its encoding; the caller gives it up."""
-        return cls(value, msgspec.json.encode(value))
+        typed = {name: value[name] for name in ("kind", "apiVersion") if name in value}
+        return cls(value, msgspec.json.encode({**typed, **value}))
+
+    @property
+    def untyped(self) -> bytes:
+        """The encoding without kind and apiVersion."""
+        typed = msgspec.json.encode([self.value["kind"], self.value["apiVersion"]])
+        # {"kind":X,"apiVersion":Y,… has as much before its third field as [X,Y] and the names.
+        return b"{" + self.raw[len(typed) + len(b'"kind":"apiVersion":') :]
 
     @property
     def revision(self) -> int:

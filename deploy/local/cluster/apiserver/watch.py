@@ -17,6 +17,7 @@ _QUEUE: Final = 10_000
 """A client that falls further behind than this is cut off, and lists again."""
 
 _BOOKMARK_SECONDS: Final = 10.0
+_INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,12 @@ class Asked:
 
     namespace: str
     selected: Predicate
-    revision: str
+    revision: int
+    """What the client has seen; 0 is nothing."""
+
+    initial: bool
+    """Whether what there is comes first, and a bookmark that says so after it."""
+
     seconds: float
     bookmarks: bool
 
@@ -55,15 +61,16 @@ async def follow(store: Store, kind: Kind, asked: Asked) -> AsyncGenerator[tuple
 
 def _beginning(store: Store, kind: Kind, asked: Asked) -> Iterator[tuple[str, Stored]]:
     """Yield what is due at once: everything there is, or what came after a revision."""
-    if asked.revision in ("", "0"):
+    if asked.revision == 0 or asked.initial:
         for stored in store.items(kind.key, asked.namespace):
             if asked.selected(stored.value):
                 yield "ADDED", stored
+        if asked.initial:
+            yield "BOOKMARK", _bookmark(kind, store.revision, {_INITIAL_END: "true"})
         return
-    revision = _number(asked.revision)
-    missed = store.since(kind.key, revision)
+    missed = store.since(kind.key, asked.revision)
     if missed is None:
-        raise expired(revision, store.oldest(kind.key))
+        raise expired(asked.revision, store.oldest(kind.key))
     for event in missed:
         yield from _seen(event, asked)
 
@@ -74,7 +81,7 @@ async def _later(
     loop = asyncio.get_running_loop()
     end = loop.time() + asked.seconds
     # A revision of the future is waited for: nothing before it is sent.
-    first = _number(asked.revision or "0")
+    first = 0 if asked.initial else asked.revision
     while (left := end - loop.time()) > 0 and not queue.full():
         try:
             async with asyncio.timeout(min(left, _BOOKMARK_SECONDS)):
@@ -118,16 +125,8 @@ def lifetime(asked_seconds: float | None, chance: random.Random) -> float:
     return min(longest, chance.uniform(1, 20)) if chance.random() < 0.2 else longest
 
 
-def _bookmark(kind: Kind, revision: int) -> Stored:
-    value: Object = {
-        "kind": kind.kind,
-        "apiVersion": kind.api_version,
-        "metadata": {"resourceVersion": str(revision), "creationTimestamp": None},
-    }
-    return Stored.of(value)
-
-
-def _number(revision: str) -> int:
-    if not (revision.isascii() and revision.isdigit()):
-        raise ApiError(400, f'invalid resource version "{revision}"')
-    return int(revision)
+def _bookmark(kind: Kind, revision: int, annotations: Object | None = None) -> Stored:
+    metadata: Object = {"resourceVersion": str(revision)}
+    if annotations:
+        metadata["annotations"] = annotations
+    return Stored.of({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})

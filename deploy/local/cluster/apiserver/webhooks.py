@@ -137,7 +137,8 @@ def _denial(hook: Object, response: Object) -> ApiError:
     said = status.get("message") or status.get("reason") or ""
     text = f'admission webhook "{hook["name"]}" denied the request'
     message = f"{text}: {said}" if said else f"{text} without explanation"
-    return ApiError(status.get("code") or 400, message)
+    # A webhook's own words, or none: a denial has no reason of the server's.
+    return ApiError(status.get("code") or 400, message, reason=status.get("reason") or "")
 
 
 def _rule_matches(rule: Object, review: Review) -> bool:

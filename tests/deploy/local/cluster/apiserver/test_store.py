@@ -22,8 +22,10 @@ def _put(store: Store, name: str, **labels: str) -> int:
     return store.put(KIND.key, value).revision
 
 
-async def _seen(store: Store, revision: str, labels: str = "", seconds: float = 0.1) -> list[Any]:
-    asked = Asked("n", make_selector(labels, ""), revision, seconds, bookmarks=False)
+async def _seen(store: Store, revision: int, labels: str = "", seconds: float = 0.1) -> list[Any]:
+    asked = Asked(
+        "n", make_selector(labels, ""), revision, initial=False, seconds=seconds, bookmarks=False
+    )
     return [
         (change, stored.value["metadata"]["name"])
         async for change, stored in follow(store, KIND, asked)
@@ -46,7 +48,7 @@ async def test_a_watch_tells_what_was_missed_and_what_comes() -> None:
     since = _put(store, "a")
     _put(store, "b")
     asyncio.get_running_loop().call_later(0.02, _put, store, "c")
-    assert await _seen(store, str(since)) == [("ADDED", "b"), ("ADDED", "c")]
+    assert await _seen(store, since) == [("ADDED", "b"), ("ADDED", "c")]
 
 
 async def test_no_bookmark_is_ahead_of_a_change_that_is_not_told() -> None:
@@ -55,7 +57,7 @@ async def test_no_bookmark_is_ahead_of_a_change_that_is_not_told() -> None:
     # Within one turn of the loop the watch's time is over, and something changes.
     loop.call_later(0.04, time.sleep, 0.05)
     loop.call_later(0.06, _put, store, "b")
-    asked = Asked("n", make_selector("", ""), str(told), 0.05, bookmarks=True)
+    asked = Asked("n", make_selector("", ""), told, initial=False, seconds=0.05, bookmarks=True)
     async for _, stored in follow(store, KIND, asked):
         told = stored.revision
     assert store.get(KIND.key, "n", "b") is not None
@@ -66,7 +68,7 @@ async def test_no_bookmark_is_ahead_of_a_change_that_is_not_told() -> None:
 
 async def test_entering_and_leaving_a_selector_are_added_and_deleted() -> None:
     store = Store()
-    since = str(store.revision)
+    since = store.revision
     for value in ("no", "yes", "yes", "no"):
         _put(store, "a", shown=value)
     expected = [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
@@ -100,9 +102,9 @@ async def test_what_was_forgotten_is_expired() -> None:
     _put(store, "b")
     store.compact()
     with pytest.raises(ApiError) as caught:
-        await _seen(store, str(since))
+        await _seen(store, since)
     assert (caught.value.code, caught.value.reason) == (410, "Expired")
-    assert await _seen(store, str(store.revision)) == []
+    assert await _seen(store, store.revision) == []
 
 
 def test_history_has_an_end_and_knows_it() -> None:
@@ -117,7 +119,7 @@ def test_history_has_an_end_and_knows_it() -> None:
 async def test_a_revision_of_the_future_is_waited_for() -> None:
     store = Store()
     asyncio.get_running_loop().call_later(0.01, _put, store, "a")
-    assert await _seen(store, str(store.revision + 1000)) == []
+    assert await _seen(store, store.revision + 1000) == []
 
 
 def test_labels_lead_to_their_objects_and_to_nothing_else() -> None:

@@ -13,7 +13,8 @@ from deploy.local.cluster.apiserver.access import User
 from deploy.local.cluster.apiserver.blocks import SERVICE_NETWORK
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import ADMISSION, KindTable, make_builtin_kinds
-from deploy.local.cluster.apiserver.registry import Options, Registry
+from deploy.local.cluster.apiserver.options import Options
+from deploy.local.cluster.apiserver.registry import Registry
 from deploy.local.cluster.apiserver.store import Store
 from deploy.local.cluster.apiserver.webhooks import Webhooks
 
