@@ -34,6 +34,8 @@ from shared.jws import unverified_payload
 Kind = Literal["web", "vnc", "terminal"]
 Scheme = Literal["http", "https", "tcp", "ws", "wss"]
 State = Literal["starting", "ready", "closing"]
+Clipboard = Literal["both", "in", "out", "none"]
+"""Which way text may go over the clipboard: ``in`` is from the browser into the session."""
 
 SCHEMES_OF: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -76,6 +78,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``hosts[0]`` is ``<sid>.<base domain>``, further hosts are public links; none has a port.
     ``expires_at`` is in unix seconds. ``target`` may be null while ``state`` is ``starting``.
     ``epoch`` is there in signed routes only.
+
+    ``clipboard`` and ``service_workers`` restrict: a route that uses one of them is written as
+    :func:`encode_route` does, so that gateways that do not know them do not serve it. With
+    ``service_workers``, the app may register a service worker for all of its host, and the session
+    is reached by bearer only.
     """
 
     sid: Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
@@ -92,6 +99,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     public: bool = False
     sealed: str | None = None
     epoch: str | None = None
+    clipboard: Clipboard = "both"
+    service_workers: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is well-typed but cannot be served."""
@@ -102,6 +111,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise ValueError(f"a {self.kind} route cannot have a {self.target.scheme} target")
         if self.public and self.kind != "web":
             raise ValueError("only a web route can be public")
+        if self.clipboard != "both" and self.kind == "web":
+            raise ValueError("a web route has no clipboard")
+        if self.service_workers and self.kind != "web":
+            raise ValueError("only a web route has service workers")
         if self.hosts[0].partition(".")[0] != self.sid:
             raise ValueError("the first host must be the session's own")
         for link in self.hosts[1:]:
@@ -110,9 +123,42 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 raise ValueError("a public link must not look like a session's host")
 
 
+_UNRESTRICTED: Mapping[str, object] = MappingProxyType(
+    {"clipboard": "both", "service_workers": False}
+)
+
+
+def encode_route(route: Mapping[str, object]) -> bytes:
+    """Return *route*, a :class:`Route` as a mapping, as it is written to Redis and into events.
+
+    A route that restricts nothing stays as it was before there were restrictions, byte for byte.
+    One that does stands in ``{"v":2,"route":…}``, which an older gateway cannot read, and so does
+    not serve (503).
+    """
+    plain = {name: value for name, value in route.items() if name not in _UNRESTRICTED}
+    restricting = {
+        name: route[name]
+        for name, default in _UNRESTRICTED.items()
+        if route.get(name, default) != default
+    }
+    if not restricting:
+        return msgspec.json.encode(plain)
+    return msgspec.json.encode({"v": RESTRICTED_VERSION, "route": plain | restricting})
+
+
 SignatureCheck = Callable[[str], bytes]
 """Takes a compact JWS, returns its payload, or raises TokenRefused."""
 
+
+class _Restricted(msgspec.Struct, frozen=True, gc=False):
+    v: int
+    route: msgspec.Raw
+
+
+RESTRICTED_VERSION = 2
+"""Of routes that restrict something; all others have no version."""
+
+_decode_restricted = msgspec.json.Decoder(_Restricted).decode
 _decode_route = msgspec.json.Decoder(Route).decode
 _decode_any = msgspec.json.Decoder().decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -143,7 +189,7 @@ class RouteReader:
         if self._check is not None and not signed:
             raise UnreadableRoute("the route is not signed")
         try:
-            route = _decode_route(self._payload(bytes(raw)) if signed else raw)
+            route = _decode(self._payload(bytes(raw)) if signed else raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableRoute(f"the route is malformed: {error}") from None
         if route.sid != sid:
@@ -158,6 +204,22 @@ class RouteReader:
             return (self._check or unverified_payload)(token)
         except TokenRefused as error:
             raise UnreadableRoute(f"the route's signature does not hold: {error}") from None
+
+
+def _decode(raw: bytes | msgspec.Raw) -> Route:
+    try:
+        return _decode_route(raw)
+    except msgspec.DecodeError:
+        # Restricted ones are few: looking for their version first would cost all the others.
+        try:
+            versioned = _decode_restricted(raw)
+        except msgspec.DecodeError:
+            versioned = None
+        if versioned is None:
+            raise
+    if versioned.v != RESTRICTED_VERSION:
+        raise UnreadableRoute(f"the route is of version {versioned.v}")
+    return _decode_route(versioned.route)
 
 
 def digest(sid: str, raw: bytes | msgspec.Raw) -> int:

@@ -15,6 +15,7 @@ from controller.api.shown import Shown
 from controller.jobs.model import EndpointName, JobId, Name, Port
 from controller.jobs.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
+from shared.routes import Clipboard
 
 MOST_KID: Final = 255
 """The longest name of a key that the store holds."""
@@ -28,6 +29,7 @@ class SessionItem(Strict):
     endpoint: EndpointName | None = None
     kind: Literal["web", "vnc", "terminal"] | None = None
     port: Port | None = None
+    clipboard: Clipboard | None = None
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
@@ -36,6 +38,8 @@ class SessionItem(Strict):
         has_port = self.kind in ("web", "vnc")
         if has_port != (self.port is not None):
             raise ValueError("a port goes with the kinds web and vnc, and only with them")
+        if self.kind == "web" and self.clipboard not in (None, "both"):
+            raise ValueError("an app's clipboard cannot be restricted")
         return self
 
 
@@ -67,6 +71,7 @@ class SessionAnswer(Shown):
     rank: int
     kind: Literal["web", "vnc", "terminal"]
     endpoint: str | None
+    clipboard: Clipboard
     state: Literal["starting", "ready", "ended"]
     created_at: float
     ended_at: float | None

@@ -30,6 +30,7 @@ from controller.jobs.parameters import Parameter, Path, Strict, Text, secret_of
 from controller.jobs.problems import TAG
 from controller.volcano.policies import Action, Event, Rule
 from controller.volcano.quantity import Quantity, parse_bandwidth, parse_cpu, parse_memory
+from shared.routes import Clipboard
 
 ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
@@ -161,9 +162,15 @@ class Endpoint(Strict):
     base_path: BasePath = "/"
     task: str | None = None
     password: PasswordRef | None = None
+    clipboard: Clipboard = "both"
+    service_workers: bool = False
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
+        if self.kind == "web" and self.clipboard != "both":
+            raise ValueError("an app's clipboard cannot be restricted, only a vnc endpoint's")
+        if self.kind != "web" and self.service_workers:
+            raise ValueError("only a web endpoint has service_workers")
         if self.kind != "vnc" and self.password is not None:
             raise ValueError("only a vnc endpoint has a password")
         if self.kind != "web" and self.base_path != "/":

@@ -26,7 +26,7 @@ from controller.store.revocations import StoredRevocation
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal
-from shared.routes import digest
+from shared.routes import digest, encode_route
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""
@@ -280,7 +280,7 @@ class RoutePublisher:
                 rev=rev,
                 random=self._random,
             )
-        return msgspec.json.encode(route)
+        return encode_route(route)
 
     async def _outgrow(self) -> None:
         """Have the next leader win, where this store is a new one beside an old Redis.

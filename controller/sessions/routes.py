@@ -97,6 +97,8 @@ def route_of(
             *(link_host(name, base_domain) for name in session.links),
         ),
         public=bool(session.links),
+        clipboard=session.clipboard,
+        service_workers=session.service_workers,
         target=target,
         state="starting" if target is None else "ready",
         message=_why_not_yet(session, record, pod) if target is None else None,

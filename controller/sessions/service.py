@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from controller.jobs.accepted import read_spec
@@ -24,8 +25,18 @@ from controller.store.revocations import StoredRevocation, add_revocation
 from controller.store.sessions import Session, end_session, find_session, insert_session
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked, event_time, revoked_at
+from shared.routes import Clipboard
 
 SID_BYTES: Final = 16
+
+_WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
+    {
+        "both": frozenset({"in", "out"}),
+        "in": frozenset({"in"}),
+        "out": frozenset({"out"}),
+        "none": frozenset(),
+    }
+)
 
 
 class SessionsRefused(FumaroleError):
@@ -38,13 +49,17 @@ class SessionsRefused(FumaroleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be opened: a declared ``endpoint``, or a ``kind`` (with a ``port``, if any)."""
+    """What is to be opened: a declared ``endpoint``, or a ``kind`` (with a ``port``, if any).
+
+    ``clipboard`` may only narrow what the endpoint allows.
+    """
 
     job: str
     rank: int
     endpoint: str | None = None
     kind: Literal["web", "vnc", "terminal"] | None = None
     port: int | None = None
+    clipboard: Clipboard | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +72,7 @@ class SessionView:
     rank: int
     kind: str
     endpoint: str | None
+    clipboard: Clipboard
     state: Literal["starting", "ready", "ended"]
     created_at: float
     ended_at: float | None
@@ -232,6 +248,8 @@ class SessionService:
             endpoint=wanted.endpoint,
             port=port,
             base_path=base_path,
+            clipboard=_clipboard(wanted, kind, job),
+            service_workers=_allows_service_workers(wanted, job),
             created_at=self._clock(),
         )
 
@@ -255,6 +273,7 @@ class SessionService:
             rank=session.rank,
             kind=session.kind,
             endpoint=session.endpoint,
+            clipboard=session.clipboard,
             state=state,
             created_at=session.created_at,
             ended_at=session.ended_at,
@@ -281,6 +300,24 @@ def _place(wanted: Wanted, job: Job) -> tuple[Literal["web", "vnc", "terminal"],
     if endpoint.task is not None and job.task_of(wanted.rank) != endpoint.task:
         raise _Wrong("rank", f"the endpoint is in the task {endpoint.task}, this rank is not")
     return endpoint.kind, endpoint.port, endpoint.base_path
+
+
+def _clipboard(wanted: Wanted, kind: Literal["web", "vnc", "terminal"], job: Job) -> Clipboard:
+    """Return the ways that both the endpoint and the one who opens it allow."""
+    if kind == "web":
+        if wanted.clipboard not in (None, "both"):
+            raise _Wrong("clipboard", "an app's clipboard cannot be restricted")
+        return "both"
+    endpoint = job.interactive.get(wanted.endpoint or "")
+    declared: Clipboard = endpoint.clipboard if endpoint is not None else "both"
+    asked: Clipboard = wanted.clipboard or "both"
+    ways = _WAYS[declared] & _WAYS[asked]
+    return next(name for name, allowed in _WAYS.items() if allowed == ways)
+
+
+def _allows_service_workers(wanted: Wanted, job: Job) -> bool:
+    endpoint = job.interactive.get(wanted.endpoint or "")
+    return endpoint is not None and endpoint.service_workers
 
 
 def _check_declared(port: int | None, job: Job, rank: int) -> None:

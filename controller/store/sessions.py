@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.position import raise_revision
-from shared.routes import Kind
+from shared.routes import Clipboard, Kind
 
 _table = tables.sessions
 _LIVE_OF: Final = sa.select(_table).where(
@@ -28,7 +28,8 @@ class Session:
 
     ``endpoint`` is None for a port that the job did not declare; ``port`` is None for terminals.
     Of a terminal, ``hub_id``, ``pod`` and ``pod_uid`` say where its shell is, once that is known.
-    ``links`` are the public names under which everybody reaches it.
+    ``links`` are the public names under which everybody reaches it. ``clipboard`` and
+    ``service_workers`` are as in :class:`shared.routes.Route`.
     """
 
     sid: str
@@ -45,6 +46,8 @@ class Session:
     pod: str | None = None
     pod_uid: str | None = None
     links: tuple[str, ...] = ()
+    clipboard: Clipboard = "both"
+    service_workers: bool = False
 
 
 def _session(row: sa.Row[tuple[object, ...]]) -> Session:
@@ -52,6 +55,8 @@ def _session(row: sa.Row[tuple[object, ...]]) -> Session:
     del values["revision"]
     values["kind"] = cast(Kind, values["kind"])
     values["links"] = tuple(cast(list[str] | None, values["links"]) or ())
+    values["clipboard"] = values["clipboard"] or "both"
+    values["service_workers"] = bool(values["service_workers"])
     return Session(**values)
 
 

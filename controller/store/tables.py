@@ -368,6 +368,9 @@ sessions: Final = sa.Table(
     sa.Column("pod_uid", sa.String(64)),
     # Public names under which everybody reaches it; none for a session of somebody's.
     sa.Column("links", sa.JSON),
+    # What its route restricts; none is as little as there was before there were restrictions.
+    sa.Column("clipboard", sa.String(8)),
+    sa.Column("service_workers", sa.Boolean),
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Index("ix_sessions_job_id", "job_id"),
     sa.Index("ix_sessions_hub_id", "hub_id"),

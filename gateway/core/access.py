@@ -211,6 +211,8 @@ class Access:
         if connects:
             return Connect(Passage(route=route, host=host, grant=held), claims)
         if route.kind == "web":
+            if ask.fields.service_worker and not route.service_workers and is_root(ask.path):
+                return _refuse("root_service_worker")
             return Forward(Passage(route=route, host=host, grant=held), claims)
         holder = self._holder(ask, route, table, now)
         return Hand(host=host, sid=route.sid, route=route, grant=held, holder=holder, claims=claims)
@@ -228,6 +230,8 @@ class Access:
         fields = ask.fields
         token = fields.token
         if token is None and fields.cookies:
+            if route.service_workers:
+                return REFUSALS["bearer_only"]
             return self._cookie(ask, route, host, table, now)
         if token is None:
             token = own_bearer(fields.authorization)
@@ -289,6 +293,16 @@ class Access:
 def is_own(path: bytes) -> bool:
     """Say whether *path* belongs to the gateway."""
     return path.startswith(OWN_PREFIX) and path[len(OWN_PREFIX) :][:1] in (b"", b"/")
+
+
+def is_root(path: bytes) -> bool:
+    """Say whether *path* lies in the folder ``/``: a worker from there would have all paths.
+
+    A worker's scope lies within the folder of its script (Service Workers, section 4.4), and the
+    gateway's own pages are below ``/`` alone. Browsers take no script whose path holds an encoded
+    slash or backslash.
+    """
+    return path.find(b"/", 1) < 0
 
 
 def own_bearer(authorization: bytes | None) -> bytes | None:

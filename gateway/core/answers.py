@@ -86,6 +86,8 @@ REFUSALS: Final = _table(
     Refusal(403, "other_session", "The credential is for something else."),
     Refusal(403, "other_origin", "The request comes from another page."),
     Refusal(403, "view_only", "A web session cannot be opened for viewing only."),
+    Refusal(403, "bearer_only", "This session is reached by programs, with a bearer token."),
+    Refusal(403, "root_service_worker", "A service worker for the whole session is not allowed."),
     Refusal(404, "not_found", "There is no such session here."),
     Refusal(405, "method_not_allowed", "This method is not served here."),
     Refusal(408, "head_timeout", "The request took too long to arrive."),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from gateway.core.fields import Fields
 
 BAD: Final = "app_bad_answer"
+VARY_SERVICE_WORKER: Final = b"Vary: Service-Worker\r\n"
+"""For responses to paths in ``/``: a script that a page has fetched must not be taken from the
+browser's cache when it is registered as a worker with ``updateViaCache: "all"``."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")

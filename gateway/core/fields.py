@@ -34,6 +34,7 @@ class Fields:
         "host",
         "length",
         "provenance",
+        "service_worker",
         "socket_extensions",
         "socket_key",
         "socket_protocols",
@@ -42,6 +43,7 @@ class Fields:
         "upgrade_nominated",
         "websocket",
     )
+    """``service_worker``: a browser fetches the script of a service worker."""
 
     def __init__(self) -> None:
         self.host = ""
@@ -57,6 +59,7 @@ class Fields:
         self.accept: bytes = b""
         self.forwarded_for: bytes | None = None
         self.provenance = _SAYS_NOTHING
+        self.service_worker = False
         self.socket_key: bytes | None = None
         self.socket_version: bytes | None = None
         self.socket_extensions: bytes | None = None
@@ -78,6 +81,7 @@ class Fields:
         other.accept = self.accept
         other.forwarded_for = self.forwarded_for
         other.provenance = self.provenance
+        other.service_worker = self.service_worker
         other.socket_key = self.socket_key
         other.socket_version = self.socket_version
         other.socket_extensions = self.socket_extensions
@@ -301,6 +305,7 @@ def _take_rest(fields: Fields, held: dict[int, list[bytes]]) -> None:
     fields.token = _first(held, _TOKEN)
     fields.authorization = _first(held, _AUTHORIZATION)
     fields.forwarded_for = _joined(held, _FORWARDED_FOR)
+    fields.service_worker = _SERVICE_WORKER in held
 
 
 def _first(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
@@ -328,6 +333,8 @@ _SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
     int, (Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
 )
 
+_SERVICE_WORKER = int(Meaning.SERVICE_WORKER)
+
 _LISTS: Final = frozenset(
     {
         _CONNECTION,
@@ -340,7 +347,9 @@ _LISTS: Final = frozenset(
     }
 )
 """Fields that may come several times; all others of a meaning may not."""
-_CROSSING: Final = frozenset({_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT})
+_CROSSING: Final = frozenset(
+    {_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT, _SERVICE_WORKER}
+)
 """Fields that we read and the app gets too, as they are. Cookies cross without ours, and
 ``Authorization`` when it is the app's."""
 _PLAIN_OPTIONS: Final = frozenset({b"close"} | HOP_BY_HOP) - {b"transfer-encoding"}

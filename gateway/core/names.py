@@ -45,6 +45,7 @@ class Meaning(IntEnum):
     SOCKET_VERSION = 17
     SOCKET_EXTENSIONS = 18
     SOCKET_PROTOCOL = 19
+    SERVICE_WORKER = 23
 
     SET_COOKIE = 20
     CACHE_CONTROL = 21
@@ -59,9 +60,13 @@ HOP_BY_HOP: Final = frozenset(
 )
 """RFC 9110, section 7.6.1, and what older proxies made of it."""
 
-_SPOOFABLE: Final = (b"forwarded", b"via", b"x-real-ip", b"x-forwarded", b"proxy")
-"""Fields that only a gateway may write. ``Proxy`` becomes HTTP_PROXY in a CGI program."""
-_SPOOFABLE_PREFIX: Final = b"x-forwarded-"
+_SPOOFABLE: Final = (
+    *(b"forwarded", b"via", b"x-real-ip", b"x-forwarded", b"proxy"),
+    *(b"remote-user", b"x-remote-user", b"x-auth-request", b"x-webauth", b"fumarole-assertion"),
+)
+"""Fields that only a gateway may write. ``Proxy`` becomes HTTP_PROXY in a CGI program; apps that
+stand behind other proxies trust ``Remote-User`` and the like."""
+_SPOOFABLE_PREFIXES: Final = (b"x-forwarded-", b"x-auth-request-", b"x-webauth-")
 
 _REQUEST: Final[Mapping[bytes, Meaning]] = MappingProxyType(
     {
@@ -83,6 +88,7 @@ _REQUEST: Final[Mapping[bytes, Meaning]] = MappingProxyType(
         b"sec-websocket-version": Meaning.SOCKET_VERSION,
         b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
         b"sec-websocket-protocol": Meaning.SOCKET_PROTOCOL,
+        b"service-worker": Meaning.SERVICE_WORKER,
     }
 )
 
@@ -96,6 +102,8 @@ _ANSWER: Final[Mapping[bytes, Meaning]] = MappingProxyType(
         b"cache-control": Meaning.CACHE_CONTROL,
         b"clear-site-data": Meaning.DROP,
         b"alt-svc": Meaning.DROP,
+        # It would widen a worker's scope over our own pages, where links are opened.
+        b"service-worker-allowed": Meaning.DROP,
         b"sec-websocket-accept": Meaning.SOCKET_ACCEPT,
         b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
         b"sec-websocket-protocol": Meaning.SOCKET_PROTOCOL,
@@ -142,7 +150,7 @@ class Names:
         folded = fold(name)
         meaning = self._of_fold.get(folded)
         if meaning is None:
-            return int(Meaning.DROP if folded.startswith(_SPOOFABLE_PREFIX) else Meaning.PASS)
+            return int(Meaning.DROP if folded.startswith(_SPOOFABLE_PREFIXES) else Meaning.PASS)
         # Another spelling of a field that means something counts for nothing, and goes nowhere.
         return int(meaning if folded == name.lower() else Meaning.DROP)
 

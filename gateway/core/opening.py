@@ -148,7 +148,7 @@ def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: 
 
     Raises:
         OpeningRefused: ``other_session``, ``view_only``, ``session_expired``,
-            ``session_closing``, ``grant_revoked`` or ``grant_ended``.
+            ``session_closing``, ``grant_revoked``, ``grant_ended`` or ``bearer_only``.
     """
     if (claims.sid, claims.job, claims.rank, claims.kind) != (
         route.sid,
@@ -159,6 +159,9 @@ def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: 
         raise OpeningRefused("other_session")
     if claims.mode == "view" and claims.kind == "web":
         raise OpeningRefused("view_only")
+    if route.service_workers:
+        # Its worker would see the next link that is opened, and the grant is as good elsewhere.
+        raise OpeningRefused("bearer_only")
     if route.expires_at is not None and now >= route.expires_at:
         raise OpeningRefused("session_expired")
     if route.state == "closing":

@@ -38,6 +38,10 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
             "Your access was withdrawn",
             "If you think that you should have it, ask whoever owns the job.",
         ),
+        "bearer_only": Words(
+            "This session is for programs",
+            "It is reached with a bearer token, and cannot be opened in a browser.",
+        ),
         "other_session": Words("This link is for something else", _OPEN_AGAIN),
         "other_origin": Words(
             "This came from another page",

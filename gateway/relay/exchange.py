@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.access import is_root
 from gateway.core.app_heads import (
     BAD,
+    VARY_SERVICE_WORKER,
     answer_body,
     find_answer_end,
     is_proper_switch,
@@ -289,7 +291,10 @@ class Exchange:
         meters.first_byte(front.path.parts.loop.time() - self.began)
         front.answer_begins()
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
-        front.write(b"".join((head.status_line, fields.crossing, framing, end, piece)))
+        crossing = fields.crossing
+        if is_root(self.start.target.partition(b"?")[0]):
+            crossing += VARY_SERVICE_WORKER
+        front.write(b"".join((head.status_line, crossing, framing, end, piece)))
         if body.done:
             self.complete()
         else:

@@ -70,6 +70,7 @@ class Permit:
             and self.changes == table.changes
             and now < self.ends_at
             and not fields.websocket
+            and not fields.service_worker
             and not start.target.startswith(OWN_PREFIX)
             and (
                 known is fields

@@ -22,7 +22,7 @@ from shared.events import (
     event_time,
 )
 from shared.jws import read_key_set, verified_payload
-from shared.routes import Outcome, RouteReader, RouteTable, Standing, digest
+from shared.routes import Outcome, RouteReader, RouteTable, Standing, digest, encode_route
 from tests.shared.samples import (
     SID,
     SIGNERS,
@@ -269,6 +269,45 @@ def test_a_route_that_is_nested_too_deeply_is_not_served_either() -> None:
     table.apply(upserted(make_route(), 1))
     assert table.find(f"{SID}.apps.example.com").standing is Standing.SERVED
     assert table.unreadable == 0
+
+
+@pytest.mark.parametrize(
+    "restriction", [{"kind": "vnc", "clipboard": "none"}, {"service_workers": True}]
+)
+def test_a_route_that_restricts_is_of_a_version_of_its_own(restriction: dict[str, Any]) -> None:
+    target = {
+        "scheme": "tcp" if "kind" in restriction else "http",
+        "host": "h",
+        "port": 1,
+        "id": "p",
+    }
+    raw = encode_route(make_route(target=target) | restriction)
+    assert json.loads(raw).keys() == {"v", "route"}
+    assert json.loads(raw)["v"] == 2
+    read = RouteReader().read(SID, raw, epoch="e")
+    for name, value in restriction.items():
+        assert getattr(read, name) == value
+    newer = json.dumps(json.loads(raw) | {"v": 3}).encode()
+    with pytest.raises(UnreadableRoute, match="version 3"):
+        RouteReader().read(SID, newer, epoch="e")
+    with pytest.raises(UnreadableRoute):
+        RouteReader().read(make_sid(7), raw, epoch="e")
+
+
+def test_a_route_that_restricts_nothing_is_written_as_ever() -> None:
+    plain = make_route()
+    unrestricted = plain | {"clipboard": "both", "service_workers": False}
+    assert encode_route(unrestricted) == msgspec.json.encode(plain)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"clipboard": "none"}, {"clipboard": "maybe"}, {"service_workers": 1}],
+)
+def test_a_restriction_that_does_not_fit_makes_a_route_unreadable(wrong: dict[str, Any]) -> None:
+    for raw in (encode(make_route() | wrong), encode({"v": 2, "route": make_route() | wrong})):
+        with pytest.raises(UnreadableRoute):
+            RouteReader().read(SID, raw, epoch="e")
 
 
 def test_a_starting_route_may_have_no_target_yet() -> None:

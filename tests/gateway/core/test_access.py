@@ -206,3 +206,28 @@ def test_only_a_bearer_that_names_us_is_ours() -> None:
     assert own_bearer(b"Bearer \xff.\xff.\xff") is None
     ours = b"e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
     assert own_bearer(b"bearer " + ours) == ours
+
+
+@pytest.mark.parametrize(
+    ("target", "refused"),
+    [
+        ("/sw.js", True), ("/", True), ("/sw.js?v=/1", True), ("/a%2Fsw.js", True),
+        ("/static/sw.js", False), ("//sw.js", False), ("/lab/sw.js?x", False),
+    ],
+)  # fmt: skip
+def test_no_service_worker_of_an_app_has_all_of_the_host(target: str, refused: bool) -> None:
+    asked = ask(f"GET {target} HTTP/1.1", f"Cookie: {COOKIE}", "service-worker: script")
+    decision = decide(asked)
+    if refused:
+        assert code(decision) == "root_service_worker"
+    else:
+        assert isinstance(decision, Forward)
+    assert isinstance(decide(ask(f"GET {target} HTTP/1.1", f"Cookie: {COOKIE}")), Forward)
+
+
+def test_a_route_with_root_service_workers_is_reached_by_bearer_only() -> None:
+    table = table_of(route(1, service_workers=True))
+    worker = "Service-Worker: script"
+    assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}"), table)) == "bearer_only"
+    bearer = ask("GET /sw.js HTTP/1.1", "Fumarole-Token: t", worker)
+    assert isinstance(decide(bearer, table, proof=CLAIMS), Forward)

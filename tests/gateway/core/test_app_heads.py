@@ -41,7 +41,8 @@ def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherw
 @pytest.mark.parametrize(
     "line",
     [
-        "Clear-Site-Data: *", "Alt-Svc: h3=evil", "alt_svc: x", "Set-Cookie: a=1; Domain=b",
+        "Clear-Site-Data: *", "Alt-Svc: h3=evil", "alt_svc: x",
+        "Service-Worker-Allowed: /", "Set-Cookie: a=1; Domain=b",
         "Set-Cookie: fumarole=x", "set-cookie: __Host-fumarole=x", "Connection: keep-alive",
         "Keep-Alive: timeout=5", "Upgrade: h2c", "Trailer: X", "Proxy-Authenticate: Basic",
         "X-Forwarded-User: eve",

@@ -198,6 +198,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "Sec-Fetch-Site": ("none", "cross-site"),
     "Sec-Fetch-Mode": ("cors", "navigate"),
     "Sec-Fetch-Dest": ("empty", "document"),
+    "Service-Worker": ("script", "other"),
     "X-Forwarded-For": ("1.1.1.1", "2.2.2.2"),
     "Sec-WebSocket-Key": ("k", "l"),
     "Sec-WebSocket-Version": ("13", "8"),

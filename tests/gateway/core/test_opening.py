@@ -221,6 +221,7 @@ def test_an_app_cannot_be_opened_for_viewing() -> None:
     ("changes", "code"),
     [
         ({"state": "closing"}, "session_closing"),
+        ({"service_workers": True}, "bearer_only"),
         ({"expires_at": NOW}, "session_expired"),
         ({"expires_at": NOW - 1}, "session_expired"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -90,6 +90,91 @@ async def test_a_link_opens_the_app_and_leaves_no_token_behind(
         await person.page.go_back()
         await expect(person.page.locator("body")).not_to_contain_text("token")
         assert "token" not in person.page.url
+
+
+WORKER = """
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", event => event.waitUntil(clients.claim()));
+self.addEventListener("fetch", event => event.respondWith(new Response("taken")));
+"""
+
+
+@asynccontextmanager
+async def app_with_worker(*, cached: bool = False) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """An app that serves one script under every name, and lets it have any scope."""
+    heads: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                heads.append(head)
+                script = b".js" in head.partition(b"\r\n")[0]
+                body = WORKER.encode() if script else b"<p>an app"
+                kind = b"text/javascript" if script else b"text/html"
+                kept = b"Cache-Control: max-age=3600\r\n" if cached else b""
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nService-Worker-Allowed: /\r\n"
+                    b"%bContent-Length: %d\r\n\r\n%b" % (kind, kept, len(body), body)
+                )
+
+    async with listening_on(handle) as port:
+        yield port, heads
+
+
+REGISTER = """async ([script, options]) => {
+    try {
+        const registration = await navigator.serviceWorker.register(script, options);
+        return registration.scope;
+    } catch (error) {
+        return error.name;
+    }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [("/sw.js", {}), ("/lab/sw.js", {"scope": "/"}), ("/lab/sw.js", {"scope": "/.fumarole/"})],
+)
+async def test_no_worker_of_the_app_sees_the_next_link(
+    world: World, person: Person, script: str, options: dict[str, str]
+) -> None:
+    async with app_with_worker() as (port, _):
+        sid = await world.publish(port=port)
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid))
+        assert await person.page.evaluate(REGISTER, [script, options]) in (
+            "SecurityError",
+            "TypeError",
+        )
+        await person.follow_link(sid, then="&next=/again")
+        await person.page.wait_for_url(person.url(sid, "/again"))
+        await expect(person.page.locator("p")).to_have_text("an app")
+
+
+async def test_a_script_that_a_page_has_cached_is_asked_for_again_as_a_worker(
+    world: World, person: Person
+) -> None:
+    async with app_with_worker(cached=True) as (port, heads):
+        sid = await world.publish(port=port)
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid))
+        await person.page.evaluate("fetch('/sw.js').then(response => response.text())")
+        await person.page.evaluate("fetch('/sw.js').then(response => response.text())")
+        assert sum(b"/sw.js" in head for head in heads) == 1  # the cache holds it
+        options = {"updateViaCache": "all"}
+        assert await person.page.evaluate(REGISTER, ["/sw.js", options]) == "TypeError"
+
+
+async def test_a_worker_in_a_folder_of_its_own_goes_on_working(
+    world: World, person: Person
+) -> None:
+    async with app_with_worker() as (port, _):
+        sid = await world.publish(port=port)
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid))
+        scope = await person.page.evaluate(REGISTER, ["/webview/sw.js", {}])
+        assert scope == person.url(sid, "/webview/")
 
 
 async def test_a_link_that_lost_its_secret_part_says_so(world: World, person: Person) -> None:

@@ -35,9 +35,35 @@ async def test_a_request_crosses_in_canonical_form() -> None:
         got, body = await browser.answer()
         assert got == (
             b"HTTP/1.1 200 OK\r\nContent-Security-Policy: frame-ancestors 'self'\r\n"
-            b"Cache-Control: private\r\nContent-Length: 5\r\n\r\n"
+            b"Cache-Control: private\r\nVary: Service-Worker\r\nContent-Length: 5\r\n\r\n"
         )
         assert body == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("target", "varies"), [("/sw.js?v=/1", True), ("/", True), ("/a/sw.js", False)]
+)
+async def test_what_could_be_a_worker_for_all_of_a_host_is_not_served_from_a_cache(
+    target: str, varies: bool
+) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request(target))
+        app.send(answer(b"x", "Vary: Accept"))
+        head, _ = await browser.answer()
+        assert (b"\r\nVary: Service-Worker\r\n" in head) is varies
+        assert b"\r\nVary: Accept\r\n" in head
+
+
+async def test_a_kept_decision_does_not_let_a_worker_in() -> None:
+    async with rig() as r:
+        worker = "Service-Worker: script"
+        browser, app, _ = await r.joined(request("/lab/sw.js", worker))
+        app.send(answer(b"x"))
+        await browser.answer()
+        browser.send(request("/sw.js", worker))
+        head, body = await browser.answer()
+        assert status_of(head) == 403
+        assert b"root_service_worker" in body
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PROPFIND", "VERSION-CONTROL", "QUERY"])
