@@ -32,7 +32,7 @@ from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leading import Leading, make_election
-from controller.measures import HookCounts, count_dry_runs, make_debug_route
+from controller.measures import HookCounts, LoopStalls, count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.control import Sessions
@@ -42,8 +42,10 @@ from controller.sessions.published import PublishedRoutes
 from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
+from controller.store.hooks import blocked_calls
 from controller.store.position import ensure_position
 from controller.store.vault import Vault
+from controller.watchdog import Watchdog
 from shared.bus import BusReader, Keys, connect
 from shared.jwks import KeySource
 from shared.metrics import make_ops_app, make_registry
@@ -72,20 +74,27 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
         kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
+        border = core.pipeline.border
+        async with store.read() as transaction:
+            border.switch_off(await blocked_calls(transaction))
         # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, registry, tasks)
+        stalls = LoopStalls(registry)
+        watchdog = Watchdog(border, store_url=settings.store_url, measures=stalls)
+        tasks.start(watchdog.run())
         leading = None
         if "reconciler" in settings.roles:
             leading = Leading(process, core, kube, redis, make_election(process, kube))
             process.problems.append(leading.problems)
+            process.faults.append(leading.faults)
             tasks.start(leading.run())
         if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
             await _start_api(process, core, kube, leading, redis, stack)
         debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
-        ops = make_ops_app(process.registry, process.readiness, debug)
+        ops = make_ops_app(process.registry, process.readiness, debug, health=process.health)
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
         process.listens("ops", taken)
         _tell_addresses(process)

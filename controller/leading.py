@@ -125,6 +125,10 @@ class Leading:
             return () if self._election.again else ("it does not lead yet",)
         return (*term.adoption.problems, *term.picture.problems(), *term.publisher.problems)
 
+    def faults(self) -> Sequence[str]:
+        """Return what stands still though there is work that could be done: for liveness."""
+        return self._term.reconciler.faults() if self._term is not None else ()
+
     async def run(self) -> None:
         """Lead and stand by, until it is cancelled.
 

@@ -122,6 +122,28 @@ class HookCounts:
             gauge.labels(name).set_function(partial(count, name))
 
 
+class LoopStalls:
+    """Measures how long the event loop stood still, and which plugin was in it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._stalls = Counter(
+            "fumarole_controller_loop_stalls",
+            "Times that the event loop stood still for a second or longer",
+            ["plugin"],
+            registry=registry,
+        )
+        self._seconds = Counter(
+            "fumarole_controller_loop_stalled_seconds",
+            "For how long it did, altogether",
+            registry=registry,
+        )
+
+    def loop_stalled(self, seconds: float, plugin: str) -> None:
+        """Count a time that it did."""
+        self._stalls.labels(plugin).inc()
+        self._seconds.inc(seconds)
+
+
 def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
     """Return what counts how jobs were tried out before they were accepted."""
     answers = Counter(

@@ -68,11 +68,16 @@ class Process:
     registry: CollectorRegistry
     tasks: Tasks
     problems: list[Problems] = field(default_factory=list)
+    faults: list[Problems] = field(default_factory=list)
     addresses: dict[str, str] = field(default_factory=dict)
 
     def readiness(self) -> Sequence[str]:
         """Return why this process is not ready."""
         return [reason for problems in self.problems for reason in problems()]
+
+    def health(self) -> Sequence[str]:
+        """Return what of this process stands still though it could go on."""
+        return [fault for faults in self.faults for fault in faults()]
 
     def listens(self, name: str, address: tuple[str, int]) -> None:
         """Note where something listens."""

@@ -31,15 +31,20 @@ def make_ops_app(
     routes: Sequence[web.RouteDef] = (),
     *,
     measure: Callable[[], Awaitable[None]] | None = None,
+    health: Readiness = tuple,
 ) -> web.Application:
     """Return the application of the ops listener.
 
-    ``/healthz`` answers as long as the process does; ``/readyz`` is 503 with the reasons while
+    ``/healthz`` answers as long as the process does, 503 where *health* has reasons why it should
+    be ended; ``/readyz`` is 503 with the reasons while
     there are any; ``/metrics`` is the Prometheus text format, after *measure* has returned;
     *routes* are added.
     """
 
     async def healthz(_request: web.Request) -> web.Response:
+        faults = list(health())
+        if faults:
+            return web.json_response({"status": "failed", "reasons": faults}, status=503)
         return web.json_response({"status": "ok"})
 
     async def readyz(_request: web.Request) -> web.Response:

@@ -12,7 +12,7 @@ from controller.api.answers import ApiError, invalid, not_found, problems_json
 from controller.api.bodies import MOST_ITEMS, read_model
 from controller.api.operations import Operation
 from controller.api.queries import DEFAULT_LIMIT, Limit, Query, read_query
-from controller.api.shown import Exit, JobState, Policy, Retry, Shown
+from controller.api.shown import Exit, JobState, PluginFailure, Policy, Retry, Shown
 from controller.jobs.accepted import read_spec
 from controller.jobs.model import Job, JobId
 from controller.jobs.parameters import Strict
@@ -25,6 +25,7 @@ from controller.jobs.wishes import Wishes
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.demand import queue_position
+from controller.store.hooks import hook_failures_of
 from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs
 from controller.store.progress import retries_within
 from controller.store.runs import runs_of
@@ -81,6 +82,9 @@ class JobDetails(JobView):
     queue_position: int | None = Field(description="1 is next; None where that is not known.")
     exits: list[Exit] = Field(description="How its ranks ended, once it is over.")
     retry: Retry
+    plugin_failures: list[PluginFailure] = Field(
+        default_factory=list, description="Hooks of plugins that failed, and have not run since."
+    )
 
 
 class JobPage(Shown):
@@ -203,9 +207,12 @@ class Jobs:
                 raise not_found("job")
             position = await queue_position(transaction, record)
             runs = await runs_of(transaction, record.id, record.attempt)
+            failures = await hook_failures_of(transaction, record.id)
             volcanos = await retries_within(transaction, record.id, record.attempt)
         used = 0 if record.renewal else retries_of(volcanos, runs)
+        shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
         details = {
+            "plugin_failures": shown,
             "queue_position": position,
             "exits": exits_of(runs) if record.is_final else [],
             "retry": _retry(record, self._defaults, used).model_dump(mode="json"),

@@ -47,6 +47,18 @@ class Retry(Shown):
     explanation: str
 
 
+class PluginFailure(Shown):
+    """A plugin's hook that has failed for the job, and not run to its end since."""
+
+    plugin: str
+    hook: str
+    attempt: int
+    tries: int
+    error: str
+    at: float
+    next_at: float | None = Field(description="When it is tried again; None: it is given up.")
+
+
 class JobState(Shown):
     """How a job is."""
 

@@ -29,6 +29,7 @@ GRACE_SECONDS: Final = 1.0
 MOST_STUCK: Final = 200
 """Calls of one plugin that do not end; with more, it is called no more until some have ended."""
 LONGEST_TEXT: Final = 500
+SWITCHED_OFF: Final = "it is switched off for this job: it blocked the controller"
 _SHORTEST_SECRET: Final = 4
 
 HookName = Literal[
@@ -44,15 +45,24 @@ class PluginFailed(FumaroleError):
     """A hook failed: what it was to do is not known to be done.
 
     ``why`` says how, in words that hold nothing of the job's own; ``slow``, that it has had all of
-    its time.
+    its time; ``for_good``, that it is not called for this job any more.
     """
 
-    def __init__(self, plugin: str, hook: str, why: str = "", *, slow: bool = False) -> None:
+    def __init__(
+        self,
+        plugin: str,
+        hook: str,
+        why: str = "",
+        *,
+        slow: bool = False,
+        for_good: bool = False,
+    ) -> None:
         super().__init__(f"the plugin {plugin} failed in {hook}")
         self.plugin = plugin
         self.hook = hook
         self.why = why
         self.slow = slow
+        self.for_good = for_good
 
 
 class BadResult(Exception):
@@ -180,8 +190,7 @@ class PluginBorder:
 
     def _refuse(self, call: Call) -> None:
         if self.is_switched_off(call.plugin, call.job_id):
-            why = "it is switched off for this job: it once blocked the controller"
-            raise PluginFailed(call.plugin, call.hook, why)
+            raise PluginFailed(call.plugin, call.hook, SWITCHED_OFF, for_good=True)
         mine = [one for one in self._stuck.values() if one.plugin == call.plugin]
         if len(mine) >= MOST_STUCK:
             raise PluginFailed(call.plugin, call.hook, f"{len(mine)} of its calls do not end")

@@ -62,9 +62,6 @@ class Calls:
         self._calls: dict[str, _Call] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     def is_busy(self, job_id: str) -> bool:
         """Say whether hooks of the job run, or cannot now: then none is to be called."""
         call = self._calls.get(job_id)

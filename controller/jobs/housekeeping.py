@@ -9,6 +9,7 @@ from typing import Final
 
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
+from controller.store.hooks import forget_lone_hook_failures
 from controller.store.jobs import forget_jobs
 from controller.store.links import forget_links
 from controller.store.usage import forget_usage
@@ -18,6 +19,8 @@ AT_ONCE: Final = 200
 """So that nobody waits long for the store."""
 
 MOST_ENTRIES: Final = 5000
+LONE_SECONDS: Final = 86400.0
+"""How long is remembered that a hook failed with a job that was never accepted."""
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,7 @@ class Housekeeping:
         await self._forget_usage(before)
         async with self._store.lead(self._term) as transaction:
             await forget_links(transaction, now=self._clock())
+            await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
         return total
 
     async def _forget_usage(self, before: float) -> None:

@@ -211,8 +211,7 @@ class Pipeline:
             try:
                 due = await self._run(plugin, hook, seen)
             except PluginFailed as failure:
-                off = self.border.is_switched_off(plugin.name, seen.job.id)
-                await recorder.fail(seen, failure, hook=hook, before=before, for_good=off)
+                await recorder.fail(seen, failure, hook=hook, before=before)
             else:
                 await recorder.record(seen, hook=hook, plugin=plugin.name, due=due, before=before)
 
@@ -331,12 +330,11 @@ class HookRecorder:
         *,
         hook: Hook,
         before: HookFailure | None,
-        for_good: bool,
     ) -> None:
         """Remember that the hook has failed once more; after the last try it counts as ended."""
         now, tries = self._clock(), 1 + (before.tries if before is not None else 0)
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
-        ends = for_good or tries >= self._tries
+        ends = failure.for_good or tries >= self._tries
         new = HookFailure(
             hook=hook,
             plugin=failure.plugin,
@@ -345,6 +343,7 @@ class HookRecorder:
             error=failure.why,
             at=now,
             next_at=None if ends else now + pause,
+            blocked=failure.for_good,
         )
         async with self._store.lead(self._term) as transaction:
             await record_hook_failure(transaction, seen.job.id, new)

@@ -37,6 +37,8 @@ RESYNC_SECONDS: Final = 60.0
 RESYNC_PER_SECOND: Final = 20
 POLL_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""
+STILL_SECONDS: Final = 300.0
+"""Longer than any call of a worker may take."""
 REST_SECONDS: Final = 0.02
 """After each look: many writes at once are looked at together."""
 
@@ -96,6 +98,23 @@ class Reconciler:
         self._clock = clock
         self._beside = tuple(beside)
         self._news = asyncio.Event()
+        self._moved_at: float | None = None
+
+    def faults(self) -> tuple[str, ...]:
+        """Return why this process is to be ended: jobs wait, and no worker does anything.
+
+        Every call of a worker has a deadline: one that fails, since store or cluster are away, is
+        something done. So nothing but a fault of ours stands still for so long.
+        """
+        since = self._moved_at
+        still = 0.0 if since is None else time.monotonic() - since
+        still = min(still, self._queue.waiting_seconds)
+        if still < STILL_SECONDS:
+            return ()
+        return (f"jobs wait, and the reconciler has done nothing for {still:.0f} s",)
+
+    def _moves(self) -> None:
+        self._moved_at = time.monotonic()
 
     async def run(self) -> None:
         """Work; returns only by an error that ends this process' leadership."""
@@ -115,6 +134,7 @@ class Reconciler:
 
     async def _work(self) -> None:
         while True:
+            self._moves()
             key = await self._queue.take()
             try:
                 again = await self.reconcile(key)
@@ -153,6 +173,7 @@ class Reconciler:
             if seen is None:
                 await self._adoption.look_at(job_id)
                 return None
+            self._moves()
             step = decide(seen)
             if isinstance(step, Rest):
                 return seen.again_in

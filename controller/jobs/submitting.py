@@ -70,6 +70,9 @@ class Submitting:
             return
         except PluginFailed as error:
             # Nothing is made before all plugins have said what.
+            if error.for_good:
+                await self._fail(record, "plugin", f"{error}: {error.why}")
+                return
             await self._records.tell(record, reason="plugin", message=str(error))
             raise
         try:

@@ -26,7 +26,7 @@ class WorkQueue:
     def __init__(self, *, clock: Callable[[], float], random: Callable[[], float]) -> None:
         self._clock = clock
         self._random = random
-        self._ready: dict[str, None] = {}
+        self._ready: dict[str, float] = {}
         self._busy: set[str] = set()
         self._again: set[str] = set()
         self._later: list[tuple[float, int, str]] = []
@@ -38,13 +38,19 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._ready)
 
+    @property
+    def waiting_seconds(self) -> float:
+        """For how long the key has been ready that waits longest; 0 where none is."""
+        first = next(iter(self._ready.values()), None)
+        return 0.0 if first is None else self._clock() - first
+
     def add(self, key: str) -> None:
         """Have *key* handed out as soon as a worker is free."""
         self._due.pop(key, None)
         if key in self._busy:
             self._again.add(key)
         else:
-            self._ready[key] = None
+            self._ready.setdefault(key, self._clock())
             self._changed.set()
 
     def add_later(self, key: str, seconds: float) -> None:

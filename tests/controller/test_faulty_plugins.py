@@ -1,0 +1,245 @@
+"""Hook by fault by moment of a job's life: whatever a plugin does, it is that job's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from controller.kube.client import Kube
+from controller.kube.errors import NotFound
+from controller.kube.kinds import VCJOBS
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.faulty import install_faulty
+from tests.controller.running import Controller, eventually, running
+from tests.programs import RedisServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+
+HOOKS = ("create", "start", "monitor", "complete", "cleanup")
+FAULTS = ("raises", "rejects", "exits", "hangs", "wrong", "huge", "slow")
+MOMENTS = ("itself", "asked", "expires", "funds")
+FINAL = ("SUCCESS", "FAILURE", "EXPIRED")
+ENDS = {"itself": "SUCCESS", "asked": "SUCCESS", "expires": "EXPIRED", "funds": "FAILURE"}
+SLEEPS = "trap 'exit 0' TERM; sleep 600 & wait"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as running_cluster:
+        yield running_cluster
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def controller(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Controller]:
+    folder = tmp_path_factory.mktemp("faulty")
+    one = make_controller(cluster, redis_server, folder)
+    async with running(one):
+        yield one
+
+
+def make_controller(
+    cluster: EmbeddedCluster, redis_server: RedisServer, folder: Path, **settings: str
+) -> Controller:
+    return Controller(
+        folder, kubeconfig=cluster.kubeconfig("controller"), redis_url=redis_server.url,
+        instance=folder.name.strip("_").replace("_", "-"),
+        **install_faulty(folder / "plugin")
+        | {
+            "FUMAROLE_CONTROLLER_HOOK_SECONDS": "30,faulty=1.5",
+            "FUMAROLE_CONTROLLER_HOOK_TRIES": "2",
+            "FUMAROLE_CONTROLLER_DRY_RUN_SECONDS": "0",
+        }
+        | settings,
+    )  # fmt: skip
+
+
+def _some() -> list[tuple[str, str, str]]:
+    """Return every hook with every fault, each at one of the moments."""
+    pairs = list(itertools.product(HOOKS, FAULTS))
+    return [(*pair, MOMENTS[n % len(MOMENTS)]) for n, pair in enumerate(pairs)]
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(_some(), id="some"),
+        pytest.param(
+            list(itertools.product(HOOKS, FAULTS, MOMENTS)),
+            id="all",
+            marks=(pytest.mark.long, pytest.mark.timeout(1800)),
+        ),
+    ],
+)
+async def test_whatever_a_hook_does_its_job_ends_and_others_are_not_concerned(
+    controller: Controller, cluster: EmbeddedCluster, cases: Sequence[tuple[str, str, str]]
+) -> None:
+    pid = controller.pid
+    gate = asyncio.Semaphore(20)
+
+    async def one(case: tuple[str, str, str]) -> None:
+        async with gate:
+            await live(controller, *case, tag="all" if len(cases) > 100 else "some")
+
+    async with asyncio.TaskGroup() as tasks:
+        for case in cases:
+            tasks.create_task(one(case))
+    assert (controller.pid, await controller.is_ready()) == (pid, True)
+    async with Kube.connect(cluster.kubeconfig("admin")) as admin:
+        for hook, fault, moment in cases:
+            name = f"j-{hook}-{fault}-{moment}-{'all' if len(cases) > 100 else 'some'}"
+            if moment != "itself":
+                await eventually(partial(gone, admin, name), what=f"{name} is left")
+
+
+async def live(controller: Controller, hook: str, fault: str, moment: str, *, tag: str) -> None:
+    """Let one job live to its end, and see that what its plugin did is shown."""
+    job_id = f"{hook}-{fault}-{moment}-{tag}"
+    fields: dict[str, Any] = {"owner": {"user": job_id}}
+    if moment == "itself":
+        fields["invocation"] = {"command": ["sh", "-c", "sleep 1"]}
+    elif moment == "expires":
+        fields["time_allocation_seconds"] = 2
+    await controller.submit(job_id, resources={"cpu": 0.01, "memory": "16Mi"}, **fields)
+    if (hook, fault) == ("create", "rejects"):
+        job = await controller.until(job_id, "FAILURE", seconds=60)
+        assert (job["reason"], "too old" in job["message"]) == ("rejected", True)
+        return
+    if hook == "create" and fault != "slow":
+        job = await until(controller, job_id, lambda job: job["reason"] == "plugin")
+        assert "faulty" in job["message"]
+        await controller.call("DELETE", f"/v1/jobs/{job_id}", expect=202)
+        await controller.until(job_id, "SUCCESS", seconds=120)
+        return
+    if moment in ("asked", "funds"):
+        await controller.until(job_id, "RUNNING", *FINAL, seconds=120)
+    if moment == "asked":
+        await controller.call("DELETE", f"/v1/jobs/{job_id}", expect=202)
+    elif moment == "funds":
+        exhausted = [{"owner": {"user": job_id}}]
+        body = {"through": 0, "exhausted": exhausted}
+        await controller.call("POST", "/v1/usage/ack", body)
+    job = await controller.until(job_id, *FINAL, seconds=120)
+    assert job["state"] == ENDS[moment], job
+    check_failures(hook, fault, job)
+
+
+def check_failures(hook: str, fault: str, job: dict[str, Any]) -> None:
+    found = {(one["hook"], one["plugin"]): one for one in job["plugin_failures"]}
+    # What a hook returns that is asked for nothing does not matter.
+    harmless = fault == "slow" or (fault in ("wrong", "huge") and hook in ("complete", "cleanup"))
+    if hook == "monitor" or harmless:
+        assert found == {}
+    elif hook != "start":  # a job can end before the last try
+        (failure,) = found.values()
+        assert (failure["hook"], failure["tries"], failure["next_at"]) == (hook, 2, None)
+        assert failure["error"]
+        assert "xxx" not in str(found)
+
+
+async def until(controller: Controller, job_id: str, fits: Any) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        job = await controller.job(job_id)
+        return job if fits(job) else None
+
+    return await eventually(look, seconds=60, what=f"{job_id}: {await controller.job(job_id)}")
+
+
+async def gone(admin: Kube, name: str) -> bool:
+    try:
+        await admin.get(VCJOBS, name, "jobs")
+    except NotFound:
+        return True
+    return False
+
+
+async def test_beside_eight_plugins_that_hang_others_are_as_fast(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    one = make_controller(
+        cluster, redis_server, tmp_path, FUMAROLE_CONTROLLER_HOOK_SECONDS="faulty=300",
+        FUMAROLE_INSTANCE="hung",
+    )  # fmt: skip
+    one.instance = "hung"
+    async with running(one), Kube.connect(cluster.kubeconfig("admin")) as admin:
+        await one.submit("first")
+        before = await made_and_gone(one, admin, "alone")
+        for hook in ("complete", "create"):
+            for number in range(8):
+                await one.submit(f"{hook}-hangs-{number}", resources={"cpu": 0.01})
+        await one.submit("start-hangs-0")
+        for number in range(8):
+            await one.until(f"complete-hangs-{number}", "RUNNING", seconds=60)
+            await one.call("DELETE", f"/v1/jobs/complete-hangs-{number}", expect=202)
+        beside = await made_and_gone(one, admin, "beside")
+        # Twice as long, and what a busy machine needs: with all workers taken it would be minutes.
+        assert all(b < 2 * a + 3.0 for a, b in zip(before, beside, strict=True)), (before, beside)
+        # Their own removal did not wait either.
+        for number in range(8):
+            name = f"j-complete-hangs-{number}"
+            await eventually(partial(gone, admin, name), what=f"{name} is left")
+        assert (await one.job("complete-hangs-0"))["state"] == "CANCELING"
+        # Nor does that of one whose start hangs.
+        await one.until("start-hangs-0", "RUNNING")
+        await one.call("DELETE", "/v1/jobs/start-hangs-0", expect=202)
+        await eventually(lambda: gone(admin, "j-start-hangs-0"), what="it waits for its hook")
+        assert await one.is_ready()
+
+
+async def made_and_gone(one: Controller, admin: Kube, job_id: str) -> tuple[float, float]:
+    """Return how long it takes from a submission to the VolcanoJob, and from DELETE to its end."""
+    began = time.monotonic()
+    await one.submit(job_id)
+    name = f"j-{job_id}"
+
+    async def made() -> bool:
+        return not await gone(admin, name)
+
+    await eventually(made)
+    submitted = time.monotonic() - began
+    await one.until(job_id, "RUNNING")
+    began = time.monotonic()
+    await one.call("DELETE", f"/v1/jobs/{job_id}", expect=202)
+    await eventually(lambda: gone(admin, name))
+    removed = time.monotonic() - began
+    await one.until(job_id, "SUCCESS")
+    return submitted, removed
+
+
+async def test_a_hook_that_blocks_the_loop_is_found_and_switched_off_at_the_next_start(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    one = make_controller(cluster, redis_server, tmp_path, FUMAROLE_INSTANCE="blocked")
+    one.instance = "blocked"
+    async with running(one), Kube.connect(cluster.kubeconfig("admin")) as admin:
+        await one.submit("complete-blocks-1")
+        await one.submit("fine")
+        await one.until("complete-blocks-1", "RUNNING")
+        await one.call("DELETE", "/v1/jobs/complete-blocks-1", expect=202)
+
+        async def told() -> bool:
+            return "a plugin blocks the event loop" in one.tail()
+
+        await eventually(told, seconds=60, what="nobody has noticed")
+        # Liveness: nothing is answered any more, and the process is ended.
+        with pytest.raises((TimeoutError, aiohttp.ClientError)):
+            async with asyncio.timeout(2):
+                await one.is_ready()
+        await asyncio.sleep(1.0)
+        await one.kill()
+        await one.start()
+        job = await one.until("complete-blocks-1", "SUCCESS", seconds=60)
+        assert await gone(admin, "j-complete-blocks-1")
+        errors = {one["error"] for one in job["plugin_failures"]}
+        assert any(error.startswith("blocked the controller") for error in errors), errors
+        assert (await one.job("fine"))["state"] == "RUNNING"
