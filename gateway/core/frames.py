@@ -27,6 +27,8 @@ PING_FRAME: Final = b"\x89\x00"
 MAX_REASON_BYTES: Final = 123
 FRAMES_AT_ONCE: Final = 2048
 """Frames followed in one call: about a millisecond."""
+MESSAGES_AT_ONCE: Final = 1024
+"""Messages read in one call: about half a millisecond."""
 _EXTENDED: Final = {126: 2, 127: 8}
 
 
@@ -49,11 +51,11 @@ class FrameTracker:
         """How many bytes of the frame under way are still to come; 0 within a frame's header."""
         return self._skip
 
-    def feed(self, data: bytes) -> int:
+    def feed(self, data: bytes, most: int = FRAMES_AT_ONCE) -> int:
         """Follow *data*; return how many bytes of it were followed, and may be passed on.
 
-        That is all of it, unless it holds more than :data:`FRAMES_AT_ONCE` frames: frames can be
-        of two bytes, and one read must not take long.
+        That is all of it, unless it holds more than *most* frames: frames can be of two bytes, and
+        one read must not take long.
         """
         size = len(data)
         if size <= self._skip:
@@ -63,7 +65,7 @@ class FrameTracker:
         if before:
             data = self._header + data
         end, self._header, self._skip = size + before, b"", 0
-        left = FRAMES_AT_ONCE
+        left = most
         while at < end:
             frame = frame_size(data, at)
             if frame == 0:
@@ -112,15 +114,16 @@ def frame_size(data: bytes, at: int) -> int:
     return header + length
 
 
-def take_messages(data: bytes) -> tuple[list[bytes], int]:
+def take_messages(data: bytes, most: int = MESSAGES_AT_ONCE) -> tuple[list[bytes], int]:
     """Return the binary messages that *data* begins with, and where in it they end.
 
-    Only those that need no second look: in one frame, complete, masked, of less than 64 KiB and
-    without extensions. Where the next frame is anything else, it is left to a full parser.
+    No more than *most*, and only those that need no second look: in one frame, complete, masked,
+    of less than 64 KiB and without extensions. Where the next frame is anything else, it is left
+    to a full parser.
     """
     messages: list[bytes] = []
     at, size = 0, len(data)
-    while at + 6 <= size and data[at] == BINARY_MESSAGE:
+    while at + 6 <= size and data[at] == BINARY_MESSAGE and len(messages) < most:
         length, start = data[at + 1] - 0x80, at + 6
         if length == 126:
             length, start = int.from_bytes(data[at + 2 : at + 4], "big"), at + 8

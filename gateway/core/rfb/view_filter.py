@@ -51,12 +51,24 @@ _FIXED: Final[Mapping[int, tuple[int, bool]]] = {
 """Size of a message, and whether one who looks on may send it."""
 
 
+MAX_ENCODINGS: Final = 1024
+"""In one message: browsers announce some twenty, and each is looked at."""
+MESSAGES_AT_ONCE: Final = 512
+"""Messages judged in one call: about half a millisecond. The shortest has four bytes."""
+
+
 class ViewFilter:
-    """Lets pass what a client that only looks on must send, and drops all other input."""
+    """Lets pass what a client that only looks on must send, and drops all other input.
+
+    Attributes:
+        has_more: Whether there is more to judge than one call may. Feed it again, without bytes if
+            need be.
+    """
 
     def __init__(self) -> None:
         self._unread = bytearray()
         self._skip = 0
+        self.has_more = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what of *data*, and of what was incomplete before, may reach the desktop.
@@ -66,7 +78,13 @@ class ViewFilter:
         """
         self._unread += data
         passed = bytearray()
+        self.has_more = False
+        left = MESSAGES_AT_ONCE
         while self._unread:
+            if not left:
+                self.has_more = True
+                break
+            left -= 1
             if self._skip:
                 self._drop(self._skip)
                 continue
@@ -94,7 +112,10 @@ class ViewFilter:
             return _FIXED[kind]
         match kind:
             case Message.SET_ENCODINGS:
-                return self._counted(at=2, width=2, header=4, unit=4), True
+                size = self._counted(at=2, width=2, header=4, unit=4)
+                if size > 4 + 4 * MAX_ENCODINGS:
+                    raise RfbError("the browser announced too many encodings")
+                return size, True
             case Message.CUT_TEXT:
                 return self._cut_text(), False
             case Message.FENCE:

@@ -23,14 +23,19 @@ class CloseHandshake:
         browser: Nothing is written to it any more.
         socket: What was written to it; sees the Close that answers ours.
         ends: Closes it.
+        at_once: Whether the right has ended: a browser that has not taken our Close within 250 ms
+            must not get what stands before it either. Otherwise a slow reader gets everything.
     """
 
-    __slots__ = ("_browser", "_ends", "_socket", "_timer")
+    __slots__ = ("_at_once", "_browser", "_ends", "_socket", "_timer")
 
-    def __init__(self, browser: asyncio.Transport, socket: ServerProtocol, ends: Ends) -> None:
+    def __init__(
+        self, browser: asyncio.Transport, socket: ServerProtocol, ends: Ends, *, at_once: bool
+    ) -> None:
         self._browser = browser
         self._socket = socket
         self._ends = ends
+        self._at_once = at_once
         resume_reading(browser)
         shut(browser)
         self._timer = asyncio.get_running_loop().call_later(
@@ -48,6 +53,8 @@ class CloseHandshake:
             return
         self._socket.receive_data(data)
         self._socket.events_received()
+        # Pongs, say, which are not sent any more.
+        self._socket.data_to_send()
         if self._said_goodbye():
             self._ends.close(self._browser)
 
@@ -59,10 +66,14 @@ class CloseHandshake:
         return self._socket.close_rcvd is not None
 
     def _check_written(self) -> None:
-        """Whoever has not taken our last frame by now must not get what stands before it."""
-        if self._browser.get_write_buffer_size():
-            reset(self._browser)
-            return
         limits = self._ends.limits
         left = limits.linger_seconds - limits.end_seconds
-        self._timer = asyncio.get_running_loop().call_later(left, self._browser.abort)
+        loop = asyncio.get_running_loop()
+        if not self._browser.get_write_buffer_size():
+            self._timer = loop.call_later(left, self._browser.abort)
+        elif self._at_once:
+            reset(self._browser)
+        else:
+            if not self._ends.watches(self._browser):
+                self._ends.watch(self._browser)
+            self._timer = loop.call_later(left, self._check_written)

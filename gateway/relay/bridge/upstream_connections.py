@@ -16,10 +16,13 @@ from websockets.protocol import State as SocketState
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS
+from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
 from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest, quiet_logger
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
+from gateway.relay.bridge.replies import Replies
 from gateway.relay.dial import DialFailed
-from gateway.relay.transports import pause_reading, resume_reading
+from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from shared.routes import Target
@@ -37,7 +40,20 @@ class BridgeDownstream(Protocol):
 
     parts: BridgeParts
     request: UpgradeRequest
-    transport: asyncio.Transport | None
+    writable: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent to the browser."""
+        ...
+
+    def upstream_filled(self) -> None:
+        """More waits for the upstream connection than may."""
+        ...
+
+    def upstream_drained(self) -> None:
+        """The upstream connection takes bytes again."""
+        ...
 
     def lost(self) -> None:
         """The upstream connection is gone without a word."""
@@ -53,8 +69,11 @@ class BridgeUpstream(asyncio.Protocol):
 
     def __init__(self, bridge: BridgeDownstream) -> None:
         self.bridge = bridge
+        self.ends = bridge.request.ends
         self.transport: asyncio.Transport | None = None
         self.dropped = False
+        self.writable = True
+        self._yields = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, unless nobody waits for it any more."""
@@ -63,16 +82,75 @@ class BridgeUpstream(asyncio.Protocol):
             self.transport.abort()
         self.transport.set_write_buffer_limits(high=self.bridge.parts.limits.write_high_bytes)
 
+    # When it is read
+
+    def is_held(self) -> bool:
+        """Say whether nothing may be read at the moment."""
+        return self._yields or not self.bridge.writable
+
+    def sync_reading(self) -> None:
+        """Read from the job's side unless something speaks against it."""
+        if self.dropped:
+            return
+        if self.is_held():
+            pause_reading(self.transport)
+        else:
+            resume_reading(self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        if self.dropped:
+            return
+        if len(data) < SMALL_READ:
+            self.receive(data)
+        else:
+            self.bridge.request.turns.take(self, data)
+
+    def receive(self, data: bytes) -> None:
+        """Take what the job's side sent, in its turn."""
+        raise NotImplementedError
+
+    def pause_for_others(self) -> None:
+        """Stop reading from the job's side for a turn."""
+        self._yields = True
+        self.sync_reading()
+
+    def resume_after_others(self) -> None:
+        """Read from the job's side again."""
+        self._yields = False
+        self.sync_reading()
+
+    # When it takes nothing
+
     def pause_writing(self) -> None:
-        """Hold the browser back."""
-        pause_reading(self.bridge.transport)
+        """Stop reading from the browser; a job's side that takes nothing for long is left."""
+        self.writable = False
+        self.ends.watch_app(self.transport, self._stalled)
+        if not self.dropped:
+            self.bridge.upstream_filled()
 
     def resume_writing(self) -> None:
-        """Let the browser go on."""
-        resume_reading(self.bridge.transport)
+        """Read from the browser again."""
+        self.writable = True
+        self.ends.stalls.forget(self.transport)
+        if not self.dropped:
+            self.bridge.upstream_drained()
+
+    def _stalled(self) -> None:
+        self.bridge.parts.meters.upstream_failures["app_timeout"] += 1
+        reset(self.transport)
+
+    # Its end
+
+    def eof_received(self) -> bool:
+        """The job's side has ended; what still waits for it is of no use to anybody."""
+        if self.transport is not None:
+            self.transport.abort()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the bridge, unless it was the bridge that ended it."""
+        self.ends.forget(self.transport)
         self.transport = None
         if not self.dropped:
             self.dropped = True
@@ -89,8 +167,15 @@ class BridgeUpstream(asyncio.Protocol):
     def ping(self) -> None:
         """Find out whether somebody is still there."""
 
-    def drop(self) -> None:
-        """End it; nothing passes any more."""
+    def leave(self) -> None:
+        """End it; what was written has two seconds to go out, and nothing else passes any more."""
+        if not self.dropped:
+            self.dropped = True
+            if self.transport is not None:
+                self.ends.close_within(self.transport, LEAVE_SECONDS)
+
+    def abort(self) -> None:
+        """End it at once; nothing passes any more."""
         self.dropped = True
         if self.transport is not None:
             self.transport.abort()
@@ -103,10 +188,20 @@ class TcpUpstream(BridgeUpstream):
         super().__init__(bridge)
         self._received = received
 
-    def data_received(self, data: bytes) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; nothing is read before the browser's upgrade was answered."""
+        super().connection_made(transport)
+        self.sync_reading()
+
+    def is_held(self) -> bool:
+        """Say whether nothing may be read at the moment."""
+        return super().is_held() or not self.bridge.is_open
+
+    def receive(self, data: bytes) -> None:
         """Pass it on."""
-        if not self.dropped:
-            self._received(data)
+        if not self.bridge.is_open:
+            self.sync_reading()  # a loop may read once although it was told not to
+        self._received(data)
 
     def send(self, data: bytes) -> None:
         """Send *data*."""
@@ -147,6 +242,11 @@ class WebSocketUpstream(BridgeUpstream):
             max_size=MAX_UPSTREAM_BYTES,
             logger=quiet_logger,
         )
+        self._intake = Intake(self, bridge.request.turns)
+        self._replies = Replies(self._socket)
+        self._tracker = FrameTracker()
+        self._head_tail: bytes | None = b""
+        """The last bytes of the head of the answer; None once it has ended."""
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -159,14 +259,31 @@ class WebSocketUpstream(BridgeUpstream):
             request.headers["Authorization"] = self._authorization
             self._authorization = None
         self._socket.send_request(request)
-        self._flush()
+        self._replies.flush(self.transport)
 
-    def data_received(self, data: bytes) -> None:
-        """Take what the server sent."""
+    def is_held(self) -> bool:
+        """Say whether nothing may be read at the moment."""
+        return super().is_held() or self._intake.waits
+
+    @property
+    def has_more(self) -> bool:
+        """Nothing is left of what was taken."""
+        return False
+
+    def receive(self, data: bytes) -> None:
+        """Take what the server sent, in its turn."""
+        self._intake.take(data)
+
+    def step(self, data: bytes) -> int:
+        """Take as many frames as half a millisecond allows; see :class:`Intake`."""
         if self.dropped:
-            return
-        self._socket.receive_data(data)
-        self._flush()
+            return len(data)
+        if self._head_tail is None:
+            taken = self._tracker.feed(data, FRAMES_AT_ONCE)
+        else:
+            taken = self._take_head(data, self._head_tail)
+        self._socket.receive_data(data if taken == len(data) else data[:taken])
+        self._replies.flush(self.transport)
         for event in self._socket.events_received():
             if isinstance(event, Response):
                 self._answer(event)
@@ -176,6 +293,14 @@ class WebSocketUpstream(BridgeUpstream):
             self._fail("app_bad_answer")
         if not self.dropped and self._socket.state is SocketState.CLOSING:
             self._end()
+        return taken
+
+    def _take_head(self, data: bytes, tail: bytes) -> int:
+        """Return how many bytes of *data* belong to the head of the answer."""
+        seen = tail + data
+        end = seen.find(b"\r\n\r\n")
+        self._head_tail = seen[-3:] if end < 0 else None
+        return len(data) if end < 0 else end + 4 - len(tail)
 
     def _answer(self, response: Response) -> None:
         if self._socket.handshake_exc is None and self._socket.subprotocol == self._subprotocol:
@@ -191,14 +316,14 @@ class WebSocketUpstream(BridgeUpstream):
     def _end(self) -> None:
         """Pass the server's Close on; where there was none, it broke the protocol."""
         close = self._socket.close_rcvd
-        self.drop()
+        self.leave()
         if close is None:
             self.bridge.close(CLOSE_FAILED, "the job's side broke the protocol")
         else:
             self._closed(CLOSE_NORMAL if close.code == NO_STATUS else close.code, close.reason)
 
     def _fail(self, code: str) -> None:
-        self.drop()
+        self.abort()
         if not self.answered.done():
             self.answered.set_exception(DialFailed(code))
 
@@ -220,29 +345,41 @@ class WebSocketUpstream(BridgeUpstream):
 
     def ping(self) -> None:
         """Have the connection used, so that a dead one is noticed by the kernel."""
-        if self._socket.state is SocketState.OPEN and not self.dropped:
+        if self._socket.state is SocketState.OPEN and self.writable and not self.dropped:
             self._socket.send_ping(b"")
-            self._flush()
+            self._replies.flush(self.transport)
 
-    def drop(self) -> None:
-        """End it; a server that can still hear it is told."""
-        transport = self.transport
-        if not self.dropped and transport is not None and self._socket.state is SocketState.OPEN:
-            self._socket.send_close(CLOSE_NORMAL)
-            self._flush()
-            self.dropped = True
-            # What waits to be sent must not wait for long.
-            if transport.get_write_buffer_size():
-                transport.abort()
-            else:
-                self.bridge.request.ends.close_within(transport, LEAVE_SECONDS)
+    def pause_writing(self) -> None:
+        """Stop reading from the browser; a server that takes nothing for long is left."""
+        self._replies.held = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Read from the browser again."""
+        if self.dropped:
+            self._replies.held = False
         else:
-            super().drop()
+            self._replies.release(self.transport)
+        super().resume_writing()
 
-    def _flush(self) -> None:
-        for data in self._socket.data_to_send():
-            if data and self.transport is not None:
-                self.transport.write(data)
+    def leave(self) -> None:
+        """End it after what was written; a server that can still hear it is told."""
+        if not self.dropped:
+            self._say_close()
+        super().leave()
+
+    def abort(self) -> None:
+        """End it at once; a server that takes what is written is told."""
+        transport = self.transport
+        if not self.dropped and transport is not None and not transport.get_write_buffer_size():
+            self.leave()
+        else:
+            super().abort()
+
+    def _say_close(self) -> None:
+        if self.transport is not None and self._socket.state is SocketState.OPEN:
+            self._socket.send_close(CLOSE_NORMAL)
+            self._replies.flush(self.transport)
 
 
 def _url(target: Target) -> str:
@@ -261,5 +398,5 @@ async def open_socket(bridge: BridgeDownstream, socket: WebSocketUpstream, targe
         async with asyncio.timeout(OPEN_SECONDS):
             await socket.answered
     except TimeoutError as error:
-        socket.drop()
+        socket.abort()
         raise DialFailed("app_timeout") from error

@@ -109,6 +109,11 @@ class VncBridge(WebSocketBridge):
         """Take bytes from the browser."""
         self._from_browser(data)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether messages of a browser that only looks on wait to be judged."""
+        return self.is_open and self._filter is not None and self._filter.has_more
+
     def _desktop_frame(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
             self.close(CLOSE_FAILED, "RFB is binary")

@@ -26,8 +26,12 @@ from gateway.core.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge.close_handshake import CloseHandshake
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
+from gateway.relay.bridge.replies import Replies
 from gateway.relay.dial import DialFailed
+from gateway.relay.ending.kernel import progress, unacknowledged
 from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending
@@ -36,8 +40,9 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
 PING_SECONDS: Final = 20.0
-"""Shorter than the idle timeouts of what may stand between (60 s is usual). Who has not sent
-anything from one ping until the one after the next is gone."""
+"""Shorter than the idle timeouts of what may stand between (60 s is usual). A browser that has not
+sent anything from one ping until the one after the next is gone, unless it is still taking what
+was sent before."""
 
 
 class BridgeState(Enum):
@@ -68,6 +73,8 @@ class WebSocketBridge(Bridge):
             max_size=MAX_MESSAGE_BYTES,
             logger=quiet_logger,
         )
+        self._intake = Intake(self, request.turns)
+        self._replies = Replies(self._socket)
         self._tracker = FrameTracker()
         self._fragmented = False
         self._whole = True
@@ -78,6 +85,10 @@ class WebSocketBridge(Bridge):
         self._errand: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
+        self._taken = 0
+        """What the browser had acknowledged at the last ping."""
+        self._upstream_full = False
+        self._yields = False
 
     @property
     def is_open(self) -> bool:
@@ -103,6 +114,11 @@ class WebSocketBridge(Bridge):
         """Take the bytes of binary messages from the browser, several put together."""
 
     @property
+    def has_more(self) -> bool:
+        """Whether :meth:`received_bytes`, called without bytes, would lead further."""
+        return False
+
+    @property
     @abstractmethod
     def upstream(self) -> BridgeUpstream | None:
         """What is behind; None before there is something."""
@@ -126,57 +142,119 @@ class WebSocketBridge(Bridge):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
-        self.traffic.up += len(data)
-        self._receive(data)
+        if len(data) < SMALL_READ:
+            self.receive(data)
+        else:
+            self.request.turns.take(self, data)
 
-    def _receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Take what the browser sent, in its turn."""
+        self.traffic.up += len(data)
         self._heard = True
-        if self.state is BridgeState.CLOSING:
-            if self._close_handshake is not None:
-                self._close_handshake.take(data)
-            return
         if self.state is BridgeState.DIALLING:
             self._keep(data)
-            return
+        else:
+            self._intake.take(data)
+
+    def step(self, data: bytes) -> int:
+        """Take as much of *data* as half a millisecond allows; see :class:`Intake`."""
+        if self.state is not BridgeState.OPEN:
+            return self._discard(data)
+        if self.has_more:
+            self.received_bytes(b"")
+            return 0
         if self._whole:
             # What people do (keys, pointers, requests for updates) comes as small messages, many
             # at once: one call and one write for all of them.
             messages, end = take_messages(data)
             if messages:
                 self.received_bytes(messages[0] if len(messages) == 1 else b"".join(messages))
-                data = data[end:]
-        if not data:
-            return
-        if self.is_open:
-            self._parse(data)
-        elif self._close_handshake is not None:
-            self._close_handshake.take(data)
+                return end
+        return self._parse(data)
 
-    def _parse(self, data: bytes) -> None:
-        self._tracker.feed(data)
-        self._socket.receive_data(data)
-        self._flush()
+    def _discard(self, data: bytes) -> int:
+        if self.transport is None:
+            return len(data)
+        taken = self._tracker.feed(data, FRAMES_AT_ONCE)
+        if self._close_handshake is not None:
+            self._close_handshake.take(data[:taken])
+        return taken
+
+    def _parse(self, data: bytes) -> int:
+        taken = self._tracker.feed(data, FRAMES_AT_ONCE)
+        self._socket.receive_data(data if taken == len(data) else data[:taken])
+        self._replies.flush(self.transport)
         for event in self._socket.events_received():
             if self.state is BridgeState.OPEN and isinstance(event, Frame):
                 self._take(event)
         self._whole = self._tracker.at_boundary and not self._fragmented
         if self._socket.state is not SocketState.OPEN:
             self._closed_by_browser()
+        return taken
+
+    # When the browser is read. It is watched for leaving while the job's side reads nothing, which
+    # may be long; other pauses end within a turn or two.
+
+    def sync_reading(self) -> None:
+        """Read from the browser unless something speaks against it."""
+        if self._upstream_full or self._intake.waits or self._yields:
+            pause_reading(self.transport)
+        else:
+            resume_reading(self.transport)
+
+    def pause_for_others(self) -> None:
+        """Stop reading from the browser for a turn."""
+        self._yields = True
+        self.sync_reading()
+
+    def resume_after_others(self) -> None:
+        """Read from the browser again."""
+        self._yields = False
+        self.sync_reading()
+
+    def upstream_filled(self) -> None:
+        """More waits for the job's side than may: stop reading from the browser."""
+        self._upstream_full = True
+        if self.state is BridgeState.OPEN:
+            self.sync_reading()
+            self.request.ends.hangups.watch(self.transport, self._left)
+
+    def upstream_drained(self) -> None:
+        """Read from the browser again."""
+        self._upstream_full = False
+        self.request.ends.hangups.forget(self.transport)
+        self.sync_reading()
 
     def pause_writing(self) -> None:
-        """Hold back what is behind."""
+        """Stop reading from the job's side; a browser that takes nothing for long is reset."""
         self.writable = False
+        self._replies.held = True
+        if self.state is BridgeState.OPEN:
+            self.request.ends.watch(self.transport)
         if self.upstream is not None:
-            pause_reading(self.upstream.transport)
+            self.upstream.sync_reading()
 
     def resume_writing(self) -> None:
-        """Let it go on."""
+        """Read from the job's side again."""
         self.writable = True
+        self.request.ends.stalls.forget(self.transport)
+        if self.state is BridgeState.OPEN:
+            self._replies.release(self.transport)
         if self.upstream is not None:
-            resume_reading(self.upstream.transport)
+            self.upstream.sync_reading()
+
+    def eof_received(self) -> bool:
+        """The browser has left: without its Close nothing more is to come, or to be sent."""
+        if self.state is not BridgeState.CLOSING:
+            self._left()
+        return False
+
+    def _left(self) -> None:
+        reset(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""
+        self.request.ends.forget(self.transport)
         super().connection_lost(exc)
         self._leave()
 
@@ -214,14 +292,16 @@ class WebSocketBridge(Bridge):
             return
         self._socket.send_response(self._socket.accept(request))
         self.state = BridgeState.OPEN
-        self._flush()
+        self._replies.flush(self.transport)
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
         early, self._early = self._early, b""
         self.opened()
         if self._closed_early is not None:
             self.close(*self._closed_early)
+        if self.upstream is not None:
+            self.upstream.sync_reading()
         if early:
-            self._receive(early)
+            self._intake.take(early)
 
     def opened(self) -> None:
         """Do what is to be done first; for subclasses."""
@@ -252,13 +332,6 @@ class WebSocketBridge(Bridge):
             self.traffic.down += len(frame.data)
             self.transport.write(frame.serialize(mask=False))
 
-    def _flush(self) -> None:
-        transport = self.transport
-        for data in self._socket.data_to_send():
-            # An empty piece asks to shut our side, which follows from the state.
-            if data and transport is not None:
-                transport.write(data)
-
     # Ending
 
     def end(self, ending: Ending) -> None:
@@ -267,7 +340,10 @@ class WebSocketBridge(Bridge):
             self.refuse(ending.refusal)
         else:
             self.parts.meters.ends[ending.close_code] += 1
-            self.close(ending.close_code, ending.close_reason)
+            if self.upstream is not None:
+                # What waits for the job's side is not sent any more.
+                self.upstream.abort()
+            self._close(ending.close_code, ending.close_reason, at_once=True)
 
     def close(self, code: int, reason: str) -> None:
         """Send a Close and nothing after it; calling this twice changes nothing.
@@ -276,12 +352,15 @@ class WebSocketBridge(Bridge):
         """
         if self.state is BridgeState.DIALLING:
             self._closed_early = (code, reason)
+        self._close(code, reason)
+
+    def _close(self, code: int, reason: str, *, at_once: bool = False) -> None:
         if self.state is not BridgeState.OPEN:
             return
         if self._socket.state is SocketState.OPEN:
             self._socket.send_close(code, reason)
-        self._flush()
-        self._linger()
+        self._replies.flush(self.transport)
+        self._linger(at_once=at_once)
 
     def lost(self) -> None:
         """What is behind is gone without a word; coming back may help."""
@@ -294,20 +373,24 @@ class WebSocketBridge(Bridge):
         if self.state is BridgeState.OPEN:
             self._linger()
 
-    def _linger(self) -> None:
+    def _linger(self, *, at_once: bool = False) -> None:
         """Pass nothing on any more; see :class:`CloseHandshake`."""
         self.state = BridgeState.CLOSING
         self._drop_upstream()
         self._stop_pinging()
+        self._upstream_full = False
         if self.transport is not None:
-            self._close_handshake = CloseHandshake(self.transport, self._socket, self.request.ends)
+            self.request.ends.forget(self.transport)
+            self._close_handshake = CloseHandshake(
+                self.transport, self._socket, self.request.ends, at_once=at_once
+            )
 
     def _drop_upstream(self) -> None:
         errand, self._errand = self._errand, None
         if errand is not None:
             errand.cancel()
         if self.upstream is not None:
-            self.upstream.drop()
+            self.upstream.leave()
 
     def _leave(self) -> None:
         self.state = BridgeState.CLOSING
@@ -324,17 +407,25 @@ class WebSocketBridge(Bridge):
             self._timer = None
 
     def _ping(self) -> None:
-        if self.state is not BridgeState.OPEN or self.transport is None:
+        transport = self.transport
+        if self.state is not BridgeState.OPEN or transport is None:
             return
-        if not self._heard:
-            self.transport.abort()
+        if not self._heard and not self._takes(transport):
+            reset(transport)
             return
         self._heard = False
-        self._socket.send_ping(b"")
-        self._flush()
+        self._taken = progress(transport)
+        if self.writable:
+            self._socket.send_ping(b"")
+            self._replies.flush(transport)
         if self.upstream is not None:
             self.upstream.ping()
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
+
+    def _takes(self, transport: asyncio.Transport) -> bool:
+        """Say whether the browser is still at what was sent before the ping that it owes us."""
+        waits = transport.get_write_buffer_size() or unacknowledged(transport) > 0
+        return bool(waits) and progress(transport) != self._taken
 
 
 def _binary_header(length: int) -> bytes:

@@ -3,50 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.core.answers import JsonErrors
-from gateway.relay.bridge import Bridge, BridgeParts, UpgradeRequest
-from gateway.relay.bridge.vnc import VncBridge
-from gateway.relay.dial import Dialler
 from gateway.relay.limits import Limits
-from shared.link import Seal
-from tests.gateway.relay.harness import NETWORKS, SID, Peer, Rig, rig, status_of, upgrade
+from tests.gateway.relay.bridge.desktops import ASK, desktops, joined, narrow_socket, until
+from tests.gateway.relay.harness import SID
 
 PING = b"\x89\x00"
 PONG = b"\x8a\x80mask"
-ASK = upgrade("/.fumarole/connect", "Sec-WebSocket-Protocol: binary")
-
-
-@asynccontextmanager
-async def desktops(limits: Limits | None = None) -> AsyncIterator[Rig]:
-    """A rig whose session is a desktop that passes bytes through."""
-    made: list[Rig] = []
-
-    def bridge(request: UpgradeRequest) -> Bridge:
-        parts = BridgeParts(
-            dialler=Dialler(networks=NETWORKS, loop=asyncio.get_running_loop()),
-            world=made[0].world,
-            errors=JsonErrors(),
-            limits=limits or Limits(),
-        )
-        return VncBridge(request, parts, Seal(bytes(32)))
-
-    changes = {"kind": "vnc", "target": {"scheme": "tcp"}}
-    async with rig(bridges={"vnc": bridge}, route_changes=changes) as r:
-        made.append(r)
-        yield r
-
-
-async def joined(r: Rig) -> tuple[Peer, Peer]:
-    browser = await r.browser()
-    browser.send(ASK)
-    desktop = await r.app.connection()
-    assert status_of(await browser.head()) == 101
-    return browser, desktop
 
 
 async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
@@ -121,3 +86,23 @@ async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() ->
         browser.go_on()
         with pytest.raises(ConnectionResetError):
             await browser.rest()
+
+
+async def test_a_slow_reader_that_owes_a_pong_may_stay_as_long_as_it_takes_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Ping stands behind megabytes that it has not come to yet."""
+    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.PING_SECONDS", 0.2)
+    async with desktops() as r:
+        loop = asyncio.get_running_loop()
+        with await narrow_socket(r) as browser:
+            await loop.sock_sendall(browser, ASK)
+            desktop = await r.app.connection()
+            for _ in range(100):
+                desktop.send(bytes(65536))
+            for _ in range(20):
+                # A piece now and then: the next ping is far behind it.
+                assert await loop.sock_recv(browser, 65536)
+                await asyncio.sleep(0.1)
+                assert len(r.live) == 1
+            await until(lambda: not len(r.live), 5)

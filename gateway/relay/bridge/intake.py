@@ -1,0 +1,86 @@
+"""What came from one peer of a bridge and is not understood yet: some of it in each turn.
+
+A read of 256 KB may hold 40,000 frames, and a frame a hundred thousand messages of RFB. Both are
+understood a bounded number at a time, and for :data:`WORK_SECONDS` in a turn of the loop. What is
+left waits here, and its peer is not read meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from gateway.relay.turns import Turns
+
+WORK_SECONDS: Final = 0.002
+"""In one turn, plus what one step takes: below the 5 ms that a connection may have."""
+FRAMES_AT_ONCE: Final = 64
+"""Frames that the library reads in one step: half a millisecond."""
+_LITTLE_BYTES: Final = 512
+"""Whatever stands in so little takes less than a millisecond: no clock is asked."""
+
+
+class Work(Protocol):
+    """Understands what came."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a step without new bytes leads further."""
+        ...
+
+    def step(self, data: bytes) -> int:
+        """Understand some of *data*, within a millisecond; return how many bytes were taken."""
+        ...
+
+    def sync_reading(self) -> None:
+        """Read from the peer, or do not, as :attr:`Intake.waits` says."""
+        ...
+
+
+class Intake:
+    """Gives *work* what came, and lets the others go first when that takes long."""
+
+    __slots__ = ("_clock", "_turns", "_waiting", "_work", "waits")
+
+    def __init__(
+        self, work: Work, turns: Turns, *, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self._work = work
+        self._turns = turns
+        self._clock = clock
+        self._waiting = b""
+        self.waits = False
+        """Whether something is left for a later turn, so that the peer is not to be read."""
+
+    def take(self, data: bytes) -> None:
+        """Have *data* understood, after whatever waits."""
+        if self.waits:
+            self._waiting += data
+            return
+        step, work, at = self._work.step, self._work, 0
+        if len(data) <= _LITTLE_BYTES:
+            while at < len(data) and not work.has_more:
+                at += step(data[at:] if at else data)
+            if not work.has_more:
+                return
+        self._go_through(data[at:] if at else data)
+
+    def _go_through(self, data: bytes) -> None:
+        work, until, at = self._work, self._clock() + WORK_SECONDS, 0
+        while at < len(data) or work.has_more:
+            if self._clock() >= until:
+                self._waiting = data[at:]
+                self.waits = True
+                work.sync_reading()
+                self._turns.later(self._go_on)
+                return
+            at += work.step(data[at:] if at else data)
+        self.waits = False
+
+    def _go_on(self) -> None:
+        data, self._waiting = self._waiting, b""
+        self._go_through(data)
+        if not self.waits:
+            self._work.sync_reading()
