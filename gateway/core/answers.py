@@ -57,6 +57,8 @@ class Refusal:
     code: str
     message: str
     retry_after_seconds: int | None = None
+    closes: bool = False
+    """Whether the connection ends with it, whatever the request was."""
 
     def again_in(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""
@@ -100,6 +102,7 @@ REFUSALS: Final = _table(
     Refusal(429, "too_many_connections", "Too many connections are open.", BUSY_SECONDS),
     Refusal(429, "too_many_opens", "Sessions are opened too often from here.", BUSY_SECONDS),
     Refusal(429, "too_many_checks", "Too many links are being checked.", BUSY_SECONDS),
+    Refusal(429, "too_many_refusals", "Too much was refused here.", BUSY_SECONDS, closes=True),
     Refusal(431, "head_too_large", "The request's header is too large."),
     Refusal(501, "method_unknown", "This is not a method of HTTP."),
     Refusal(502, "app_unreachable", "The application cannot be reached."),
@@ -141,10 +144,13 @@ class JsonErrors:
         return Page("application/json", body)
 
 
-def write_answer(refusal: Refusal, page: Page, *, close: bool, head_only: bool = False) -> bytes:
+def write_answer(
+    refusal: Refusal, page: Page, *, close: bool, head_only: bool = False, date: bytes = b""
+) -> bytes:
     """Return *page* as the bytes of a complete HTTP/1.1 answer.
 
-    Every such answer forbids storing it and sniffing its type: it depends on who asked.
+    Every such answer forbids storing it and sniffing its type: it depends on who asked. *date* is
+    the whole field, see :class:`gateway.core.http_date.HttpDate`.
     """
     lines = [
         b"HTTP/1.1 %d %s" % (refusal.status, REASONS[refusal.status]),
@@ -160,6 +166,9 @@ def write_answer(refusal: Refusal, page: Page, *, close: bool, head_only: bool =
     if refusal.status == 401:
         lines.append(b'WWW-Authenticate: Bearer realm="fumarole"')
     lines += [f"{name}: {value}".encode("latin-1") for name, value in page.fields]
+    if refusal.code == "bad_upgrade":
+        # RFC 6455, section 4.4: the version that is understood here.
+        lines.append(b"Sec-WebSocket-Version: 13")
     if close:
         lines.append(b"Connection: close")
-    return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if head_only else page.body)
+    return b"\r\n".join(lines) + b"\r\n" + date + b"\r\n" + (b"" if head_only else page.body)

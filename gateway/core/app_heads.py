@@ -49,6 +49,7 @@ class AnswerFields:
         "socket_accept",
         "socket_extensions",
         "socket_protocol",
+        "upgrade",
         "websocket",
     )
 
@@ -61,6 +62,7 @@ class AnswerFields:
         self.socket_accept: bytes | None = None
         self.socket_extensions: bytes | None = None
         self.socket_protocol: bytes | None = None
+        self.upgrade: bytes | None = None
 
 
 def find_answer_end(buffer: bytes, seen: int = 0) -> int:
@@ -130,6 +132,10 @@ class AnswerReader:
         line_end = raw.find(b"\r\n")
         minor, status, reason = read_status_line(raw[:line_end])
         fields = self.read(raw[line_end + 2 :])
+        if status == 426:
+            # It must name what to upgrade to (RFC 9110, section 15.5.22), hop-by-hop as that is.
+            named = fields.upgrade or b"websocket"
+            fields.crossing += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named
         return AnswerHead(raw, minor=minor, status=status, reason=reason, fields=fields)
 
     def read(self, section: bytes) -> AnswerFields:
@@ -191,6 +197,7 @@ def _take_upgrade(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
         (Meaning.SOCKET_ACCEPT, "socket_accept"),
         (Meaning.SOCKET_EXTENSIONS, "socket_extensions"),
         (Meaning.SOCKET_PROTOCOL, "socket_protocol"),
+        (Meaning.UPGRADE, "upgrade"),
     ):
         if meaning in held:
             setattr(fields, name, b", ".join(held[meaning]))

@@ -51,6 +51,10 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
             "This cannot be opened for viewing only",
             "An application cannot be made read-only. Ask for full access instead.",
         ),
+        "root_service_worker": Words(
+            "This is not allowed here",
+            "A service worker of the application may not stand before the gateway's own pages.",
+        ),
         "other_user": Words("Someone else is signed in here", ""),
         "not_found": Words(
             "There is nothing here",
@@ -93,6 +97,10 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "too_many_opens": Words("Sessions were opened too often from here", _OPEN_AGAIN),
         "too_many_checks": Words("The gateway is busy", _OPEN_AGAIN),
+        "too_many_refusals": Words(
+            "Too many requests were refused",
+            "They came from your network, not necessarily from you. " + _WAIT,
+        ),
         "gateway_full": Words("The gateway is full", _WAIT),
         "body_too_large": Words("That was too much at once", "Send less."),
         "target_too_long": Words("The address is too long", "Use a shorter one."),

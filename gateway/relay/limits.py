@@ -43,6 +43,10 @@ class Limits:
     checks_queued: int = 512
     """What may wait in it: a thread works it off in a tenth of a second. Beyond that: 429."""
 
+    address_refusals_per_second: int = 200
+    """Responses 401, 403 and 404 to one address, ten times that at once: a search through names is
+    hopeless anyway, this is about what it costs."""
+
     head_seconds: float = 10.0
     """From a request's first byte to its head's last: slower ones are attacks, or gone."""
 
@@ -135,6 +139,7 @@ NUMBERS: Final = frozenset(
         "user_opens_per_minute",
         "address_checks_per_second",
         "checks_per_second",
+        "address_refusals_per_second",
         "slow_body_bytes_per_second",
     }
 )

@@ -59,3 +59,16 @@ def test_401_and_405_have_the_fields_that_rfc_9110_asks_for() -> None:
 def test_a_message_is_kept_where_there_is_no_better_one() -> None:
     refusal = Refusal(503, "x", "Said.")
     assert refusal.saying(None) is refusal
+
+
+def test_a_date_stands_in_the_head() -> None:
+    date = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+    raw = write_answer(REFUSALS["not_found"], Page("a/b", b"body"), close=True, date=date)
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert date.rstrip() in head.split(b"\r\n")
+    assert body == b"body"
+
+
+def test_what_is_no_proper_upgrade_is_told_the_version() -> None:
+    raw = write_answer(REFUSALS["bad_upgrade"], Page("a/b", b""), close=True)
+    assert b"\r\nSec-WebSocket-Version: 13\r\n" in raw

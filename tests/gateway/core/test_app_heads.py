@@ -161,3 +161,19 @@ def test_a_switch_is_proper_when_it_answers_what_was_asked(
 def test_the_status_line_is_written_in_one_way() -> None:
     assert head(minor=0, status=404).status_line == b"HTTP/1.1 404 Said\r\n"
     assert READER.read_head(b"HTTP/1.1 204\r\n\r\n").status_line == b"HTTP/1.1 204 \r\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        (b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"websocket"),
+        (b"Upgrade: HTTP/2.0, websocket\r\nConnection: Upgrade\r\n", b"HTTP/2.0, websocket"),
+        (b"Sec-WebSocket-Version: 13\r\n", b"websocket"),
+    ],
+)
+def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
+    reader = AnswerReader("frame-ancestors 'self'")
+    head = reader.read_head(b"HTTP/1.1 426 Upgrade Required\r\n%b\r\n" % lines)
+    assert head.fields.crossing.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
+    other = reader.read_head(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % lines)
+    assert b"Upgrade:" not in other.fields.crossing
