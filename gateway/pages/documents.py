@@ -78,19 +78,29 @@ class Documents:
         )
         return self._shell(card.title, body, script=card.script, data=card.data)
 
-    def terminal(self, title: str, *, mode: str) -> str:
+    def terminal(self, title: str, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a terminal."""
         tools = (
             '<button id="copy" type="button" title="Ctrl+Shift+C">Copy</button>'
             '<button id="paste" type="button" title="Ctrl+Shift+V">Paste</button>'
         )
-        screen = '<div class="screen"><div class="terminal-screen"></div>'
-        return self._screen("Terminal", title, mode, tools, screen, style="terminal.css")
+        question = (
+            '<dialog id="paste-question" class="card" aria-labelledby="paste-title">'
+            '<h2 id="paste-title">Paste several lines?</h2>'
+            "<p>The shell runs each line as soon as it is pasted.</p><pre></pre>"
+            '<form method="dialog" class="actions"><button class="first" value="paste">Paste'
+            '</button><button value="" autofocus>Cancel</button></form></dialog>'
+        )
+        screen = f'<div class="screen"><div class="terminal-screen"></div>{question}'
+        return self._screen(
+            "Terminal", title, mode, tools, screen, clipboard=clipboard, style="terminal.css"
+        )
 
-    def desktop(self, title: str, *, mode: str) -> str:
+    def desktop(self, title: str, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a desktop."""
         tools = (
             '<button id="scale" type="button" aria-pressed="true">Fit to window</button>'
+            '<button id="copy" type="button" class="wide" disabled>Copy from desktop</button>'
             '<button id="paste" type="button" class="wide">Paste clipboard</button>'
             '<button id="keys" type="button" class="wide">Ctrl+Alt+Del</button>'
             '<button id="full" type="button">Full screen</button>'
@@ -102,7 +112,7 @@ class Documents:
             '<div class="actions"><button class="first">Connect</button></div></div></form>'
         )
         screen = f'<div class="screen"><div class="desktop-screen"></div>{form}'
-        return self._screen("Desktop", title, mode, tools, screen)
+        return self._screen("Desktop", title, mode, tools, screen, clipboard=clipboard)
 
     def _screen(
         self,
@@ -112,6 +122,7 @@ class Documents:
         tools: str,
         screen: str,
         *,
+        clipboard: str,
         style: str | None = None,
     ) -> str:
         badge = '<span class="badge">view only</span>' if mode == "view" else ""
@@ -131,7 +142,7 @@ class Documents:
             body,
             script=f"{kind.lower()}.js",
             style=style,
-            data={"mode": mode, "title": whole},
+            data={"mode": mode, "clipboard": clipboard, "title": whole},
             classes="screen-page",
         )
 

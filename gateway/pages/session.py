@@ -29,11 +29,12 @@ class SessionPages:
             return self._answers.refuse(request, refusal or REFUSALS["not_found"])
         title = f"{handed.route.job} · rank {handed.route.rank}"
         documents = self._answers.documents
+        mode, clipboard = handed.grant.mode, handed.route.clipboard
         match handed.route.kind:
             case "terminal":
-                text = documents.terminal(title, mode=handed.grant.mode)
+                text = documents.terminal(title, mode=mode, clipboard=clipboard)
             case "vnc":
-                text = documents.desktop(title, mode=handed.grant.mode)
+                text = documents.desktop(title, mode=mode, clipboard=clipboard)
             case "web":
                 return self._answers.refuse(request, REFUSALS["not_found"])
         return self._answers.html(text)

@@ -1,5 +1,6 @@
 // A desktop: noVNC on a connection of ours, so that we know by which code it was closed.
 import RFB from "@novnc/novnc";
+import { mayCopy, mayPaste } from "./clipboard.js";
 import { Link, Status } from "./link.js";
 
 const screen = document.querySelector(".desktop-screen");
@@ -9,6 +10,7 @@ const passwordForm = document.querySelector("#password-form");
 const password = document.querySelector("#password");
 let desktop = null;
 let scaled = true;
+let copied = "";
 
 const link = new Link("binary", status, (socket) => {
   const rfb = new RFB(screen, socket, { shared: true });
@@ -25,8 +27,10 @@ const link = new Link("binary", status, (socket) => {
     if (detail.name) document.title = `${detail.name} · ${document.body.dataset.title}`;
   });
   rfb.addEventListener("clipboard", ({ detail }) => {
-    // Refused while another window has the focus: then there is nobody to paste it either.
-    navigator.clipboard?.writeText(detail.text).catch(() => {});
+    // Kept until the user asks for it: a desktop must not decide what is pasted elsewhere.
+    if (!mayCopy) return;
+    copied = detail.text;
+    copyButton.disabled = !copied;
   });
   rfb.addEventListener("securityfailure", ({ detail }) => {
     status.busy(`The desktop refused: ${detail.reason || "no reason was given"}`);
@@ -70,8 +74,20 @@ keysButton.onclick = () => {
   desktop?.focus();
 };
 
+const copyButton = document.querySelector("#copy");
+copyButton.hidden = !mayCopy || !navigator.clipboard?.writeText;
+copyButton.onclick = async () => {
+  try {
+    await navigator.clipboard.writeText(copied);
+    status.open("Copied");
+  } catch {
+    status.open("The browser did not allow to write the clipboard");
+  }
+  desktop?.focus();
+};
+
 const pasteButton = document.querySelector("#paste");
-pasteButton.hidden = viewOnly || !navigator.clipboard?.readText;
+pasteButton.hidden = !mayPaste || !navigator.clipboard?.readText;
 pasteButton.onclick = async () => {
   try {
     desktop?.clipboardPasteFrom(await navigator.clipboard.readText());

@@ -3,6 +3,7 @@ import "./adopted-styles.js";
 import { FitAddon } from "@xterm/addon-fit";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
+import { guardCopy, mayCopy, mayPaste, onPaste, pasteable } from "./clipboard.js";
 import { Link, Status } from "./link.js";
 
 const PROTOCOL = "fumarole.terminal.v1";
@@ -98,17 +99,36 @@ const link = new Link(PROTOCOL, status, (fresh) => {
 
 // Copy and paste: by buttons, and by the keys that terminals use, since Ctrl+C interrupts.
 
-const canCopy = Boolean(navigator.clipboard?.writeText);
-const canPaste = Boolean(navigator.clipboard?.readText);
+const canCopy = mayCopy && Boolean(navigator.clipboard?.writeText);
+const canPaste = mayPaste && Boolean(navigator.clipboard?.readText);
+const question = document.querySelector("#paste-question");
 
 async function copy() {
   if (terminal.hasSelection()) await navigator.clipboard.writeText(terminal.getSelection());
   terminal.focus();
 }
 
+function pasteText(text) {
+  const clean = pasteable(text);
+  // A program that takes pastes as such does not run them line by line.
+  if (clean.includes("\n") && !terminal.modes.bracketedPasteMode) ask(clean);
+  else terminal.paste(clean);
+}
+
+function ask(text) {
+  question.querySelector("pre").textContent = text;
+  question.returnValue = "";
+  question.onclose = () => {
+    if (question.returnValue === "paste") terminal.paste(text);
+    question.querySelector("pre").textContent = "";
+    terminal.focus();
+  };
+  if (!question.open) question.showModal();
+}
+
 async function paste() {
   try {
-    terminal.paste(await navigator.clipboard.readText());
+    pasteText(await navigator.clipboard.readText());
   } catch {
     status.busy("The browser did not allow to paste; use Ctrl+Shift+V");
   }
@@ -117,10 +137,10 @@ async function paste() {
 
 terminal.attachCustomKeyEventHandler((event) => {
   const isCopy = event.ctrlKey && event.shiftKey && event.code === "KeyC";
-  if (!isCopy || !canCopy) return true;
+  if (!isCopy || (mayCopy && !canCopy)) return true;
   if (event.type === "keydown") {
     event.preventDefault();
-    copy();
+    if (canCopy) copy();
   }
   return false;
 });
@@ -128,8 +148,10 @@ terminal.attachCustomKeyEventHandler((event) => {
 const copyButton = document.querySelector("#copy");
 const pasteButton = document.querySelector("#paste");
 copyButton.hidden = !canCopy;
-pasteButton.hidden = !canPaste || !canType;
+pasteButton.hidden = !canPaste;
 copyButton.onclick = copy;
+onPaste(screen, (text) => canType && pasteText(text));
+guardCopy(screen);
 pasteButton.onclick = paste;
 
 refit();
