@@ -262,6 +262,7 @@ def _make_reconciler(
         evictions_allowed=jobs.eviction_retries,
         rank_services=jobs.rank_services,
         is_busy=calls.is_busy,
+        clock=time.time,
     )
     monitoring = Monitoring(
         store=store,

@@ -209,7 +209,8 @@ class Jobs:
             runs = await runs_of(transaction, record.id, record.attempt)
             failures = await hook_failures_of(transaction, record.id)
             volcanos = await retries_within(transaction, record.id, record.attempt)
-        used = 0 if record.renewal else retries_of(volcanos, runs)
+        # With the next attempt's beginning they are counted in the record.
+        used = retries_of(volcanos, runs) + (record.renewal == "retried")
         shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
         details = {
             "plugin_failures": shown,

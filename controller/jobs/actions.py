@@ -14,10 +14,12 @@ from controller.jobs.lifecycle import (
     CatchUp,
     Conclude,
     Confirm,
+    ConfirmPods,
     Expose,
     Finish,
     KeepForRecovery,
     Note,
+    Order,
     Remove,
     RemovePods,
     Renew,
@@ -26,6 +28,7 @@ from controller.jobs.lifecycle import (
     Restore,
     RunHooks,
     Seen,
+    SetTimers,
     Step,
     Stop,
     Submit,
@@ -33,6 +36,7 @@ from controller.jobs.lifecycle import (
 )
 from controller.jobs.pipeline import HookRecorder, Pipeline
 from controller.jobs.plugin import JobFromServer
+from controller.jobs.policy_actions import PolicyActions
 from controller.jobs.records import Records
 from controller.jobs.runs import is_of, make_runs
 from controller.jobs.states import Happening, next_state
@@ -81,6 +85,7 @@ class Actions:
             records, pipeline=pipeline, cluster=cluster, ground=ground, calls=self._calls
         )
         self._ending = Ending(records, cluster)
+        self._policies = PolicyActions(records, cluster)
 
     async def do(self, step: Step, seen: Seen) -> None:  # noqa: C901 - one case a step
         """Do *step*.
@@ -119,6 +124,12 @@ class Actions:
                 await self._ending.conclude(step, seen)
             case Confirm():
                 await self._ending.confirm(step, seen)
+            case Order():
+                await self._policies.order(step, seen)
+            case SetTimers(timers):
+                await self._policies.set_timers(seen.record, timers)
+            case ConfirmPods():
+                await self._confirm_pods(step, seen)
             case Remove(uid):
                 await self._ending.remove(seen.record, uid)
             case RemovePods(pods):
@@ -148,6 +159,20 @@ class Actions:
             if seen.job is not None and seen.job.retries:
                 retries = seen.job.retries
                 await move_attempt(transaction, record.id, record.attempt, retries=retries)
+
+    async def _confirm_pods(self, step: ConfirmPods, seen: Seen) -> None:
+        """Do what follows from the pods, unless the picture of them is behind."""
+        if not await self._policies.are_as_seen(seen):
+            raise Later(1.0)
+        match step.then:
+            case Conclude() as conclusion:
+                await self._ending.conclude(conclusion, seen)
+            case Renew() as renewal:
+                await self._ending.renew(renewal, seen)
+            case Order() as order:
+                await self._policies.order(order, seen)
+            case _:
+                assert_never(step.then)
 
     async def _note(self, note: Note, seen: Seen) -> None:
         record = seen.record

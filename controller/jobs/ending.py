@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.lifecycle import Conclude, Confirm, Renew, Seen
 from controller.jobs.records import Records, decided_as
 from controller.jobs.recovery import recovered
+from controller.jobs.retrying import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.runs import exits_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.steps import Later
@@ -18,6 +19,7 @@ from controller.store.database import Transaction
 from controller.store.jobs import JobRecord
 from controller.store.progress import (
     CompanionRecord,
+    attempts_of,
     companions_of,
     drop_companion,
     drop_due,
@@ -26,11 +28,14 @@ from controller.store.progress import (
     record_attempt,
 )
 from controller.store.runs import runs_of
+from controller.store.timers import replace_timers
 from controller.volcano.names import volcano_job_name
-from controller.volcano.observed import EVICTIONS, ObservedPod
+from controller.volcano.observed import ObservedPod
 
 LOOK_AGAIN_SECONDS = 2.0
 FORBIDDEN_SECONDS = 30.0
+_OUTCOMES: Final = {"evicted": "EVICTED", "resumed": "SUSPENDED", "retried": "RETRIED"}
+"""Of attempts that another one follows."""
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +64,8 @@ class Ending:
     async def renew(self, step: Renew, seen: Seen) -> None:
         """Decide that another attempt follows."""
         record = seen.record
-        evicted = sum(1 for run in seen.runs.values() if _was_evicted(seen, run.pod_uid))
-        retries = seen.job.retries if seen.job is not None else 0
-        # What the cluster took away is not for the job's own policies to pay.
-        used = record.retries_used + max(0, retries - evicted)
         values: dict[str, Any] = {
             "renewal": step.why,
-            "retries_used": used,
             "evictions": record.evictions + (step.why == "evicted"),
             "state": next_state(record.state, Happening.WAITS),
             "reason": step.why,
@@ -73,7 +73,7 @@ class Ending:
         }
         async with self._records.lead() as transaction:
             if await self._records.move(transaction, record, **values):
-                outcome = "EVICTED" if step.why == "evicted" else "SUSPENDED"
+                outcome = _OUTCOMES[step.why]
                 await self._close_attempt(transaction, seen, outcome, step.why, step.message)
 
     async def replace(self, record: JobRecord) -> None:
@@ -86,10 +86,30 @@ class Ending:
         await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
         values: dict[str, Any] = {"attempt": record.attempt + 1, "uid": None, "renewal": None}
-        values |= {"stopping": False, "kept": None}
+        values |= {"stopping": False, "kept": None, "ordered": None, "ordered_why": None}
         async with self._records.lead() as transaction:
-            await self._records.move(transaction, record, **values)
+            used = await self._used(transaction, record)
+            values["retries_used"] = record.retries_used + (used or 0)
+            if await self._records.move(transaction, record, **values):
+                await replace_timers(transaction, record.id, timers=())
+                if used is not None:
+                    await move_attempt(transaction, record.id, record.attempt, used=used)
             await hurry_due(transaction, record.id, now=self._records.clock())
+
+    async def _used(self, transaction: Transaction, record: JobRecord) -> int | None:
+        """Return how many retries the attempt has used; None if they are counted already.
+
+        They are counted for exactly the VolcanoJob that failed, with the beginning of the next.
+        """
+        attempts = await attempts_of(transaction, record.id)
+        ended = next((one for one in attempts if one.attempt == record.attempt), None)
+        if ended is None or ended.uid != record.uid or ended.used is not None:
+            return None
+        runs = await runs_of(transaction, record.id, record.attempt)
+        followed = None
+        if record.renewal == "retried":
+            followed = triggered(policies_of(record), runs) or UNKNOWN_TRIGGER
+        return used_retries(ended.retries, runs, followed)
 
     async def catch_up(self, seen: Seen) -> None:
         """Go on with the attempt that the cluster shows, which is later than the store's."""
@@ -109,6 +129,8 @@ class Ending:
             "retries_used": max(record.retries_used, past.retries_used),
             "evictions": max(record.evictions, past.evictions),
             "kept": None,
+            "ordered": None,
+            "ordered_why": None,
         }
         async with self._records.lead() as transaction:
             if await self._records.move(transaction, record, **values):
@@ -189,7 +211,7 @@ class Ending:
         # Those that the VolcanoJob owns go with it.
         known = await self._known(record)
         await self._remove_companions(record, [one for one in known if one.owner_uid is None])
-        if record.stopping:
+        if record.stopping or record.ordered:
             await self._cluster.withdraw_command(record.id, record.namespace)
         happening = HOW_IT_ENDED[record.outcome or State.FAILURE.value]
         over = {
@@ -203,6 +225,7 @@ class Ending:
             # The job before its due times, as who hands them over does: locks have one order.
             await self._records.move(transaction, record, **over, sealed=None, exits=exits)
             await drop_due(transaction, record.id)
+            await replace_timers(transaction, record.id, timers=())
             for companion in known:
                 await drop_companion(transaction, record.id, companion)
         log.info(
@@ -236,10 +259,3 @@ class Ending:
             return False
         await self.remove(record, found.uid)
         return True
-
-
-def _was_evicted(seen: Seen, pod_uid: str) -> bool:
-    run = seen.runs[pod_uid]
-    pods = {pod.uid: pod for pod in (*seen.pods, *seen.departed)}
-    pod = pods.get(pod_uid)
-    return pod.was_evicted if pod is not None else run.reason in EVICTIONS

@@ -7,20 +7,32 @@ again. Nothing here acts, and nothing remembers: asked twice about the same, it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.explanations import explain_failure, explain_waiting
 from controller.jobs.recovery import to_keep
+from controller.jobs.retrying import (
+    Policies,
+    Triggered,
+    has_delayed,
+    has_failed,
+    policies_of,
+    triggered,
+    used_retries,
+)
 from controller.jobs.runs import are_written_down, is_of, retries_of
 from controller.jobs.states import Happening, Outcome, State, next_state
+from controller.jobs.timers import wanted_timers
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.progress import Hook
 from controller.store.runs import Run
+from controller.store.timers import Timer
 from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import RESTARTS
 
 # What can be seen of a job
 
@@ -36,10 +48,11 @@ class Seen:
     ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
     submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
-    ``gone`` are the uids of VolcanoJobs of the job that are known to be gone, or on their way.
     ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
     tried again later. ``again_in`` is after how many seconds something is to be done though nothing
     changes.
+    ``gone`` are the uids of VolcanoJobs of the job that are known to be gone, or on their way;
+    ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
     """
 
     record: JobRecord
@@ -59,6 +72,8 @@ class Seen:
     gone: frozenset[str] = frozenset()
     paused: frozenset[Hook] = frozenset()
     again_in: float | None = None
+    timers: Mapping[str, Timer] = field(default_factory=dict)
+    now: float = 0.0
 
 
 # What may be the next step
@@ -66,7 +81,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do until something changes."""
+    """Nothing to do until something changes, or until then."""
+
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +140,7 @@ class Stop:
 class Renew:
     """Decide that another attempt follows this one."""
 
-    why: Literal["evicted", "resumed"]
+    why: Literal["evicted", "resumed", "retried"]
     message: str
 
 
@@ -154,6 +171,28 @@ class Confirm:
     """Ask the cluster itself whether the VolcanoJob is gone: the picture may be behind."""
 
     then: Conclude | Renew = LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Have Volcano do what a policy says that we time."""
+
+    action: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimers:
+    """Have exactly these timers run."""
+
+    timers: tuple[Timer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPods:
+    """Do what follows from the job's pods, if the cluster itself shows them as they were seen."""
+
+    then: Conclude | Renew | Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +229,9 @@ Step: TypeAlias = (
     | CatchUp
     | Conclude
     | Confirm
+    | Order
+    | SetTimers
+    | ConfirmPods
     | Remove
     | RemovePods
     | Finish
@@ -220,7 +262,11 @@ def _undecided(seen: Seen) -> Step:
     if record.uid is None:
         return _submitting(seen)
     step = _submitted(seen)
-    return _told_to_run(seen) or step if isinstance(step, Conclude | Confirm | Renew) else step
+    follows = isinstance(step, Conclude | Confirm | Renew)
+    # One whose policy waits for its time has been told to wait.
+    if follows or (isinstance(step, ConfirmPods) and not seen.timers):
+        return _told_to_run(seen) or step
+    return step
 
 
 def _submitted(seen: Seen) -> Step:
@@ -230,7 +276,7 @@ def _submitted(seen: Seen) -> Step:
     if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
         return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
     step = _living(seen, seen.job)
-    return _keeping(seen, seen.job) if isinstance(step, Rest) else step
+    return _keeping(seen, seen.job, step) if isinstance(step, Rest) else step
 
 
 def _told_to_run(seen: Seen) -> Note | None:
@@ -245,10 +291,12 @@ def _told_to_run(seen: Seen) -> Note | None:
     return Note(Happening.STARTED, None, None)
 
 
-def _keeping(seen: Seen, job: ObservedJob) -> Step:
+def _keeping(seen: Seen, job: ObservedJob, step: Rest) -> Step:
     """Keep what a lost store would lack, when there is nothing else to do."""
     what = to_keep(seen.record, job, seen.pods) if seen.exposed else None
-    return Rest() if what is None or what == seen.record.kept else KeepForRecovery(what)
+    if seen.timers and step.until is None:
+        step = Rest(min(timer.due_at for timer in seen.timers.values()))
+    return step if what is None or what == seen.record.kept else KeepForRecovery(what)
 
 
 _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
@@ -263,7 +311,9 @@ def _as_it_was(seen: Seen) -> Conclude | Renew:
         case Progress.SUCCEEDED:
             return _SUCCEEDED
         case Progress.FAILED:
-            return _failed(seen, seen.last)
+            policies = policies_of(seen.record)
+            followed = triggered(policies, seen.runs.values())
+            return _after_failure(seen, seen.last, policies, followed)
         case _:
             return LOST
 
@@ -303,18 +353,19 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
         case Progress.WAITING | Progress.RUNNING if seen.record.desired == "suspended":
             return Stop(job.uid)
         case Progress.WAITING:
-            return _expose_first(seen, _waiting(seen, job))
+            return _timed(seen, job) or _expose_first(seen, _waiting(seen, job))
         case Progress.RUNNING:
-            return _expose_first(seen, _running(seen))
+            return _timed(seen, job) or _expose_first(seen, _running(seen))
         case Progress.ENDING:
             return Rest()
         case Progress.SUCCEEDED:
-            return _SUCCEEDED
+            completes = seen.record.ordered == "CompleteJob"
+            return _as_ordered(seen.record) if completes else _SUCCEEDED
         case Progress.FAILED:
             step = _failed(seen, job)
             # Pods are followed apart from VolcanoJobs: how they ended may still be to come.
-            to_come = seen.blind or _still_runs(seen)
-            return Rest() if step == _UNEXPLAINED and to_come else step
+            waits = step == _UNEXPLAINED or isinstance(step, ConfirmPods)
+            return Rest() if waits and (seen.blind or _still_runs(seen)) else step
         case Progress.STOPPED:
             return _stopped(seen, job)
         case _:
@@ -355,6 +406,8 @@ def _note_if_new(seen: Seen, note: Note) -> Step:
 
 
 def _stopped(seen: Seen, job: ObservedJob) -> Step:
+    if seen.record.ordered is not None and not seen.record.stopping:
+        return _as_ordered(seen.record)
     if not seen.record.stopping or job.phase != "Aborted":
         return Conclude(State.FAILURE, "stopped", f"its VolcanoJob is {job.phase}")
     if _still_runs(seen):
@@ -364,15 +417,119 @@ def _stopped(seen: Seen, job: ObservedJob) -> Step:
     return Renew("resumed", "resumed, and submitted again")
 
 
-def _failed(seen: Seen, job: ObservedJob) -> Conclude | Renew:
+def _failed(seen: Seen, job: ObservedJob) -> Step:
+    """Return what follows from it that the VolcanoJob has failed.
+
+    What its policies say is carried out by us where Volcano did not come to ask them.
+    """
+    policies = policies_of(seen.record)
+    followed = triggered(policies, seen.runs.values())
+    if followed is not None and policies.is_ours(followed.rule) and not _is_ordered(seen.record):
+        # Its time may not have come.
+        timers = _wanted_timers(seen, job, policies)
+        if timers != seen.timers:
+            return SetTimers(tuple(timers.values()))
+        timer = timers.get(followed.trigger)
+        if timer is not None and seen.now < timer.due_at:
+            text = (
+                f"{followed.why}; {followed.rule.action} follows after a while, as its policy says"
+            )
+            told = _note_if_new(seen, Note(Happening.WAITS, "restarting", text))
+            return Rest(timer.due_at) if isinstance(told, Rest) else told
+    step = _after_failure(seen, job, policies, followed)
+    return ConfirmPods(step) if policies else step
+
+
+def _after_failure(
+    seen: Seen, job: ObservedJob, policies: Policies, followed: Triggered | None
+) -> Conclude | Renew:
+    record = seen.record
     reason, message = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
-    if seen.record.evictions < seen.evictions_allowed:
+    failure = Conclude(State.FAILURE, reason, message)
+    if _is_ordered(record):
+        return _as_ordered(record) if record.ordered else failure
+    if followed is not None and followed.rule.action not in RESTARTS:
+        return _carried_out(followed)
+    if record.evictions < seen.evictions_allowed:
         if reason == "evicted":
             return Renew("evicted", f"{message}; submitted again")
         if _has_paid_for_evictions(seen, job):
             why = "retries that went to evictions are given back"
             return Renew("evicted", f"{message}; submitted again: {why}")
-    return Conclude(State.FAILURE, reason, message)
+    if record.retries_used + used_retries(job.retries, seen.runs.values(), None) >= policies.most:
+        return failure
+    if followed is not None:
+        return Renew("retried", _retold(followed, policies))
+    if policies.restarts and not any(has_failed(run) for run in seen.runs.values()):
+        text = "no record says which of its policies applied, so nothing is started again"
+        return replace(failure, message=f"{message or 'it failed'}; {text}")
+    return failure
+
+
+def _is_ordered(record: JobRecord) -> bool:
+    """Say whether we had it aborted, terminated or completed: then no policy follows."""
+    return record.stopping or record.ordered is not None
+
+
+def _as_ordered(record: JobRecord) -> Conclude:
+    outcome: Outcome = State.SUCCESS if record.ordered == "CompleteJob" else State.FAILURE
+    reason = "completed" if outcome is State.SUCCESS else "stopped"
+    return Conclude(outcome, reason, f"{record.ordered_why}: {record.ordered}, as its policy says")
+
+
+def _carried_out(followed: Triggered) -> Conclude:
+    """Return the end that a policy wants which does not start anything again."""
+    action = followed.rule.action
+    text = f"{followed.why}: {action}, as its policy says"
+    if action == "CompleteJob":
+        return Conclude(State.SUCCESS, "completed", text)
+    return Conclude(State.FAILURE, "stopped", text)
+
+
+def _retold(followed: Triggered, policies: Policies) -> str:
+    action = followed.rule.action
+    if policies.is_ours(followed.rule):
+        return f"{followed.why}; started again by its policy {action}"
+    text = f"{followed.why}; Volcano has not carried out its policy {action}"
+    return f"{text}: the whole job is started again, as another attempt"
+
+
+def _timed(seen: Seen, job: ObservedJob) -> Step | None:
+    """Return what is to be done about policies that we time; None if nothing is now."""
+    record = seen.record
+    if record.ordered is not None:
+        return Order(record.ordered, record.ordered_why or "")
+    if seen.blind or not (seen.timers or has_delayed(record)):
+        return None
+    policies = policies_of(record)
+    timers = _wanted_timers(seen, job, policies)
+    if timers != seen.timers:
+        return SetTimers(tuple(timers.values()))
+    first = min(timers.values(), key=lambda one: (one.due_at, one.trigger), default=None)
+    if first is None or seen.now < first.due_at:
+        return None
+    return ConfirmPods(_due(seen, job, policies, first))
+
+
+def _due(seen: Seen, job: ObservedJob, policies: Policies, timer: Timer) -> Renew | Order:
+    if timer.action not in RESTARTS:
+        return Order(timer.action, timer.why)
+    used = seen.record.retries_used + used_retries(job.retries, seen.runs.values(), None)
+    if used < policies.most:
+        return Renew("retried", f"{timer.why}; started again by its policy {timer.action}")
+    return Order("TerminateJob", f"{timer.why}, and no retry is left")
+
+
+def _wanted_timers(seen: Seen, job: ObservedJob, policies: Policies) -> dict[str, Timer]:
+    return wanted_timers(
+        seen.record,
+        job,
+        _own(seen, seen.pods),
+        runs=seen.runs,
+        policies=policies,
+        stored=seen.timers,
+        now=seen.now,
+    )
 
 
 def _has_paid_for_evictions(seen: Seen, job: ObservedJob) -> bool:

@@ -32,6 +32,9 @@ WORKERS: Final = 8
 MOST_STEPS: Final = 20
 """In one go; a job that wants more is put back, so that it cannot keep others waiting."""
 
+LEAST_SECONDS: Final = 0.1
+"""Between two looks at a job whose time has come."""
+
 AT_ONCE: Final = 500
 RESYNC_SECONDS: Final = 60.0
 RESYNC_PER_SECOND: Final = 20
@@ -176,7 +179,7 @@ class Reconciler:
             self._moves()
             step = decide(seen)
             if isinstance(step, Rest):
-                return seen.again_in
+                return _soonest(seen.again_in, step.until, seen.now)
             try:
                 await self._actions.do(step, seen)
             except Later as later:
@@ -248,6 +251,12 @@ class Reconciler:
     async def _revision(self) -> int:
         async with self._store.read() as transaction:
             return (await read_position(transaction)).revision
+
+
+def _soonest(again_in: float | None, until: float | None, now: float) -> float | None:
+    """Return in how many seconds a job is looked at though nothing changes; None: it is not."""
+    times = [again_in, None if until is None else max(LEAST_SECONDS, until - now)]
+    return min((seconds for seconds in times if seconds is not None), default=None)
 
 
 async def _running(work: Callable[[], Awaitable[None]]) -> None:

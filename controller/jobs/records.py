@@ -55,11 +55,18 @@ class Records:
         Then nothing is done, since it was decided for a job that is no longer so; the next look
         decides anew.
         """
-        now = await hold_job(transaction, record.id)
-        if now is None or _what_was_decided_for(now) != _what_was_decided_for(record):
+        now = await self.held(transaction, record)
+        if now is None:
             return False
         await move_job(transaction, now, now=self.clock(), **values)
         return True
+
+    async def held(self, transaction: Transaction, record: JobRecord) -> JobRecord | None:
+        """Return the job as it is now, held, if what *record* was decided for is still so."""
+        now = await hold_job(transaction, record.id)
+        if now is None or _what_was_decided_for(now) != _what_was_decided_for(record):
+            return None
+        return now
 
     async def remember_removed(self, transaction: Transaction, job_id: str, uid: str) -> None:
         """Remember that the deletion of the VolcanoJob *uid* was accepted, whatever is wished."""

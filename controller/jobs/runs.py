@@ -118,6 +118,7 @@ def _run(
         seen_at=seen_at,
         started_at=pod.started_at,
         ended_at=_end(pod, gone=gone, now=now, before=before),
+        retry=pod.retry,
     )
 
 

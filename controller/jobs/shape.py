@@ -10,7 +10,7 @@ from controller.jobs.model import EffectiveTask, Job, Policy, Resources
 from controller.products import Catalogue, Features, Product
 from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.names import pod_name
-from controller.volcano.policies import RESTARTS, problems_of
+from controller.volcano.policies import RESTARTS, Rule, not_volcanos, problems_of
 from controller.volcano.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Found = tuple[str, str]
 
 _LONGEST_HOST_NAME: Final = 63
 _WHOLE: Final = 1000
-_KEYS_CHANGE: Final = RESTARTS - {"RestartJob"}
+_OF_A_PART: Final = RESTARTS - {"RestartJob"}
 
 
 def task_problems(job: Job) -> Iterator[Found]:
@@ -88,7 +88,7 @@ def _framework_problems(job: Job, framework: Framework) -> Iterator[Found]:
     if framework.ssh:
         # A restart of some pods makes new keys, and those that stay keep the old ones.
         for path, policy in _policies(job):
-            if policy.action in _KEYS_CHANGE:
+            if policy.action in _OF_A_PART:
                 yield f"{path}.action", f"{job.framework} needs RestartJob: its keys change"
 
 
@@ -116,6 +116,9 @@ def _port_problems(job: Job, framework: Framework) -> Iterator[Found]:
                 yield f"interactive.{name}.port", f"{job.framework} calls this port {own}"
 
 
+_INSTEAD: Final = "RestartJob can"
+
+
 def policy_problems(job: Job) -> Iterator[Found]:
     """Find what Volcano refuses in the policies of the job and of its tasks."""
     for index, message in problems_of([policy.rule() for policy in job.policies]):
@@ -123,6 +126,32 @@ def policy_problems(job: Job) -> Iterator[Found]:
     for task in job.effective_tasks:
         for index, message in problems_of([policy.rule() for policy in task.policies]):
             yield f"{task.at('policies')}[{index}]", message
+
+
+def rules_of(job: Job) -> list[list[Rule]]:
+    """Return the policies as Volcano has them: those of each task, then the job's."""
+    of_tasks = [[policy.rule() for policy in task.policies] for task in job.effective_tasks]
+    return [*of_tasks, [policy.rule() for policy in job.policies]]
+
+
+def delayed_problems(job: Job) -> Iterator[Found]:
+    """Find policies that nobody could carry out.
+
+    Those with a timeout are not Volcano's but ours, and so are those that stand behind one for the
+    same event. We start whole jobs again, and no tasks or pods of them.
+    """
+    paths = [f"{task.at('policies')}" for task in job.effective_tasks] + ["policies"]
+    every = rules_of(job)
+    *of_tasks, of_job = every
+    for path, rules, ours in zip(paths, every, not_volcanos(of_tasks, of_job), strict=True):
+        for index, rule in enumerate(rules):
+            if rule.action not in _OF_A_PART or not any(rule is one for one in ours):
+                continue
+            if rule.timeout_seconds is not None:
+                yield f"{path}[{index}]", f"{rule.action} cannot have timeout_seconds: {_INSTEAD}"
+            else:
+                why = "stands behind a policy with timeout_seconds for the same event"
+                yield f"{path}[{index}]", f"{rule.action} {why}: {_INSTEAD}"
 
 
 def _policies(job: Job) -> Iterator[tuple[str, Policy]]:

@@ -11,6 +11,7 @@ from controller.jobs.addresses import rank_services_of
 from controller.jobs.lifecycle import Seen
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline
+from controller.jobs.retrying import has_delayed
 from controller.jobs.runs import is_of
 from controller.store.connections import basis_of, callers_of
 from controller.store.database import Store, Transaction
@@ -19,6 +20,7 @@ from controller.store.jobs import JobRecord, find_job
 from controller.store.maintenance import read_maintenance
 from controller.store.progress import CompanionRecord, Hook, attempts_of, companions_of
 from controller.store.runs import Run, runs_of
+from controller.store.timers import timers_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod
 
@@ -51,12 +53,12 @@ class Sight:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._is_busy = is_busy
-        self._clock = clock
         self._store = store
         self._picture = picture
         self._pipeline = pipeline
         self._evictions_allowed = evictions_allowed
         self._rank_services = rank_services
+        self._clock = clock
 
     async def see(self, job_id: str) -> Seen | None:
         """Return the job as it is; None where the store does not know it.
@@ -75,6 +77,7 @@ class Sight:
             companions = await companions_of(transaction, job_id) if acts else []
             runs = await self._runs(transaction, record, bool(acts or pods or departed))
             callers = await callers_of(transaction, job_id) if acts else []
+            timers = await timers_of(transaction, job_id) if acts and has_delayed(record) else {}
             acts = record.state == "RUNNING" or record.outcome is not None
             hooks = await hooks_of(transaction, job_id, record.attempt) if acts else {}
             held = await self._held(transaction, record)
@@ -99,6 +102,8 @@ class Sight:
             gone=gone,
             paused=paused,
             again_in=again_in,
+            timers=timers,
+            now=self._clock(),
         )
 
     def _paused(

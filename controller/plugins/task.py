@@ -6,7 +6,7 @@ that an image fails is for people to see, or for the job's policies to decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from controller.jobs.builder import JobBuilder
@@ -15,15 +15,17 @@ from controller.jobs.plugin import JobPlugin
 from controller.jobs.shape import (
     Found,
     amounts_of,
+    delayed_problems,
     policy_problems,
     product_problems,
+    rules_of,
     task_problems,
 )
 from controller.products import Product
 from controller.volcano.frameworks import FRAMEWORKS
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL
-from controller.volcano.policies import volcano_max_retry
+from controller.volcano.policies import Rule, not_volcanos, volcano_max_retry
 
 
 class TaskPlugin(JobPlugin):
@@ -54,12 +56,17 @@ class TaskPlugin(JobPlugin):
         # What several tasks have from the job is wrong once.
         for path, message in dict.fromkeys(self._problems(job)):
             builder.refuse(path, message)
+        if builder.accepted_in is None:
+            # What an older version has accepted goes on: it becomes a restart of the whole job.
+            for path, message in delayed_problems(job):
+                builder.refuse(path, message)
         product = self.context.jobs.pods.catalogue.find(job.product)
         self._shape_job(job, builder.volcano_job)
         for task in job.effective_tasks:
             builder.volcano_job.tasks.append(
                 self._task(job, task, product, builder.volcano_job.labels)
             )
+        _give_policies(job, builder.volcano_job)
 
     def _problems(self, job: Job) -> Iterator[Found]:
         pods = self.context.jobs.pods
@@ -82,7 +89,6 @@ class TaskPlugin(JobPlugin):
         volcano_job.min_available = sum(
             task.min_available for task in job.effective_tasks if not task.depends_on
         )
-        volcano_job.policies = tuple(policy.rule() for policy in job.policies)
         volcano_job.max_retry = volcano_max_retry(
             job.max_retry, [policy.rule() for policy in (*job.policies, *of_tasks)]
         )
@@ -137,9 +143,22 @@ class TaskPlugin(JobPlugin):
             template=template,
             min_available=task.min_available,
             depends_on=task.depends_on,
-            policies=tuple(policy.rule() for policy in task.policies),
             topology_policy=job.topology.numa,
         )
+
+
+def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:
+    """Give Volcano the policies that it carries out itself."""
+    *of_tasks, of_job = rules_of(job)
+    *kept_of_tasks, kept_of_job = not_volcanos(of_tasks, of_job)
+    for task, rules, kept in zip(volcano_job.tasks, of_tasks, kept_of_tasks, strict=True):
+        task.policies = tuple(rule for rule in rules if not _is_among(rule, kept))
+    volcano_job.policies = tuple(rule for rule in of_job if not _is_among(rule, kept_of_job))
+
+
+def _is_among(rule: Rule, rules: Sequence[Rule]) -> bool:
+    # By identity: the same words may stand in another list, and be Volcano's there.
+    return any(rule is one for one in rules)
 
 
 def _place(template: PodTemplate, product: Product) -> None:

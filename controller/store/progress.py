@@ -38,6 +38,8 @@ class Attempt:
     reason: str | None
     message: str | None
     retries: int
+    used: int | None = None
+    """How many of the job's retries it has used, once another attempt has begun."""
 
 
 async def attempts_of(transaction: Transaction, job_id: str) -> list[Attempt]:

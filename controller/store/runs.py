@@ -37,6 +37,7 @@ class Run:
     seen_at: float
     started_at: float | None
     ended_at: float | None
+    retry: int | None = None
 
 
 _OF_JOB: Final = (

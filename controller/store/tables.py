@@ -177,6 +177,8 @@ runs: Final = sa.Table(
     sa.Column("seen_at", sa.Double, nullable=False),
     sa.Column("started_at", sa.Double),
     sa.Column("ended_at", sa.Double),
+    # Volcano's count of restarts when it was made: at a higher one it was killed for a restart.
+    sa.Column("retry", sa.Integer),
 )
 
 # What orchestrators are told, in the order of its numbers, which are those of commits.

@@ -49,6 +49,7 @@ The last six are those of a pod's condition ``DisruptionTarget`` (Kubernetes, "D
 _MOST: Final = 10**9
 """Of attempts and replicas: what says more says nothing, and fits no database."""
 
+_RETRY_ANNOTATION: Final = "volcano.sh/job-retry-count"
 TASK_LABEL: Final = "volcano.sh/task-spec"
 TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
 
@@ -73,6 +74,8 @@ class ObservedJob:
     """At which count Volcano gives it up instead; 0 where it does not say."""
     ran: bool = False
     """Whether it runs, or did until it began to end: what was in between may not have been seen."""
+    timed: bool = False
+    """Whether a policy of it has a timeout, so that Volcano itself carries that out."""
 
     @property
     def attempt(self) -> int:
@@ -119,6 +122,9 @@ class ObservedPod:
     ended: Ended | None
     disrupted: str = ""
     """Why the cluster took it away (the reason of its condition DisruptionTarget), or empty."""
+    created_at: float | None = None
+    retry: int | None = None
+    """Volcano's count of restarts when it was made."""
     unprepared: tuple[str, str] | None = None
     """The container that was to prepare it and failed, and what that said."""
 
@@ -185,7 +191,13 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         retries=int(status.get("retryCount") or 0),
         max_retry=int((given.get("spec") or {}).get("maxRetry") or 0),
         ran=_ran(state, status),
+        timed=_is_timed(given.get("spec") or {}),
     )
+
+
+def _is_timed(spec: Mapping[str, Any]) -> bool:
+    lists = [spec.get("policies"), *(task.get("policies") for task in spec.get("tasks") or ())]
+    return any(policy.get("timeout") for policies in lists for policy in policies or ())
 
 
 def read_pod(given: Mapping[str, Any]) -> ObservedPod:
@@ -220,6 +232,10 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         ended=_ended(state.get("terminated")),
         unprepared=_unprepared(status),
         disrupted=_disruption(status),
+        created_at=read_time(metadata.get("creationTimestamp")),
+        retry=whole_number(
+            (metadata.get("annotations") or {}).get(_RETRY_ANNOTATION) or "", most=_MOST
+        ),
     )
 
 

@@ -68,6 +68,8 @@ class Rule:
 
     def fits(self, event: str, exit_code: int | None) -> bool:
         """Say whether *event*, with the exit code of the program that failed, triggers it."""
+        if event == _NEEDS_TIMEOUT and self.timeout_seconds is None:
+            return False  # every pod is pending once
         if self.exit_code is not None:
             return event == "PodFailed" and exit_code == self.exit_code
         return self.event in (event, _ANY)
@@ -102,6 +104,38 @@ def deciding(
         if rule.fits(event, exit_code):
             return rule
     return None
+
+
+def overlap(one: Rule, other: Rule) -> bool:
+    """Say whether some event triggers both."""
+    if one.exit_code is not None and other.exit_code is not None:
+        return one.exit_code == other.exit_code
+    if one.exit_code is not None or other.exit_code is not None:
+        return {one.event, other.event} & {"PodFailed", _ANY} != set()
+    if _NEEDS_TIMEOUT in (one.event, other.event):
+        return all(rule.event in (_NEEDS_TIMEOUT, _ANY) and rule.timeout_seconds is not None
+                   for rule in (one, other))  # fmt: skip
+    return one.event == other.event or _ANY in (one.event, other.event)
+
+
+def not_volcanos(
+    of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]
+) -> tuple[list[Rule], ...]:
+    """Return the policies that are not given to Volcano: those of each task, then the job's.
+
+    A policy with a timeout is not: Volcano 1.15 runs it beside its worker, whose status it then
+    overwrites or loses. Nor is one that such a policy stands before, and that an event of both
+    would trigger: Volcano would carry it out at once, since it does not know of the other.
+    """
+    found = tuple[list[Rule], ...]([] for _ in (*of_tasks, of_job))
+    for rules, ours in zip((*of_tasks, of_job), found, strict=True):
+        before = ours if rules is not of_job else [rule for some in found for rule in some]
+        for rule in rules:
+            if rule.timeout_seconds is not None or any(overlap(rule, one) for one in before):
+                ours.append(rule)
+                if before is not ours:
+                    before.append(rule)
+    return found
 
 
 def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:

@@ -2,119 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from controller.jobs.picture import Picture
-from controller.kube.client import Kube, Objects
-from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, VCJOBS
+from controller.kube.client import Objects
+from controller.kube.kinds import COMMANDS, PODS, VCJOBS
 from controller.store.database import Store
-from controller.store.jobs import JobRecord
 from controller.store.leadership import raise_term
 from controller.store.maintenance import set_maintenance
-from controller.store.position import ensure_position
 from controller.store.progress import attempts_of
 from controller.store.runs import runs_of
 from controller.store.updates import updates_of
-from deploy.local.cluster import EmbeddedCluster
-from tests.controller.jobs.parts import Parts, make_parts
+from tests.controller.jobs.attempts_world import World, open_world
 from tests.controller.running import eventually
-from tests.controller.samples import make_context, make_defaults, make_job, make_pipeline
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
-
-INSTANCE = "attempts"
-SLEEPS = {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait"]}
-LABELLED = (VCJOBS, PODS, NETWORK_POLICIES, CONFIG_MAPS, SERVICES, COMMANDS)
-
-
-@dataclass
-class World:
-    """A controller over a cluster, and an administrator of it."""
-
-    parts: Parts
-    admin: Kube
-    folder: Path
-    assemble: Callable[[Store, int], Parts]
-
-    def back_up(self) -> str:
-        """Copy the store as it is now; return the copy's URL."""
-        copy = self.folder / "backup.db"
-        with (
-            closing(sqlite3.connect(self.folder / "store.db")) as one,
-            closing(sqlite3.connect(copy)) as other,
-        ):
-            one.backup(other)
-        return f"sqlite:///{copy}"
-
-    async def submit(self, job_id: str, **fields: Any) -> None:
-        values = {"resources": {"cpu": 0.01, "memory": "16Mi"}, "invocation": SLEEPS} | fields
-        await self.parts.submit(make_job(id=job_id, **values))
-
-    async def until(self, job_id: str, state: str, attempt: int = 1) -> JobRecord:
-        wanted = (state, attempt)
-        return await self.parts.drive(
-            job_id, lambda r: (r.state, r.attempt) == wanted and self.has_started(r)
-        )
-
-    @staticmethod
-    def has_started(record: JobRecord) -> bool:
-        return record.state != "RUNNING" or record.started_at is not None
-
-    async def end(self, job_id: str) -> JobRecord:
-        await self.parts.wishes.end(job_id)
-        return await self.parts.drive_to_the_end(job_id)
-
-    async def evict(self, job_id: str, index: int = 0) -> None:
-        """Do to a pod what a kubelet does that runs out of something."""
-        name = f"j-{job_id}-job-{index}"
-        status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on disk"}
-        await self.admin.merge(PODS, name, {"status": status}, "jobs", subresource="status")
-
-    async def nothing_is_left(self, job_id: str) -> bool:
-        labels = f"fumarole.dev/job={job_id}"
-        return not any([await self.admin.list(kind, labels=labels) for kind in LABELLED])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    folder: Path = tmp_path_factory.mktemp("attempts")
-    store = Store(f"sqlite:///{folder}/store.db")
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity=os.urandom(4).hex())
-        term = await raise_term(transaction)
-    async with (
-        EmbeddedCluster() as cluster,
-        Kube.connect(cluster.kubeconfig("controller")) as kube,
-        Kube.connect(cluster.kubeconfig("admin")) as admin,
-    ):
-        picture = Picture(kube, instance=INSTANCE, changed=lambda _job: None)
-        watching = asyncio.create_task(picture.run())
-        await picture.complete()
-        defaults = make_defaults(FUMAROLE_CONTROLLER_RETENTION_SECONDS="3")
-        pipeline = make_pipeline(make_context(defaults=defaults), instance=INSTANCE)
-
-        def assemble(store: Store, term: int) -> Parts:
-            return make_parts(
-                kube=kube, store=store, picture=picture, pipeline=pipeline, term=term,
-                instance=INSTANCE, evictions_allowed=1,
-            )  # fmt: skip
-
-        yield World(assemble(store, term), admin, folder, assemble)
-        watching.cancel()
-        await asyncio.wait([watching])
-    await store.close()
+    async with open_world(tmp_path_factory.mktemp("attempts"), instance="attempts") as one:
+        yield one
 
 
 async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World) -> None:

@@ -159,15 +159,47 @@ async def test_policies_and_retries_are_written_in_volcanos_count() -> None:
     spec = (
         await plan_of(
             tasks=[{"name": "a", "policies": [{"exit_code": 3, "action": "RestartTask"}]}],
-            policies=[{"event": "PodEvicted", "action": "RestartJob", "timeout_seconds": 60}],
+            policies=[{"event": "PodEvicted", "action": "RestartJob"}],
             max_retry=3,
             min_success=1,
         )
     ).volcano_job.manifest()["spec"]
-    assert spec["policies"] == [{"event": "PodEvicted", "action": "RestartJob", "timeout": "60s"}]
+    assert spec["policies"] == [{"event": "PodEvicted", "action": "RestartJob"}]
     assert spec["tasks"][0]["policies"] == [{"exitCode": 3, "action": "RestartTask"}]
     assert spec["maxRetry"] == 4
     assert spec["minSuccess"] == 1
+
+
+async def test_volcano_is_not_given_what_has_a_timeout_nor_what_that_stands_before() -> None:
+    delayed = {"exit_code": 3, "action": "RestartJob", "timeout_seconds": 60}
+    spec = (
+        await plan_of(
+            tasks=[
+                {"name": "a", "policies": [delayed, {"event": "PodEvicted", "action": "AbortJob"}]},
+                {"name": "b", "policies": [{"event": "PodFailed", "action": "RestartTask"}]},
+            ],
+            # At an exit code of 3 Volcano would abort at once.
+            policies=[{"event": "PodFailed", "action": "AbortJob"},
+                      {"event": "Unknown", "action": "TerminateJob"}],
+        )
+    ).volcano_job.manifest()["spec"]  # fmt: skip
+    assert spec["tasks"][0]["policies"] == [{"event": "PodEvicted", "action": "AbortJob"}]
+    assert spec["tasks"][1]["policies"] == [{"event": "PodFailed", "action": "RestartTask"}]
+    assert spec["policies"] == [{"event": "Unknown", "action": "TerminateJob"}]
+    assert spec["maxRetry"] == 4
+
+
+@pytest.mark.parametrize("action", ["RestartTask", "RestartPod"])
+async def test_a_part_of_a_job_is_not_started_again_by_a_policy_that_we_time(action: str) -> None:
+    delayed = {"event": "PodFailed", "action": action, "timeout_seconds": 5}
+    with pytest.raises(JobRejected) as caught:
+        await plan_of(tasks=[{"name": "a", "policies": [delayed]}], policies=[delayed])
+    assert [one.path for one in caught.value.problems] == ["tasks[0].policies[0]", "policies[0]"]
+    assert "cannot have timeout_seconds" in caught.value.problems[0].message
+    first = {"exit_code": 3, "action": "AbortJob", "timeout_seconds": 5}
+    with pytest.raises(JobRejected) as caught:
+        await plan_of(policies=[first, {"event": "PodFailed", "action": action}])
+    assert [one.path for one in caught.value.problems] == ["policies[1]"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ JOBS: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
     ({}, {}),
     ({"replicas": 3, "max_retry": 2, "min_success": 1}, {}),
     ({"tasks": [{"name": "a"}, {"name": "b", "depends_on": ["a"]}]}, {}),
-    ({"policies": [{"event": "PodPending", "action": "RestartPod", "timeout_seconds": 9}]}, {}),
+    ({"policies": [{"event": "PodEvicted", "action": "RestartPod"}]}, {}),
     ({"topology": {"numa": "restricted"}, "resources": {"cpu": 1}}, {}),
     ({"topology": {"network": {"mode": "hard", "tier": 1}}}, {"1.11": ["spec.networkTopology"]}),
     ({"topology": {"network": {"mode": "soft"}}}, {"1.11": ["spec.networkTopology"]}),

@@ -18,6 +18,12 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("ordered_why", sa.Text(), nullable=True))
     op.add_column("jobs", sa.Column("kept", sa.Text(), nullable=True))
     op.add_column("attempts", sa.Column("used", sa.Integer(), nullable=True))
+    op.add_column("runs", sa.Column("retry", sa.Integer(), nullable=True))
+    # Where another attempt is about to follow, those retries were counted with that decision.
+    op.execute(
+        "UPDATE attempts SET used = 0 WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.id ="
+        " attempts.job_id AND jobs.attempt = attempts.attempt AND jobs.renewal IS NOT NULL)"
+    )
     op.create_table(
         "policy_timers",
         sa.Column("job_id", sa.String(length=40), nullable=False),
