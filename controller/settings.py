@@ -15,6 +15,7 @@ from controller.jobs.border import DEFAULT_TRIES, HookSeconds
 from controller.jobs.links import names_in_host
 from controller.licences import LicenceServer, parse_licence_servers
 from controller.pod_settings import PodSettings, read_pod_settings
+from controller.volcano.network import Dns
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
 from shared.jwks import key_source
@@ -43,6 +44,9 @@ _LABEL_PAIR = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.
 _STAND_IN_URL = urlsplit("https://missing.invalid")
 
 _MOST_DRY_RUN_SECONDS = 10.0
+
+NODE_LOCAL_DNS: Final = networks("169.254.20.10/32")
+"""Where NodeLocal DNSCache listens on every node; it is no pod that a selector could name."""
 
 EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
 
@@ -74,6 +78,7 @@ class JobDefaults:
     gateway_labels: tuple[tuple[str, str], ...]
     gateway_networks: tuple[Network, ...]
     rank_services: bool
+    dns: Dns
     egress_networks: tuple[Network, ...]
     egress_except: tuple[Network, ...]
     egress_blocked_ports: tuple[int, ...]
@@ -210,6 +215,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         ),
         gateway_networks=read("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", _networks, ()),
         rank_services=read("FUMAROLE_CONTROLLER_RANK_SERVICES", _yes_or_no, False),
+        dns=_dns(environment),
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
         egress_blocked_ports=read("FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)),
@@ -227,6 +233,20 @@ def _reserved_links(environment: Environment) -> frozenset[str]:
     listed = environment.optional("FUMAROLE_CONTROLLER_RESERVED_LINKS", _names) or ()
     issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, "")
     return frozenset(map(str.lower, listed)) | names_in_host(urlsplit(issuer).hostname or "")
+
+
+def _dns(environment: Environment) -> Dns:
+    dns = Dns(
+        namespaces=environment.value(
+            "FUMAROLE_CONTROLLER_DNS_NAMESPACES", _labels, ("kube-system",)
+        ),
+        networks=environment.value("FUMAROLE_CONTROLLER_DNS_NETWORKS", _networks, NODE_LOCAL_DNS),
+        ports=environment.value("FUMAROLE_CONTROLLER_DNS_PORTS", _ports, (53,)),
+    )
+    if not (dns.namespaces or dns.networks) or not dns.ports:
+        # A rule without "to", or without "ports", would admit everything instead of nothing.
+        environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server at all")
+    return dns
 
 
 def _store_url(environment: Environment) -> str:
@@ -291,6 +311,12 @@ def _label(raw: str) -> str:
     if not _LABEL.fullmatch(raw):
         raise ValueError("not a DNS label: lower-case letters, digits and hyphens, at most 63")
     return raw
+
+
+def _labels(raw: str) -> tuple[str, ...]:
+    if raw.lower() == "none":
+        return ()
+    return tuple(_label(name) for name in _names(raw))
 
 
 def _label_pairs(raw: str) -> tuple[tuple[str, str], ...]:

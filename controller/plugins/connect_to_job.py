@@ -98,7 +98,7 @@ class ConnectToJobPlugin(JobPlugin):
             "ingress": [{"from": near}],
             "egress": [
                 {"to": near},
-                dns_rule(),
+                dns_rule(jobs.dns),
                 *network_rules(
                     jobs.egress_networks,
                     jobs.egress_except,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from shared.networks import Network
@@ -15,9 +16,18 @@ _LAST_PORT: Final = 65535
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace: nobody can give it to another one."""
 
-DNS_NAMESPACE: Final = "kube-system"
-NODE_LOCAL_DNS: Final = "169.254.20.10/32"
-"""Where NodeLocal DNSCache listens on every node; it is no pod that a selector could name."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dns:
+    """Where the cluster's name servers are, as a NetworkPolicy sees them.
+
+    A policy acts on the pod behind a Service: ``ports`` are those on which the name servers' pods
+    listen. ``networks`` are for name servers that are no pods, or run in their node's network.
+    """
+
+    namespaces: tuple[str, ...]
+    networks: tuple[Network, ...]
+    ports: tuple[int, ...]
 
 
 def pods_in(namespace: str, labels: Mapping[str, str]) -> Json:
@@ -31,15 +41,16 @@ def pods_in(namespace: str, labels: Mapping[str, str]) -> Json:
     }
 
 
-def dns_rule() -> Json:
+def dns_rule(dns: Dns) -> Json:
     """Return the egress rule for looking up names in the cluster."""
-    return {
-        "to": [
-            {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: DNS_NAMESPACE}}},
-            {"ipBlock": {"cidr": NODE_LOCAL_DNS}},
-        ],
-        "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
-    }
+    pods = [
+        {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: name}}} for name in dns.namespaces
+    ]
+    blocks = [{"ipBlock": {"cidr": str(network)}} for network in dns.networks]
+    ports = [
+        {"protocol": protocol, "port": port} for port in dns.ports for protocol in ("UDP", "TCP")
+    ]
+    return {"to": [*pods, *blocks], "ports": ports}
 
 
 def network_rules(

@@ -141,3 +141,32 @@ def test_the_docs_draw_the_states_as_they_are() -> None:
         row = [TRANSITIONS.get((state, one)) for one in Happening]
         drawn = f"| `{state}` | " + " | ".join(f"`{one}`" for one in row) + " |"
         assert (drawn in DOCS) == all(row), state
+
+
+def test_name_servers_are_where_the_settings_say(values: dict[str, str]) -> None:
+    usual = read(values).jobs.dns
+    assert (usual.namespaces, usual.ports) == (("kube-system",), (53,))
+    assert [str(one) for one in usual.networks] == ["169.254.20.10/32"]
+    values |= {
+        "FUMAROLE_CONTROLLER_DNS_NAMESPACES": "openshift-dns,kube-system",
+        "FUMAROLE_CONTROLLER_DNS_NETWORKS": "none",
+        "FUMAROLE_CONTROLLER_DNS_PORTS": "53,5353",
+    }
+    there = read(values).jobs.dns
+    assert there.namespaces == ("openshift-dns", "kube-system")
+    assert (there.networks, there.ports) == ((), (53, 5353))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"FUMAROLE_CONTROLLER_DNS_NAMESPACES": "none", "FUMAROLE_CONTROLLER_DNS_NETWORKS": "none"},
+        {"FUMAROLE_CONTROLLER_DNS_PORTS": "none"},
+        {"FUMAROLE_CONTROLLER_DNS_NAMESPACES": "not a name"},
+    ],
+)
+def test_a_rule_for_names_that_admits_everything_cannot_be_set(
+    values: dict[str, str], changed: dict[str, str]
+) -> None:
+    with pytest.raises(SettingsError, match="DNS"):
+        read(values | changed)

@@ -5,7 +5,7 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
+from controller.volcano.network import Dns, dns_rule, network_rules, pods_in, server_rules
 from shared.settings import networks
 
 PORTS = st.integers(1, 65535)
@@ -45,8 +45,21 @@ def test_nothing_outside_is_no_rule_and_not_an_empty_one() -> None:
 
 
 def test_every_rule_names_where_to() -> None:
-    rules = [dns_rule(), *network_rules(networks("::/0"), ()), *server_rules([("fd00::1", 1)])]
+    dns = Dns(namespaces=("dns",), networks=networks("10.0.0.10/32"), ports=(53, 5353))
+    rules = [dns_rule(dns), *network_rules(networks("::/0"), ()), *server_rules([("fd00::1", 1)])]
     assert all(rule["to"] for rule in rules)
+    assert rules[0] == {
+        "to": [
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "dns"}}},
+            {"ipBlock": {"cidr": "10.0.0.10/32"}},
+        ],
+        "ports": [
+            {"protocol": "UDP", "port": 53},
+            {"protocol": "TCP", "port": 53},
+            {"protocol": "UDP", "port": 5353},
+            {"protocol": "TCP", "port": 5353},
+        ],
+    }
     assert rules[-1]["to"] == [{"ipBlock": {"cidr": "fd00::1/128"}}]
 
 

@@ -57,6 +57,22 @@ def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
     return [one for one in objects if one["kind"] in kinds]
 
 
+def pods_of(objects: list[Object]) -> dict[str, Any]:
+    deployments = of_kind(objects, "Deployment")
+    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in deployments}
+
+
+def settings_of(objects: list[Object], pod: dict[str, Any]) -> dict[str, str]:
+    """Return what a pod's environment holds beside what is in Secrets."""
+    maps = {one["metadata"]["name"]: one["data"] for one in of_kind(objects, "ConfigMap")}
+    found: dict[str, str] = {}
+    (container,) = pod["containers"]
+    for source in container["envFrom"]:
+        if "configMapRef" in source:
+            found |= maps[source["configMapRef"]["name"]]
+    return found | {one["name"]: one.get("value", "") for one in container.get("env", ())}
+
+
 def grants(role: Object) -> set[tuple[str, str, str]]:
     """Return what a role allows, as (verb, group, resource)."""
     return {

@@ -2,20 +2,31 @@ from __future__ import annotations
 
 import os
 import re
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from controller.settings import read_settings
+from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of
 from gateway.settings import read_settings as read_gateway_settings
 from shared.settings import Environment
-from tests.deploy.kubernetes.manifests import FOLDER, Object, build, grants, of_kind, read
+from tests.deploy.kubernetes.manifests import (
+    FOLDER,
+    Object,
+    build,
+    grants,
+    of_kind,
+    pods_of,
+    read,
+    settings_of,
+)
 
 pytestmark = pytest.mark.needs("kubectl")
 
-BUILT = ("base", "overlays/production", "overlays/one-namespace")
+OVERLAYS = ("overlays/production", "overlays/one-namespace", "overlays/trial")
+BUILT = ("base", *OVERLAYS)
 SECRETS = {
     "fumarole-link-key", "fumarole-grant-key", "fumarole-controller", "fumarole-gateway",
     "fumarole-redis-users",
@@ -28,20 +39,8 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> list[Object]:
     return build(request.param, tmp_path)
 
 
-def pods_of(objects: list[Object]) -> dict[str, Any]:
-    deployments = of_kind(objects, "Deployment")
-    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in deployments}
-
-
-def settings_of(objects: list[Object], pod: dict[str, Any]) -> dict[str, str]:
-    """Return what a pod's environment holds beside what is in Secrets."""
-    maps = {one["metadata"]["name"]: one["data"] for one in of_kind(objects, "ConfigMap")}
-    found: dict[str, str] = {}
-    (container,) = pod["containers"]
-    for source in container["envFrom"]:
-        if "configMapRef" in source:
-            found |= maps[source["configMapRef"]["name"]]
-    return found | {one["name"]: one.get("value", "") for one in container.get("env", ())}
+def is_trial(objects: list[Object]) -> bool:
+    return bool(of_kind(objects, "Job"))
 
 
 def test_every_process_has_an_account_of_its_own(objects: list[Object]) -> None:
@@ -51,10 +50,11 @@ def test_every_process_has_an_account_of_its_own(objects: list[Object]) -> None:
         for name, pod in pods_of(objects).items()
         if name != "fumarole-redis"
     }
-    assert set(used.values()) == accounts
-    assert len(set(used.values())) == len(used) == 3
+    # The Job that makes a trial's keys is no Deployment.
+    assert set(used.values()) == accounts - {"fumarole-keys"}
+    assert len(set(used.values())) == len(used)
     tokens = {name for name, pod in pods_of(objects).items() if pod["automountServiceAccountToken"]}
-    assert tokens == {"fumarole-controller", "fumarole-hub"}
+    assert tokens == used.keys() - {"fumarole-gateway"}
 
 
 def test_only_the_controller_has_rights_in_the_whole_cluster(objects: list[Object]) -> None:
@@ -70,7 +70,7 @@ def test_no_role_reads_secrets_or_changes_namespaces_or_says_all(objects: list[O
         for verb, group, resource in grants(role):
             assert "*" not in (verb, group, resource), role["metadata"]["name"]
             assert verb not in ("escalate", "impersonate", "deletecollection")
-            if resource == "secrets":
+            if resource == "secrets" and role["metadata"]["name"] != "fumarole-keys":
                 assert verb in ("create", "patch", "delete")
             if resource == "namespaces":
                 assert verb in ("get", "create")
@@ -97,6 +97,11 @@ def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object])
         assert own["capabilities"] == {"drop": ["ALL"]}
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert "readinessProbe" in container
+        if name != "fumarole-redis":
+            # Liveness begins once it has started: two minutes are for an import on a full node.
+            startup, liveness = container["startupProbe"], container["livenessProbe"]
+            assert startup["httpGet"] == liveness["httpGet"]
+            assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
 
 def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: list[Object]) -> None:
@@ -110,8 +115,9 @@ def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: li
                 secrets.add(source["secretRef"]["name"])
             else:
                 assert source["configMapRef"]["name"] in maps
-        assert secrets <= SECRETS
-        assert all(f"secret generic {name}" in text for name in secrets)
+        assert secrets <= (secrets_of(bytes(32)).keys() if is_trial(objects) else SECRETS)
+        made = secrets - secrets_of(bytes(32)).keys() if is_trial(objects) else secrets
+        assert all(f"secret generic {name}" in text for name in made)
         volumes = {one["name"] for one in pod["volumes"]}
         assert {one["name"] for one in container.get("volumeMounts", ())} <= volumes
     # No Secret is in any repository.
@@ -210,8 +216,8 @@ def test_the_gateways_are_those_that_jobs_admit(tmp_path: Path) -> None:
 
 
 def test_the_containment_names_the_same_accounts_and_roles() -> None:
-    (policy, _) = read("components/containment/policy.yaml")
-    text = str(policy["spec"])
+    policies = read("components/containment/policy.yaml")
+    text = str([one["spec"] for one in policies])
     roles = [one["metadata"]["name"] for one in read("base/rbac-owners.yaml")]
     assert sorted(roles) == ["fumarole-jobs", "fumarole-terminals"]
     for name in (*roles, "fumarole-controller", "fumarole-hub", "fumarole-system"):
@@ -236,3 +242,70 @@ def test_services_of_ranks_come_with_the_setting_and_one_right(
     assert subjects[0] == subjects[1]
     roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
     assert grants(roles["fumarole-rank-services"]) == {("watch", "", "services")}
+
+
+def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() -> None:
+    policies = of_kind(read("components/containment/policy.yaml"), "ValidatingAdmissionPolicy")
+    for policy in policies:
+        constraints = policy["spec"]["matchConstraints"]
+        resources = {name for rule in constraints["resourceRules"] for name in rule["resources"]}
+        for one in policy["spec"]["validations"]:
+            # A server checks the types of each against each resource: what only one of them has
+            # would be a warning of the others.
+            fields = set(re.findall(r"\bobject\.(\w+)", one["expression"]))
+            assert fields <= {"metadata"} or resources == {"rolebindings"}
+            assert "dyn(" not in one["expression"]
+    bindings = of_kind(
+        read("components/containment/policy.yaml"), "ValidatingAdmissionPolicyBinding"
+    )
+    assert {one["spec"]["policyName"] for one in bindings} == {
+        one["metadata"]["name"] for one in policies
+    }
+
+
+def test_what_a_server_fills_in_is_written() -> None:
+    # Otherwise each apply takes it away, says "configured", and the server fills it in again
+    # (k8s.io/kubernetes/pkg/apis/admissionregistration/v1/defaults.go).
+    for policy in of_kind(read("components/containment/policy.yaml"), "ValidatingAdmissionPolicy"):
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        constraints = policy["spec"]["matchConstraints"]
+        assert constraints["matchPolicy"] == "Equivalent"
+        assert constraints["namespaceSelector"] == constraints["objectSelector"] == {}
+        assert all(rule["scope"] == "*" for rule in constraints["resourceRules"])
+
+
+def test_every_image_says_where_it_comes_from(tmp_path: Path) -> None:
+    for overlay in OVERLAYS:
+        for pod in pods_of(build(overlay, tmp_path)).values():
+            for container in pod["containers"]:
+                host, slash, _ = container["image"].partition("/")
+                assert slash, container["image"]
+                assert "." in host or ":" in host, container["image"]
+                assert not container["image"].endswith(":latest")
+    for name in ("Dockerfile.controller", "Dockerfile.gateway"):
+        (base,) = re.findall(r"^ARG BASE=(\S+)$", (DOCS.parent / name).read_text(), re.MULTILINE)
+        assert base.startswith("docker.io/library/")
+
+
+def test_the_samples_of_upstream_networks_hold_neither_services_nor_nodes(tmp_path: Path) -> None:
+    for overlay in ("overlays/production", "overlays/one-namespace"):
+        objects = build(overlay, tmp_path)
+        settings = settings_of(objects, pods_of(objects)["fumarole-gateway"])
+        (network,) = settings["FUMAROLE_GATEWAY_UPSTREAM_NETWORKS"].split(",")
+        assert ip_network(network).prefixlen >= 16
+        assert not ip_network(network).overlaps(ip_network("10.96.0.0/12"))
+
+
+def test_the_trial_has_the_users_that_everybody_has() -> None:
+    users = (FOLDER.parent / "redis" / "users.acl").read_text()
+    assert users == USERS
+
+
+def test_nothing_that_docs_advise_makes_apply_warn() -> None:
+    text = (DOCS / "kubernetes.md").read_text()
+    # What was made by create has none of the annotations that a client-side apply looks for; and
+    # a client-side apply says that a disruption budget was configured, whenever it is asked: the
+    # selector's patch strategy is "replace".
+    for line in re.findall(r"^kubectl apply .*$|\| kubectl apply .*$", text, re.MULTILINE):
+        assert "--server-side" in line, line
+    assert "kubectl create namespace" not in text
