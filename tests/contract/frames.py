@@ -7,7 +7,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from tests.contract.streams import DEADLINE_SECONDS, Stream
+from tests.contract.streams import DEADLINE_SECONDS, Source, Stream
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 KEY = base64.b64encode(bytes(range(16))).decode()
@@ -65,7 +65,7 @@ def close(code: int, reason: str = "", *, mask: bytes | None = None) -> bytes:
     return encode(CLOSE, code.to_bytes(2, "big") + reason.encode(), mask=mask)
 
 
-async def read_frame(stream: Stream, seconds: float = DEADLINE_SECONDS) -> Frame:
+async def read_frame(stream: Source, seconds: float = DEADLINE_SECONDS) -> Frame:
     """Return the next frame."""
     raw = await stream.read_exactly(2, seconds)
     size, masked = raw[1] & 0x7F, bool(raw[1] & 0x80)
@@ -79,7 +79,7 @@ async def read_frame(stream: Stream, seconds: float = DEADLINE_SECONDS) -> Frame
     return Frame(raw[0] & 0x0F, plain, bool(raw[0] & 0x80), masked, raw)
 
 
-async def last_frame(stream: Stream, seconds: float = 3.0) -> Frame:
+async def last_frame(stream: Source, seconds: float = 3.0) -> Frame:
     """Return the Close, past what comes before it."""
     async with asyncio.timeout(seconds):
         while (frame := await read_frame(stream, seconds)).opcode != CLOSE:

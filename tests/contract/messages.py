@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.contract.streams import DEADLINE_SECONDS, Stream
+from tests.contract.streams import DEADLINE_SECONDS, Source
 
 Fields = Sequence[tuple[str, str]]
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*((?:[^\x00-\x08\x0a-\x1f\x7f]*?))[ \t]*")
@@ -87,7 +87,7 @@ def answer(status: str, *fields: str, body: bytes | None = None) -> bytes:
 
 
 async def read_answer(
-    stream: Stream, method: str = "GET", seconds: float = DEADLINE_SECONDS
+    stream: Source, method: str = "GET", seconds: float = DEADLINE_SECONDS
 ) -> Answer:
     """Return the next answer to *method*; 1xx are answers of their own."""
     raw = await stream.read_until(b"\r\n\r\n", seconds)
@@ -107,7 +107,7 @@ async def read_answer(
     )
 
 
-async def read_request_head(stream: Stream, seconds: float = DEADLINE_SECONDS) -> Request:
+async def read_request_head(stream: Source, seconds: float = DEADLINE_SECONDS) -> Request:
     """Return the next request without its body."""
     raw = await stream.read_until(b"\r\n\r\n", seconds)
     start, fields = _head(raw)
@@ -117,7 +117,7 @@ async def read_request_head(stream: Stream, seconds: float = DEADLINE_SECONDS) -
     return Request(raw=raw, fields=fields, method=method, target=target)
 
 
-async def read_request(stream: Stream, seconds: float = DEADLINE_SECONDS) -> Request:
+async def read_request(stream: Source, seconds: float = DEADLINE_SECONDS) -> Request:
     """Return the next request with its body."""
     head = await read_request_head(stream, seconds)
     body = await _body(stream, head.fields, to_end=False, seconds=seconds)
@@ -136,7 +136,7 @@ def _head(raw: bytes) -> tuple[bytes, Fields]:
     return start, fields
 
 
-async def _body(stream: Stream, fields: Fields, *, to_end: bool, seconds: float) -> bytes:
+async def _body(stream: Source, fields: Fields, *, to_end: bool, seconds: float) -> bytes:
     coding = [value for name, value in fields if name.lower() == "transfer-encoding"]
     length = [value for name, value in fields if name.lower() == "content-length"]
     assert len(coding) + len(length) <= 1, f"framed twice: {fields}"
@@ -149,7 +149,7 @@ async def _body(stream: Stream, fields: Fields, *, to_end: bool, seconds: float)
     return await stream.read_to_end(seconds) if to_end else b""
 
 
-async def read_chunks(stream: Stream, seconds: float = DEADLINE_SECONDS) -> bytes:
+async def read_chunks(stream: Source, seconds: float = DEADLINE_SECONDS) -> bytes:
     """Return a chunked body, which must have neither extensions nor trailers."""
     body = bytearray()
     while True:

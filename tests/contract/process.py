@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contract.messages import Answer, read_answer, request
-from tests.contract.streams import connect
+from tests.contract.streams import Stream, connect
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 20.0
@@ -28,6 +28,7 @@ class Process:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self._folder = folder
         self.settings = dict(settings)
+        self.command = [sys.executable, "-m", "gateway"]
         self.log = folder / "gateway.log"
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -39,7 +40,7 @@ class Process:
         environment |= self.settings | {"FUMAROLE_GATEWAY_ADDRESS_FILE": str(addresses)}
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "gateway"], cwd=ROOT, env=environment, stderr=log, stdout=log
+                self.command, cwd=ROOT, env=environment, stderr=log, stdout=log
             )
         found = await self._poll(lambda: _read_addresses(addresses))
         self.public, self.ops = found
@@ -66,9 +67,17 @@ class Process:
             await asyncio.sleep(0.05)
         return found
 
+    async def connect_public(self, source: str) -> Stream:
+        """Return a connection to the public listener from *source*."""
+        return await connect(self.public, source)
+
+    async def connect_ops(self) -> Stream:
+        """Return a connection to the operators' listener."""
+        return await connect(self.ops)
+
     async def ops_answer(self, path: str) -> Answer:
         """Return what the ops listener answers to GET *path*."""
-        stream = await connect(self.ops)
+        stream = await self.connect_ops()
         stream.send(request("GET", path, host="ops", fields=[("Connection", "close")]))
         answer = await read_answer(stream)
         stream.close()

@@ -8,7 +8,7 @@ import json
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.contract import frames
 from tests.contract.bus import Bus, Raw
 from tests.contract.messages import Answer, read_answer, request
 from tests.contract.process import Process
-from tests.contract.streams import Stream, connect
+from tests.contract.streams import Stream
 from tests.contract.tokens import ISSUER, Key, Orchestrator
 from tests.contract.upstream import App
 from tests.programs import RedisServer, redis_program
@@ -164,7 +164,7 @@ class Rig:
 
     async def connect(self, source: str | None = None) -> Stream:
         """Return a connection to the gateway from an address of its own."""
-        stream = await connect(self.process.public, source or new_source())
+        stream = await self.process.connect_public(source or new_source())
         self.streams.append(stream)
         return stream
 
@@ -327,13 +327,17 @@ def make_settings(folder: Path, keys: Orchestrator, redis_url: str) -> dict[str,
 
 @asynccontextmanager
 async def running_rig(
-    folder: Path, settings: Mapping[str, str] | None = None, *, start: bool = True
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    start: bool = True,
+    make_process: Callable[[Path, Mapping[str, str]], Process] = Process,
 ) -> AsyncIterator[Rig]:
     """A rig in *folder*, with further *settings* (named without their prefix)."""
     keys = Orchestrator()
     more = {f"FUMAROLE_GATEWAY_{name}": value for name, value in (settings or {}).items()}
     with RedisServer(redis_program(), folder) as server:
-        process = Process(folder, make_settings(folder, keys, server.url) | more)
+        process = make_process(folder, make_settings(folder, keys, server.url) | more)
         redis = Redis.from_url(server.url, protocol=2)
         bus = Bus(redis, process.settings["FUMAROLE_INSTANCE"])
         rig = Rig(process, server, bus, keys)

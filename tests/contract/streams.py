@@ -5,12 +5,26 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 DEADLINE_SECONDS = 5.0
 
 
 class Ended(Exception):
     """The other side ended before what was awaited had come."""
+
+
+class Source(Protocol):
+    """What messages and frames can be read from."""
+
+    async def read_until(self, mark: bytes, seconds: float) -> bytes:
+        """Return what comes up to and with *mark*."""
+
+    async def read_exactly(self, count: int, seconds: float) -> bytes:
+        """Return the next *count* bytes."""
+
+    async def read_to_end(self, seconds: float) -> bytes:
+        """Return all that comes until the other side has ended."""
 
 
 class Stream(asyncio.Protocol):

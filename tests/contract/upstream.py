@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -19,13 +20,18 @@ OK = answer("200 OK", "Content-Type: text/plain", body=b"ok")
 class App:
     """A server on a loopback address that plays *script* on each connection.
 
-    Its *port* is any, unless one is given.
+    Its *port* is any, unless one is given; *listener* is a socket that listens already.
     """
 
     def __init__(
-        self, script: Script | None = None, host: str = "127.0.0.1", port: int = 0
+        self,
+        script: Script | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket.socket | None = None,
     ) -> None:
         self.script = script or friendly
+        self._listener = listener
         self.host = host
         self.port = port
         self.connections: list[Stream] = []
@@ -66,8 +72,12 @@ class App:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Stream(self._accept), self.host, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        if self._listener is None:
+            made = loop.create_server(lambda: Stream(self._accept), self.host, self.port)
+        else:
+            made = loop.create_server(lambda: Stream(self._accept), sock=self._listener)
+        self._server = await made
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
         return self
 
     def stop_listening(self) -> None:

@@ -1,0 +1,63 @@
+"""What must hold while somebody attacks, and once it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.pressure.ground import Ground
+
+# What Python needs for the work itself: garbage is collected now and then.
+SLACK_BYTES = 16 << 20
+# docs/limits.md: what waits for a reader on one side of a connection.
+HELD_BYTES = 512 << 10
+# A turn is 5 ms at most; others wait for a few of them, and for their own processor.
+OTHERS_P95_SECONDS = 0.15
+OTHERS_SLOWEST_SECONDS = 1.0
+AFTERWARDS_SECONDS = 30.0
+LISTENING = "0A"
+
+
+@asynccontextmanager
+async def attacked(
+    ground: Ground, *, most: int = SLACK_BYTES, seconds: float = 0.8
+) -> AsyncIterator[None]:
+    """Assert that an honest session is served, and the gateway no larger than by *most* bytes.
+
+    The honest session goes on for *seconds* at least. Then all attackers are reset, and nothing of
+    them may stay.
+    """
+    others = await ground.others()
+    await others.seen()
+    began, waited = time.monotonic(), ground.waited()
+    async with ground.watched() as memory:
+        yield
+        await asyncio.sleep(max(0.0, seconds - (time.monotonic() - began)))
+        seen = await others.seen()
+    late = ground.waited() - waited  # What this machine's other programs had of the gateway's time.
+    assert seen.wrong == []
+    assert seen.trips, "the honest session was never answered"
+    assert memory.growth <= most, f"the gateway grew by {memory.growth >> 20} MiB"
+    assert seen.p95 <= OTHERS_P95_SECONDS + late, f"others waited: {seen}"
+    assert seen.slowest <= OTHERS_SLOWEST_SECONDS + 2 * late, f"others waited: {seen}"
+    ground.close()
+    await nothing_stays(ground)
+
+
+async def nothing_stays(ground: Ground) -> None:
+    """Wait until no browser's connection is there but the honest one's, and none is counted."""
+    deadline = time.monotonic() + AFTERWARDS_SECONDS
+    while max(left := await _left(ground)) > 1:
+        assert time.monotonic() < deadline, f"still there: {left}"
+        await asyncio.sleep(0.1)
+
+
+async def _left(ground: Ground) -> tuple[int, int]:
+    """Return how many browsers' connections the system knows of, and how many are counted."""
+    public = ground.process.public[1]
+    legs = [leg for leg in ground.legs() if leg.local == public and leg.state != LISTENING]
+    found = (await ground.metrics()).items()
+    counted = [n for name, n in found if name.startswith("fumarole_gateway_open_connections")]
+    return len(legs), int(sum(counted))

@@ -1,0 +1,355 @@
+"""The gateway that is tried: with short deadlines, and with what the system says of its process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import ssl
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.contract.process import ROOT, Process
+from tests.contract.rig import Rig, Session, new_source, running_rig
+from tests.contract.streams import Stream
+from tests.contract.upstream import App, Script
+from tests.gateway.relay.authorities import Authority
+from tests.pressure.browser import Browser
+from tests.pressure.cable import Cable
+from tests.pressure.honest import WORKS, Seen
+
+# Every deadline of the product that a test would otherwise wait for.
+DEADLINE_SECONDS = 3.0
+DEADLINES = {
+    name: str(DEADLINE_SECONDS)
+    for name in (
+        "HEAD_SECONDS",
+        "APP_HEAD_SECONDS",
+        "SLOW_BODY_SECONDS",
+        "WRITE_STALL_SECONDS",
+        "APP_WRITE_STALL_SECONDS",
+    )
+}
+# So that what is not read soon fills the kernel's buffers.
+SMALL_WINDOW = 32 << 10
+ESTABLISHED, KEEPALIVE_TIMER = "01", "02"
+_SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
+
+
+class Here:
+    """This very host: where the gateway runs unless a test needs a cable."""
+
+    def enter(self, command: list[str]) -> list[str]:
+        return command
+
+    async def listen(self, where: str, window: int | None = None) -> socket.socket:
+        assert where == "near"
+        made = socket.socket()
+        if window is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        made.bind(("127.0.0.1", 0))
+        made.listen(256)
+        made.setblocking(False)
+        return made
+
+    async def connect(
+        self, where: str, address: tuple[str, int], source: str | None, window: int | None = None
+    ) -> socket.socket:
+        assert where == "near"
+        made = socket.socket()
+        made.setblocking(False)
+        if window is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        if source is not None:
+            made.bind((source, 0))
+        async with asyncio.timeout(10):
+            await asyncio.get_running_loop().sock_connect(made, address)
+        return made
+
+
+class SecureStream(Stream):
+    """The same over TLS, where nobody can stay half closed."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+class WiredProcess(Process):
+    """A gateway at *place*, which speaks TLS where *context* is given."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        place: Here | Cable,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        super().__init__(folder, settings)
+        self.command = place.enter(self.command)
+        self.place = place
+        self.context = context
+
+    async def connect_public(self, source: str) -> Stream:
+        sock = await self.place.connect("near", self.public, source)
+        return await self._stream(sock, self.context)
+
+    async def connect_ops(self) -> Stream:
+        return await self._stream(await self.place.connect("near", self.ops, None), None)
+
+    async def _stream(self, sock: socket.socket, context: ssl.SSLContext | None) -> Stream:
+        loop = asyncio.get_running_loop()
+        name = "localhost" if context else None
+        kind = SecureStream if context else Stream
+        _, stream = await loop.create_connection(kind, sock=sock, ssl=context, server_hostname=name)
+        return stream
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A connection that the gateway's process holds a descriptor of."""
+
+    local: int
+    remote: int
+    state: str
+    timer: str
+
+
+@dataclass
+class Watched:
+    """What the gateway's process held in memory while something went on, in bytes."""
+
+    before: int
+    most: int
+
+    @property
+    def growth(self) -> int:
+        """How much more it was at the worst moment."""
+        return self.most - self.before
+
+
+class Others:
+    """Honest sessions in a process of their own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def line(self) -> bytes:
+        """Return the next line that it says."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(60):
+            return await self._process.stdout.readline()
+
+    def tell(self, what: Any) -> None:
+        """Tell it *what*, on a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what).encode() + b"\n")
+
+    async def seen(self) -> Seen:
+        """Return what they have seen since they were asked before."""
+        self.tell("seen")
+        return Seen(**json.loads(await self.line()))
+
+
+class Ground:
+    """A gateway with browsers and apps around it."""
+
+    def __init__(self, rig: Rig, process: WiredProcess) -> None:
+        self.rig = rig
+        self.process = process
+        self.place = process.place
+        self.browsers: list[Browser] = []
+        self.stack = AsyncExitStack()
+        self._others: Others | None = None
+
+    # Both sides
+
+    async def browser(
+        self, *, window: int | None = None, source: str | None = None, handshake: bool = True
+    ) -> Browser:
+        """Return a browser's connection, from an address of its own."""
+        address = self.process.public
+        sock = await self.place.connect("near", address, source or new_source(), window)
+        browser = Browser(sock, self.process.context)
+        self.browsers.append(browser)
+        if handshake:
+            await browser.handshake()
+        return browser
+
+    @asynccontextmanager
+    async def app(
+        self, script: Script | None = None, *, where: str = "near", window: int | None = None
+    ) -> AsyncIterator[App]:
+        """An app that plays *script* on each connection."""
+        async with App(script, listener=await self.place.listen(where, window)) as app:
+            yield app
+
+    async def entered(self, app: App, **fields: Any) -> tuple[Session, list[tuple[str, str]]]:
+        """Return a session of *app*, and the fields of a script on its own page."""
+        return await self.rig.entered(app, **fields)
+
+    def close(self) -> None:
+        """End every connection that a test has made."""
+        for browser in self.browsers:
+            browser.reset()
+        self.browsers.clear()
+        self.rig.close_streams()
+
+    # What the system says
+
+    def rss(self) -> int:
+        """Return the memory that the process has resident."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE")
+
+    def cpu(self) -> float:
+        """Return the processor time that the process has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def waited(self) -> float:
+        """Return for how long the process could have run, and other programs did (proc(5))."""
+        return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+
+    def legs(self) -> list[Leg]:
+        """Return every TCP connection of which the process holds a descriptor."""
+        folder = Path(f"/proc/{self.process.pid}")
+        held = set(_inodes(folder / "fd"))
+        return [leg for inode, leg in _rows(folder / "net") if inode in held]
+
+    def legs_of(self, port: int) -> list[Leg]:
+        """Return those whose other end is at *port*."""
+        return [leg for leg in self.legs() if leg.remote == port]
+
+    async def freed(self, port: int, seconds: float) -> float | None:
+        """Return after how long the process held nothing to *port*; None if it still does."""
+        began = time.monotonic()
+        while self.legs_of(port):
+            if time.monotonic() - began > seconds:
+                return None
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[Watched]:
+        """Watch the process' memory."""
+        seen = Watched(self.rss(), self.rss())
+
+        async def watch() -> None:
+            while True:
+                seen.most = max(seen.most, self.rss())
+                await asyncio.sleep(0.02)
+
+        task = asyncio.create_task(watch())
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            seen.most = max(seen.most, self.rss())
+
+    async def metrics(self) -> dict[str, float]:
+        """Return every sample that the operators' listener tells, by name and labels."""
+        text = (await self.process.ops_answer("/metrics")).body.decode()
+        return {name + labels: float(value) for name, labels, value in _SAMPLE.findall(text)}
+
+    # Others
+
+    async def others(self) -> Others:
+        """Return the honest session that is there as long as the gateway is."""
+        if self._others is None:
+            self._others = await self.stack.enter_async_context(self.honest(1))
+        return self._others
+
+    @asynccontextmanager
+    async def honest(
+        self, count: int, *, pause: float = 0.02, works: Sequence[str] = WORKS[:1]
+    ) -> AsyncIterator[Others]:
+        """*count* honest sessions, that do *works* in turn."""
+        command = self.place.enter([sys.executable, "-m", "tests.pressure.honest"])
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
+        others = Others(process)
+        try:
+            port = int(await others.line())
+            sessions = [
+                await self._honest_session(port, works[number % len(works)])
+                for number in range(count)
+            ]
+            shared = {"address": self.process.public, "tls": self.process.context is not None}
+            others.tell({"all": shared | {"pause": pause}, "sessions": sessions})
+            yield others
+        finally:
+            process.kill()
+            await process.wait()
+
+    async def _honest_session(self, port: int, work: str) -> dict[str, Any]:
+        session = self.rig.make_session(target={"host": "127.0.0.1", "port": port})
+        await self.rig.bus.upsert(session.sid, session.route)
+        await self.rig.settled()
+        cookie = await self.rig.opened(session)
+        return {"host": session.host, "origin": session.origin, "cookie": cookie, "work": work}
+
+
+def _inodes(folder: Path) -> Iterator[str]:
+    for name in os.listdir(folder):
+        try:
+            target = os.readlink(folder / name)
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            yield target[8:-1]
+
+
+def _rows(folder: Path) -> Iterator[tuple[str, Leg]]:
+    for name in ("tcp", "tcp6"):
+        for line in (folder / name).read_text().splitlines()[1:]:
+            row = line.split()
+            local, remote = (int(one.rpartition(":")[2], 16) for one in row[1:3])
+            yield row[9], Leg(local, remote, state=row[3], timer=row[5][:2])
+
+
+def make_context() -> ssl.SSLContext:
+    """Return how a browser speaks TLS; who the gateway is, is not asked."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+@asynccontextmanager
+async def running_ground(
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    tls: bool = False,
+    cable: bool = False,
+) -> AsyncIterator[Ground]:
+    """A gateway in *folder* with short deadlines and further *settings*."""
+    more = {"UPSTREAM_NETWORKS": "127.0.0.0/8,10.99.0.0/24"} | DEADLINES | dict(settings or {})
+    if tls:
+        pair = str(Authority(folder, "table").vouch("localhost"))
+        more |= {
+            "TLS_CERT_FILE": pair,
+            "TLS_KEY_FILE": pair,
+            "PUBLIC_URL": "https://localhost:4180",
+        }
+    made: list[WiredProcess] = []
+    with Cable() if cable else nullcontext(Here()) as place:
+
+        def make_process(folder: Path, settings: Mapping[str, str]) -> Process:
+            context = make_context() if tls else None
+            made.append(WiredProcess(folder, settings, place=place, context=context))
+            return made[0]
+
+        async with running_rig(folder, more, make_process=make_process) as rig:
+            ground = Ground(rig, made[0])
+            async with ground.stack:
+                yield ground
+                ground.close()

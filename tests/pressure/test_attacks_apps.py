@@ -1,0 +1,214 @@
+"""Attacks by apps: heads without end, answers in pieces, what comes after an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+import pytest
+
+from tests.contract.frames import HANDSHAKE
+from tests.contract.messages import read_answer, request
+from tests.contract.streams import Stream
+from tests.contract.upstream import App, Script, friendly
+from tests.pressure import apps
+from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
+from tests.pressure.browser import Browser
+from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, Ground
+from tests.pressure.kinds import CHUNK
+from tests.pressure.test_attacks_requests import FLOOD_SECONDS, read_on
+
+LATE_SECONDS = 3.0
+
+
+async def asked(ground: Ground, app: App, *fields: tuple[str, str]) -> Browser:
+    """Return a browser that has asked for something of *app*."""
+    session, own = await ground.entered(app)
+    browser = await ground.browser(window=SMALL_WINDOW)
+    everything = [*own, *fields]
+    await browser.send(request("GET", "/", host=session.host, fields=everything))
+    async with asyncio.timeout(5):
+        while not app.connections:
+            await asyncio.sleep(0.01)
+    return browser
+
+
+def drips(first: bytes, piece: bytes) -> Script:
+    """Return a script that says *first*, and then *piece* without end, slowly."""
+
+    async def script(app: App, stream: Stream) -> None:
+        await app.head(stream)
+        stream.send(first)
+        while not stream.ended:
+            stream.send(piece)
+            await asyncio.sleep(0.05)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+    ],
+    ids=["a field", "fields", "interim answers"],
+)
+async def test_a_head_that_drips_for_ever_has_the_apps_deadline(
+    plain: Ground, first: bytes, piece: bytes
+) -> None:
+    """An interim answer is no head: RFC 9110, section 15.2."""
+    async with plain.app(drips(first, piece)) as app:
+        browser = await asked(plain, app)
+        assert await plain.freed(app.port, 0.5) is None
+        found = await plain.freed(app.port, DEADLINE_SECONDS + LATE_SECONDS)
+        assert found is not None, "the app's connection stays"
+        status = await browser.status()
+        while status < 200:
+            status = await browser.status()
+        assert status in (502, 504)
+
+
+FLOODS = {
+    "a field": (b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536),
+    "fields": (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n" * 10_000),
+    "interim answers": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 1000),
+    "a chunk size": (apps.STREAM_HEAD, b"0" * 65536),
+    "an extension": (apps.STREAM_HEAD + b"1;", b"x" * 65536),
+    "trailers": (apps.STREAM_HEAD + b"0\r\n", b"a: b\r\n" * 10_000),
+}
+
+
+@pytest.mark.parametrize("what", FLOODS)
+async def test_what_has_no_end_but_a_bound_ends_the_apps_connection(
+    plain: Ground, what: str
+) -> None:
+    first, piece = FLOODS[what]
+    most = 2 * HELD_BYTES + SLACK_BYTES
+    async with plain.app(apps.web("talks", first, piece)) as app, attacked(plain, most=most):
+        await asked(plain, app)
+        assert await plain.freed(app.port, LATE_SECONDS) is not None
+
+
+async def test_interim_answers_that_nobody_reads_are_held_back(ground: Ground) -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 60_000 + b"\r\n\r\n"
+    async with ground.app(apps.web("silent", hints * 60)) as app, attacked(ground, seconds=1.5):
+        for _ in range(4):
+            await asked(ground, app)
+
+
+@pytest.mark.parametrize("size", [1, 7], ids=["bytes", "sevens"])
+async def test_an_answer_in_small_segments_leaves_others_their_turn(
+    ground: Ground, size: int
+) -> None:
+    async def script(app: App, stream: Stream) -> None:
+        await app.head(stream)
+        stream.send(apps.LARGE_HEAD)
+        while not stream.ended:
+            for _ in range(200):
+                stream.send(b"x" * size)
+            await asyncio.sleep(0)
+
+    async with ground.app(script) as app, attacked(ground):
+        browser = await asked(ground, app)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLOOD_SECONDS):
+                await read_on(browser)
+
+
+async def test_bytes_beyond_an_answer_reach_nobody(plain: Ground) -> None:
+    first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    script = apps.web("talks", first, b"HTTP/1.1 200 OK\r\n\r\nsmuggled")
+    async with plain.app(script) as app, attacked(plain):
+        browser = await asked(plain, app)
+        found = await read_answer(browser)
+        assert (found.status, found.body) == (200, b"ok") or found.status == 502
+        assert await plain.freed(app.port, LATE_SECONDS) is not None
+        assert b"smuggled" not in await browser.read_to_end(0.3)
+
+
+async def test_a_switch_that_nobody_asked_for_is_no_answer(plain: Ground) -> None:
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+    async with plain.app(apps.web("silent", switch)) as app, attacked(plain):
+        browser = await asked(plain, app)
+        assert await browser.status() == 502
+        assert await plain.freed(app.port, 2.0) is not None
+
+
+async def test_an_upgrade_that_is_never_answered_has_the_apps_deadline(ground: Ground) -> None:
+    async with ground.app(apps.web("silent")) as app:
+        browser = await asked(ground, app, *HANDSHAKE)
+        assert await browser.status(DEADLINE_SECONDS + LATE_SECONDS) == 504
+        assert await ground.freed(app.port, 2.0) is not None
+
+
+async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> None:
+    async with ground.app(apps.web("silent")) as app:
+        browser = await asked(ground, app, *HANDSHAKE)
+        assert await ground.freed(app.port, 0.3) is None
+        browser.fin()
+        assert await ground.freed(app.port, 2.7) is not None
+
+
+async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
+    ground: Ground,
+) -> None:
+    """Nobody is told to continue by the gateway; who sends on is held back all the same."""
+    async with ground.app(apps.web("deaf"), window=SMALL_WINDOW) as app:
+        session, own = await ground.entered(app)
+        expects = [*own, ("Expect", "100-continue"), ("Transfer-Encoding", "chunked")]
+        head = request("PUT", "/", host=session.host, fields=expects)
+        count = 20
+        async with attacked(ground, most=count * 2 * HELD_BYTES + SLACK_BYTES):
+
+            async def one() -> None:
+                browser = await ground.browser(window=SMALL_WINDOW)
+                await browser.send(head)
+                await browser.flood(CHUNK, most=8 << 20, seconds=FLOOD_SECONDS)
+
+            await asyncio.gather(*(one() for _ in range(count)))
+
+
+async def test_apps_that_take_no_connection_hold_up_nobody_else(plain: Ground) -> None:
+    """A backlog that is full looks like a host that is gone."""
+    listener = await plain.place.listen("near")
+    listener.listen(0)
+    port = listener.getsockname()[1]
+    full = [await plain.place.connect("near", ("127.0.0.1", port), None)]
+    session = await plain.rig.session(target={"host": "127.0.0.1", "port": port})
+    own = plain.rig.own(session, await plain.rig.opened(session))
+    async with attacked(plain):
+        for _ in range(50):
+            browser = await plain.browser()
+            await browser.send(request("GET", "/", host=session.host, fields=own))
+        await asyncio.sleep(0.5)
+    for one in (listener, *full):
+        one.close()
+
+
+async def test_a_browser_that_left_while_its_app_was_dialled_is_forgotten(plain: Ground) -> None:
+    listener = await plain.place.listen("near")
+    listener.listen(0)
+    port = listener.getsockname()[1]
+    full = await plain.place.connect("near", ("127.0.0.1", port), None)
+    session = await plain.rig.session(target={"host": "127.0.0.1", "port": port})
+    own = plain.rig.own(session, await plain.rig.opened(session))
+    browser = await plain.browser()
+    await browser.send(request("GET", "/", host=session.host, fields=own))
+    await asyncio.sleep(0.2)
+    browser.fin()
+    began = time.monotonic()
+    assert await plain.freed(browser.port, 2.7) is not None
+    assert await plain.freed(port, 2.7 - (time.monotonic() - began)) is not None
+    for one in (listener, full):
+        one.close()
+
+
+async def test_a_pooled_connection_on_which_an_app_talks_is_let_go(plain: Ground) -> None:
+    async with plain.app(friendly) as app, attacked(plain):
+        browser = await asked(plain, app)
+        assert (await read_answer(browser)).body == b"ok"
+        app.connections[0].send(b"x" * 100_000)
+        assert await plain.freed(app.port, 2.0) is not None

@@ -1,0 +1,194 @@
+"""Attacks before the first request: connections that say nothing, little, or what nobody asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+
+from tests.contract.messages import request
+from tests.contract.rig import new_source
+from tests.pressure.attack import SLACK_BYTES, attacked
+from tests.pressure.browser import Browser, Gone
+from tests.pressure.ground import DEADLINE_SECONDS, Ground, running_ground
+
+CROWD = 200
+FLOOD_SECONDS = 0.6
+# A refusal is given two seconds to be read; and a machine with other work to do is late.
+LINGER_SECONDS = 3.5
+PROXY_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
+# What a client of TLS says first: a record of 512 bytes, of which little comes.
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+HEAD_BYTES, COOKIE_BYTES = 64 << 10, 256 << 10
+
+
+async def crowd(ground: Ground, data: bytes, *, count: int = CROWD) -> list[Browser]:
+    """Return *count* connections that have sent *data*, and nothing else, below TLS."""
+    browsers = []
+    for _ in range(count):
+        browsers.append(await ground.browser(handshake=False))
+        with suppress(Gone):
+            await browsers[-1].send_raw(data)
+    return browsers
+
+
+async def gone(ground: Ground, browsers: list[Browser], within: float) -> None:
+    """Assert that the gateway has let go of all *browsers* in time."""
+    deadline, ports = time.monotonic() + within, {browser.port for browser in browsers}
+    while left := ports & {leg.remote for leg in ground.legs()}:
+        assert time.monotonic() < deadline, f"{len(left)} are still there after {within} s"
+        await asyncio.sleep(0.1)
+
+
+BEGINNINGS = {
+    "half a request line": b"GET / HT",
+    "half a head": b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 3000,
+    "a line end": b"\r\n",
+}
+SECURE_BEGINNINGS = {"half a handshake": CLIENT_HELLO, "a byte of one": b"\x16"}
+
+
+@pytest.mark.parametrize("what", BEGINNINGS)
+async def test_heads_that_stop_end_in_time(plain: Ground, what: str) -> None:
+    async with attacked(plain, most=CROWD * 16_384 + SLACK_BYTES):
+        await gone(plain, await crowd(plain, BEGINNINGS[what]), DEADLINE_SECONDS + LINGER_SECONDS)
+
+
+@pytest.mark.parametrize("what", SECURE_BEGINNINGS)
+async def test_tls_handshakes_that_stop_end_in_time(secure: Ground, what: str) -> None:
+    # OpenSSL's state of a handshake and uvloop's buffers, for each.
+    async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
+        await gone(
+            secure, await crowd(secure, SECURE_BEGINNINGS[what]), DEADLINE_SECONDS + LINGER_SECONDS
+        )
+
+
+async def test_what_is_no_tls_ends_at_once(secure: Ground) -> None:
+    async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
+        await gone(secure, await crowd(secure, b"GET / HTTP/1.1\r\n\r\n"), 2.0)
+
+
+async def test_heads_that_are_as_long_as_allowed_hold_no_more_than_that(plain: Ground) -> None:
+    count = 40
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 1000)
+    async with attacked(plain, most=count * 2 * (HEAD_BYTES + COOKIE_BYTES) + SLACK_BYTES):
+        await crowd(plain, head, count=count)
+        await asyncio.sleep(0.5)
+
+
+async def test_a_long_head_byte_by_byte_costs_no_more_than_its_bytes(ground: Ground) -> None:
+    """Each byte must not have the whole head looked through again."""
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 4000)
+    async with attacked(ground):
+        browser = await ground.browser()
+        await browser.send(head)
+        before, began = ground.cpu(), time.monotonic()
+        sent = 0
+        with suppress(Gone, TimeoutError):
+            while time.monotonic() - began < FLOOD_SECONDS:
+                await browser.send(b"c")
+                sent += 1
+                await asyncio.sleep(0)
+        # 100 µs for a byte, TLS and the loop included; the honest session has its part as well.
+        assert ground.cpu() - before < 0.1 + sent * 0.0001, sent
+
+
+ENDLESS = {
+    "fields": (b"GET / HTTP/1.1\r\nHost: x\r\n", b"a: b\r\n" * 1000),
+    "one field": (b"GET / HTTP/1.1\r\nHost: x\r\na: ", b"b" * 65536),
+    "a target": (b"GET /", b"a" * 65536),
+    "CRLF": (b"", b"\r\n" * 30_000),
+    "LF": (b"", b"\n" * 65536),
+    "NUL": (b"", b"\0" * 65536),
+    "SP": (b"", b" " * 65536),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+async def test_a_head_without_end_ends_the_connection(ground: Ground, what: str) -> None:
+    """RFC 9112, section 2.2 has a server skip an empty line before a request, not megabytes."""
+    first, more = ENDLESS[what]
+    async with attacked(ground):
+        browser = await ground.browser()
+        await browser.send(first)
+        began = time.monotonic()
+        await browser.flood(more, most=1 << 30, seconds=3 * LINGER_SECONDS)
+        assert time.monotonic() - began < LINGER_SECONDS
+
+
+async def test_line_ends_between_requests_restart_no_deadline(plain: Ground) -> None:
+    browser = await plain.browser()
+    dribbling = asyncio.create_task(browser.dribble(b"\r\n" * 1000, 0.05))
+    try:
+        assert await plain.freed(browser.port, DEADLINE_SECONDS + LINGER_SECONDS) is not None
+    finally:
+        dribbling.cancel()
+        await asyncio.gather(dribbling, return_exceptions=True)
+
+
+async def test_connections_that_come_and_go_leave_others_their_turn(ground: Ground) -> None:
+    async with attacked(ground):
+        began = time.monotonic()
+        while time.monotonic() - began < FLOOD_SECONDS:
+            browser = await ground.browser(handshake=False)
+            browser.reset()
+            ground.browsers.clear()
+
+
+async def test_records_of_a_byte_leave_others_their_turn(secure: Ground) -> None:
+    """TLS turns a byte into 23, and each record is opened on its own."""
+    session = await secure.rig.session()
+    browser = await secure.browser()
+    head = request("GET", "/", host=session.host, fields=[("Cookie", "c" * 30_000)])
+    async with attacked(secure):
+        data = b"".join(browser.seal(head[at : at + 1]) for at in range(30_000))
+        with suppress(Gone):
+            await browser.send_raw(data)
+            assert await browser.status() == 401
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def proxied_ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+    """A gateway that believes whoever speaks the PROXY protocol."""
+    folder = tmp_path_factory.mktemp("proxied")
+    async with running_ground(folder, {"TRUSTED_PROXIES": "127.0.0.0/8"}) as ground:
+        yield ground
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PROXY_SIGNATURE[:5],
+        PROXY_SIGNATURE + b"\x21\x11\x10\x00" + b"x" * 1000,
+        PROXY_SIGNATURE + b"\x21\x11\x00\x0c" + b"x" * 11,
+    ],
+    ids=["signature", "long", "a byte short"],
+)
+async def test_a_proxy_header_that_stops_ends_in_time(proxied_ground: Ground, data: bytes) -> None:
+    async with attacked(proxied_ground, most=CROWD * 16_384 + SLACK_BYTES):
+        await gone(
+            proxied_ground, await crowd(proxied_ground, data), DEADLINE_SECONDS + LINGER_SECONDS
+        )
+
+
+async def test_one_address_may_not_have_every_place_of_those_without_a_credential(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Readers who have stalled count for their address, as any others do."""
+    folder = tmp_path_factory.mktemp("counted")
+    async with running_ground(folder, {"ADDRESS_CONNECTIONS": "20"}) as ground:
+        source = new_source()
+        session = await ground.rig.session()
+        data = request("GET", "/", host=session.host)
+        statuses = []
+        for _ in range(25):
+            browser = await ground.browser(source=source)
+            await browser.send(data)
+            statuses.append(await browser.status())
+        assert statuses[:20] == [401] * 20
+        assert set(statuses[20:]) == {429}
+        assert (await ground.rig.get(session)).status == 401

@@ -1,0 +1,273 @@
+"""Attacks by WebSockets, terminals and desktops: frames of nothing, pings, messages without end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+
+from tests.contract import frames
+from tests.contract.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG, TEXT, encode
+from tests.pressure import apps
+from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
+from tests.pressure.browser import Browser, Gone
+from tests.pressure.ground import Ground
+from tests.pressure.kinds import CONNECT, DESKTOP, KINDS, Held, Scene, upgraded
+from tests.pressure.test_attacks_requests import FLOOD_BYTES, FLOOD_SECONDS, read_on
+
+MESSAGE_BYTES = 1 << 20  # docs/limits.md: one message from a browser, where frames are ours
+EMPTY = encode(BINARY, mask=MASK)
+RESIZE = json.dumps({"type": "resize", "cols": 80, "rows": 24}).encode()
+SET_NO_ENCODINGS = b"\x02\x00\x00\x00"
+UPDATE_REQUEST = b"\x03\x00" + bytes(8)
+
+
+def frame(payload: bytes, opcode: int = BINARY, *, fin: bool = True) -> bytes:
+    """Return a frame of a browser."""
+    return encode(opcode, payload, mask=MASK, fin=fin)
+
+
+FROM_BROWSERS = {
+    "empty messages": EMPTY,
+    "empty fragments": encode(CONTINUATION, mask=MASK, fin=False),
+    "pings": frame(b"p" * 125, PING),
+    "empty pings": encode(PING, mask=MASK),
+    "pongs that nobody asked for": frame(b"p" * 125, PONG),
+    "messages of a byte": frame(b"x"),
+}
+BEGUN = {"empty fragments": frame(b"x", fin=False)}
+
+
+@asynccontextmanager
+async def attacking(
+    row: str, scene: Scene, *, most: int = 2 * HELD_BYTES + SLACK_BYTES
+) -> AsyncIterator[Held]:
+    """A connection to attack by, while nobody else may suffer."""
+    async with KINDS[row].begin(scene) as held, attacked(scene.ground, most=most):
+        yield held
+
+
+async def flood(held: Held, piece: bytes, *, reading: bool, first: bytes = b"") -> int:
+    """Send *piece* again and again; return how much was taken."""
+    reads = asyncio.create_task(read_on(held.browser)) if reading else None
+    with suppress(Gone):
+        await held.browser.send(first)
+    many = piece * max(1, 65536 // len(piece))
+    taken = await held.browser.flood(many, most=FLOOD_BYTES, seconds=FLOOD_SECONDS)
+    if reads is not None:
+        reads.cancel()
+        await asyncio.gather(reads, return_exceptions=True)
+    return taken
+
+
+@pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("what", FROM_BROWSERS)
+@pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
+async def test_frames_of_nothing_leave_others_their_turn(
+    plain: Ground, row: str, what: str, reading: bool
+) -> None:
+    async with attacking(row, Scene(plain, "silent")) as held:
+        await flood(held, FROM_BROWSERS[what], reading=reading, first=BEGUN.get(what, b""))
+
+
+async def test_frames_of_nothing_over_tls_leave_others_their_turn(secure: Ground) -> None:
+    for row in ("WebSocket", "terminal", "desktop"):
+        async with attacking(row, Scene(secure, "silent")) as held:
+            await flood(held, EMPTY, reading=True)
+
+
+@pytest.mark.parametrize("row", ["terminal", "desktop"])
+@pytest.mark.parametrize("mode", ["control", "view"])
+async def test_pings_that_nobody_reads_the_answers_of_cost_no_memory(
+    ground: Ground, row: str, mode: str
+) -> None:
+    """For longer than the rest: pongs must neither pile up, nor later come all at once."""
+    async with attacking(row, Scene(ground, "silent", claims={"mode": mode})) as held:
+        pings = frame(b"p" * 125, PING) * 500
+        await held.browser.flood(pings, most=64 << 20, seconds=3 * FLOOD_SECONDS)
+
+
+FROM_APPS = {
+    "empty messages": encode(BINARY),
+    "empty fragments": encode(CONTINUATION, fin=False),
+    "pings": encode(PING, b"p" * 125),
+    "pongs": encode(PONG),
+    "messages of a byte": encode(BINARY, b"x"),
+}
+FIRST = {"empty fragments": encode(BINARY, b"x", fin=False)}
+
+
+@pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("what", FROM_APPS)
+@pytest.mark.parametrize("row", ["WebSocket", "terminal"])
+async def test_frames_of_nothing_from_apps_leave_others_their_turn(
+    plain: Ground, row: str, what: str, reading: bool
+) -> None:
+    said = FROM_APPS[what] * (65536 // len(FROM_APPS[what]))
+    scene = Scene(plain, "talks", first=FIRST.get(what, b""), piece=said)
+    async with attacking(row, scene) as held:
+        if reading:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLOOD_SECONDS):
+                    await read_on(held.browser)
+        else:
+            await asyncio.sleep(FLOOD_SECONDS)
+
+
+async def test_a_desktop_that_talks_in_bytes_leaves_others_their_turn(ground: Ground) -> None:
+    async with attacking("desktop", Scene(ground, "talks", piece=b"x" * 64)) as held:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLOOD_SECONDS):
+                await read_on(held.browser)
+
+
+# RFB
+
+
+RFB = {
+    "messages of four bytes": SET_NO_ENCODINGS,
+    "update requests": UPDATE_REQUEST,
+    "keys": b"\x04\x01\x00\x00\x00\x00\x00\x41",
+    "empty clipboards": b"\x06\x00\x00\x00\x00\x00\x00\x00",
+}
+
+
+@pytest.mark.parametrize("mode", ["control", "view"])
+@pytest.mark.parametrize("what", RFB)
+async def test_small_messages_of_a_desktop_leave_others_their_turn(
+    plain: Ground, what: str, mode: str
+) -> None:
+    async with attacking("desktop", Scene(plain, "silent", claims={"mode": mode})) as held:
+        await flood(held, frame(RFB[what] * (60_000 // len(RFB[what]))), reading=True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 7])
+async def test_a_desktops_messages_in_frames_of_any_size_leave_others_their_turn(
+    plain: Ground, size: int
+) -> None:
+    data = (SET_NO_ENCODINGS + UPDATE_REQUEST) * 500
+    cut = b"".join(frame(data[at : at + size]) for at in range(0, len(data), size))
+    async with attacking("desktop", Scene(plain, "silent", claims={"mode": "view"})) as held:
+        await flood(held, cut, reading=True)
+
+
+ENDLESS = {
+    "a clipboard": b"\x06\x00\x00\x00\x7f\xff\xff\xff",
+    "an extended clipboard": b"\x06\x00\x00\x00\x80\x00\x00\x01",
+    "encodings": b"\x02\x00\xff\xff",
+}
+
+
+@pytest.mark.parametrize("mode", ["control", "view"])
+@pytest.mark.parametrize("what", ENDLESS)
+async def test_a_message_that_never_ends_is_not_collected(
+    plain: Ground, what: str, mode: str
+) -> None:
+    async with attacking("desktop", Scene(plain, "silent", claims={"mode": mode})) as held:
+        with suppress(Gone):
+            await held.browser.send(frame(ENDLESS[what]))
+        await held.browser.flood(frame(bytes(65000)), most=64 << 20, seconds=FLOOD_SECONDS)
+
+
+async def test_a_handshake_of_a_desktop_byte_by_byte(plain: Ground) -> None:
+    """What was sent ahead of the server's turn waits, and is bounded."""
+    async with plain.app(apps.web("silent")) as app:
+        target = {"scheme": "tcp"}
+        held = await upgraded(
+            Scene(plain, "silent"), app, CONNECT, DESKTOP, kind="vnc", target=target
+        )
+        async with attacked(plain, most=2 * HELD_BYTES + SLACK_BYTES):
+            await held.browser.flood(
+                frame(b"RFB 003.008\n") * 1000, most=64 << 20, seconds=FLOOD_SECONDS
+            )
+
+
+# Messages and control frames
+
+
+@pytest.mark.parametrize("row", ["terminal", "desktop"])
+async def test_a_message_that_is_never_finished_holds_its_bound(plain: Ground, row: str) -> None:
+    count = 8
+    more = frame(b"x" * 65000, CONTINUATION, fin=False)
+    begun = frame(b"x" * 65000, fin=False) + more * 14
+    most = count * (MESSAGE_BYTES + HELD_BYTES) + SLACK_BYTES
+    async with AsyncExitStack() as stack, attacked(plain, most=most):
+        for _ in range(count):
+            held = await stack.enter_async_context(KINDS[row].begin(Scene(plain, "silent")))
+            await held.browser.send(begun)
+
+
+@pytest.mark.parametrize("row", ["terminal", "desktop"])
+async def test_a_message_over_its_bound_is_refused(plain: Ground, row: str) -> None:
+    async with KINDS[row].begin(Scene(plain, "silent")) as held:
+        head = bytes([0x82, 0xFF]) + (1 << 40).to_bytes(8, "big") + MASK
+        await held.browser.send(head)
+        assert await close_code(held.browser) == 1009
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (frame(b"", PING, fin=False), 1002),
+        (frame(b"p" * 126, PING), 1002),
+        (frame(b"x", CONTINUATION), 1002),
+        (frame(b"x", 3), 1002),
+        (encode(BINARY, b"not masked"), 1002),
+    ],
+    ids=["fragmented ping", "long ping", "no begin", "opcode 3", "no mask"],
+)
+async def test_frames_that_are_none_end_a_terminal(plain: Ground, data: bytes, code: int) -> None:
+    async with KINDS["terminal"].begin(Scene(plain, "silent")) as held:
+        await held.browser.send(data)
+        assert await close_code(held.browser) == code
+        assert held.app is not None
+        assert await plain.freed(held.app.port, 5) is not None
+
+
+async def close_code(browser: Browser) -> int | None:
+    """Return the code with which the gateway closes."""
+    while (found := await frames.read_frame(browser, 5)).opcode != CLOSE:
+        pass
+    return found.code
+
+
+@pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
+async def test_what_comes_after_a_close_costs_nothing(plain: Ground, row: str) -> None:
+    async with KINDS[row].begin(Scene(plain, "silent")) as held, attacked(plain):
+        await flood(held, EMPTY, reading=False, first=frames.close(1000, mask=MASK))
+
+
+async def test_resizes_in_a_row_leave_others_their_turn(plain: Ground) -> None:
+    async with KINDS["terminal"].begin(Scene(plain, "silent")) as held, attacked(plain):
+        await flood(held, frame(RESIZE, TEXT), reading=True)
+
+
+async def test_text_for_a_terminal_without_end_is_refused(plain: Ground) -> None:
+    async with attacking(
+        "terminal", Scene(plain, "silent"), most=MESSAGE_BYTES + HELD_BYTES + SLACK_BYTES
+    ) as held:
+        await flood(held, frame(b"{" * 60_000, TEXT), reading=True)
+
+
+@pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
+async def test_frames_byte_by_byte_arrive_whole(ground: Ground, row: str) -> None:
+    async with KINDS[row].begin(Scene(ground, "silent")) as held:
+        assert held.app is not None
+        there = held.app.connections[0]
+        before = len(there.received)
+        payload = UPDATE_REQUEST if row == "desktop" else b"hello"
+        await held.browser.dribble(frame(payload), 0.005)
+        await there.until(lambda: len(there.received) > before + len(payload) - 1, "the frame")
+        if row == "desktop":
+            assert bytes(there.received[before:]) == payload
+        else:
+            assert masked_payload(bytes(there.received[before:])) == payload
+
+
+def masked_payload(data: bytes) -> bytes:
+    """Return the payload of a short masked frame."""
+    mask = data[2:6]
+    return bytes(byte ^ mask[at % 4] for at, byte in enumerate(data[6 : 6 + (data[1] & 0x7F)]))
