@@ -109,6 +109,7 @@ class Leading:
             queued=lambda: len(self._term.queue) if self._term else 0,
             routes=lambda: self._term.publisher.count if self._term else 0,
             leads=lambda: self._term is not None,
+            parked=lambda: self._term.reconciler.parked if self._term else 0,
         )
         core.jobs.listeners.append(self._look_at_job)
         core.routes.listeners.append(self._look_at_routes)

@@ -53,6 +53,7 @@ class Measures:
         queued: Callable[[], int],
         routes: Callable[[], int],
         leads: Callable[[], bool],
+        parked: Callable[[], int] = int,
     ) -> None:
         """Have these read whenever somebody asks."""
         waiting = Gauge(
@@ -67,6 +68,12 @@ class Measures:
             "fumarole_controller_leads", "1 while this process leads", registry=self._registry
         )
         leading.set_function(leads)
+        unreadable = Gauge(
+            "fumarole_controller_parked_jobs",
+            "Jobs that this version of the controller cannot go on with",
+            registry=self._registry,
+        )
+        unreadable.set_function(parked)
 
     def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
         """Count a step."""

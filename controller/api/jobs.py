@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
 from aiohttp import web
 from pydantic import ConfigDict, Field, ValidationError
@@ -13,9 +13,9 @@ from controller.api.bodies import MOST_ITEMS, read_model
 from controller.api.operations import Operation
 from controller.api.queries import DEFAULT_LIMIT, Limit, Query, read_query
 from controller.api.shown import Exit, JobState, PluginFailure, Policy, Retry, Shown
-from controller.jobs.accepted import read_spec
 from controller.jobs.model import Job, JobId
 from controller.jobs.parameters import Strict
+from controller.jobs.parking import read_known
 from controller.jobs.problems import JobRejected, Problem, problems_of
 from controller.jobs.retry import explain_retry
 from controller.jobs.runs import exits_of, retries_of
@@ -26,7 +26,7 @@ from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.demand import queue_position
 from controller.store.hooks import hook_failures_of
-from controller.store.jobs import JobFilter, JobRecord, find_job, list_jobs
+from controller.store.jobs import Desired, JobFilter, JobRecord, find_job, list_jobs
 from controller.store.progress import retries_within
 from controller.store.runs import runs_of
 
@@ -274,29 +274,42 @@ def _result(item: Any, submitted: Submitted) -> dict[str, Any]:
 
 def view(record: JobRecord) -> dict[str, Any]:
     """Return a job as the orchestrator sees it: what it asked for, and how it is."""
+    # One that a newer version has accepted is shown as far as it is known.
+    spec = record.spec if isinstance(record.spec, Mapping) else {}
     state = JobState(
-        state=State(record.state),
+        state=_known_state(record),
         reason=record.reason,
         message=record.message,
-        desired=record.desired,
+        desired=record.desired if record.desired in get_args(Desired) else "run",
         attempt=record.attempt,
         submitted_at=record.created_at,
         started_at=record.started_at,
         finished_at=record.finished_at,
         time_allocation_seconds=record.allocated_seconds,
         expires_at=record.expires_at,
-        queue=record.queue or record.spec.get("queue"),
+        queue=record.queue or spec.get("queue"),
         product=record.product,
+        parked=record.parked,
     )
+    project = {"project": record.owner_project} if record.owner_project is not None else {}
     return {
-        **record.spec,
-        "labels": record.spec.get("labels", {}),
+        "id": record.id,
+        "owner": {"user": record.owner_user} | project,
+        **spec,
+        "labels": spec.get("labels", {}),
         **state.model_dump(mode="json"),
     }
 
 
+def _known_state(record: JobRecord) -> State:
+    try:
+        return State(record.state)
+    except ValueError:
+        return State.RUNNING if record.started_at is not None else State.IN_QUEUE
+
+
 def _retry(record: JobRecord, defaults: JobDefaults, used: int) -> Retry:
-    explained = explain_retry(read_spec(record.spec, {}))
+    explained = explain_retry(read_known(record))
     return Retry(
         max_retry=explained.max_retry,
         # Volcano counts the one that it refuses, too.

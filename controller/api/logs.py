@@ -14,7 +14,7 @@ from controller.api.answers import ApiError, invalid, not_found
 from controller.api.events import Stream, Streams
 from controller.api.operations import EVENTS, TEXT, Operation
 from controller.api.queries import Number, Query, read_query
-from controller.jobs.accepted import read_spec
+from controller.jobs.parking import read_known
 from controller.jobs.problems import Problem
 from controller.kube.client import Kube
 from controller.kube.errors import Invalid, KubeError, NotFound
@@ -89,7 +89,7 @@ class Logs:
             runs = [run for run in await runs_of(transaction, job_id) if run.rank == rank]
         if not self._catalogue.offers(record.product, "logs"):
             raise ApiError(409, "not_offered", "The job's product offers no logs.")
-        if read_spec(record.spec, {}).task_of(rank) is None:
+        if read_known(record).task_of(rank) is None:
             raise invalid([Problem("rank", "the job has no such rank")])
         started = [run for run in runs if run.started_at is not None]
         if not started:

@@ -74,6 +74,9 @@ class JobState(Shown):
     expires_at: float | None
     queue: str | None
     product: str | None
+    parked: str | None = Field(
+        default=None, description="Why the controller's version cannot go on with it."
+    )
 
 
 class Update(Shown):

@@ -11,8 +11,8 @@ from controller.api.answers import not_found
 from controller.api.operations import Operation
 from controller.api.shown import AttemptView, History, RunView, TaskView
 from controller.api.updates import shown
-from controller.jobs.accepted import read_spec
 from controller.jobs.model import Job
+from controller.jobs.parking import read_known
 from controller.store.database import Store
 from controller.store.jobs import JobRecord, find_job
 from controller.store.progress import Attempt, attempts_of
@@ -55,7 +55,7 @@ class Tasks:
             if record is None:
                 raise not_found("job")
             runs = await runs_of(transaction, record.id, record.attempt)
-        tasks = task_views(record, read_spec(record.spec, {}), runs)
+        tasks = task_views(record, read_known(record), runs)
         return web.json_response({"items": [one.model_dump(mode="json") for one in tasks]})
 
     async def history(self, request: web.Request) -> web.Response:

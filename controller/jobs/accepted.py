@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from controller.jobs.model import Job
 from controller.jobs.parameters import SECRET_FIELDS
-from controller.jobs.problems import JobRejected, problems_of
+from controller.jobs.problems import JobRejected, Problem, problems_of
 
 _UNKNOWN: Final = "(unknown)"
 
@@ -34,15 +34,21 @@ def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
     Raises:
         JobRejected: If it was changed, or made by a version that took more.
     """
+    try:
+        return Job.model_validate(filled_in(spec, secrets))
+    except ValidationError as error:
+        raise JobRejected(problems_of(error)) from None
+    except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+        raise JobRejected([Problem("", "is not what a job is kept as")]) from error
+
+
+def filled_in(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Return *spec* with the values of its secrets, or words of ours where they are not known."""
     parameters = {
         name: _with_value(name, given, secrets)
         for name, given in (spec.get("parameters") or {}).items()
     }
-    whole = {**spec, "parameters": parameters} if parameters else dict(spec)
-    try:
-        return Job.model_validate(whole)
-    except ValidationError as error:
-        raise JobRejected(problems_of(error)) from None
+    return {**spec, "parameters": parameters} if parameters else dict(spec)
 
 
 def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:

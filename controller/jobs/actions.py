@@ -15,11 +15,13 @@ from controller.jobs.lifecycle import (
     Conclude,
     Confirm,
     ConfirmPods,
+    EndOverdue,
     Expose,
     Finish,
     KeepForRecovery,
     Note,
     Order,
+    Park,
     Remove,
     RemovePods,
     Renew,
@@ -138,10 +140,20 @@ class Actions:
                 raise Later(5.0)
             case Finish():
                 await self._ending.finish(seen.record)
+            case Park(why):
+                await self._park(seen, why)
+            case EndOverdue():
+                await self._ending.end_overdue(seen.record)
             case Rest():
                 return
             case _:
                 assert_never(step)
+
+    async def _park(self, seen: Seen, why: str | None) -> None:
+        await self._records.tell(seen.record, parked=why)
+        tell = log.warning if why else log.info
+        text = "a job is parked" if why else "a job is taken up again"
+        tell(text, extra={"job": seen.record.id, "why": why or ""})
 
     async def _write_down(self, seen: Seen) -> None:
         record = seen.record

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 from controller.jobs.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.demand import charged_by
 from controller.jobs.ground import ensure_namespace
 from controller.jobs.model import Job
+from controller.jobs.parking import known_of
 from controller.jobs.peers import asked_ports
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
@@ -160,18 +162,18 @@ class Adoption:
                 )
 
     async def _adopt(self, seen: ObservedJob) -> None:
-        job = _read_annotations(seen)
+        job, spec = _read_annotations(seen)
         try:
-            await self._keep(seen, job)
+            await self._keep(seen, job, spec)
         except AlreadyThere:
             return  # it was accepted meanwhile
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
-    async def _keep(self, seen: ObservedJob, job: Job) -> None:
+    async def _keep(self, seen: ObservedJob, job: Job, spec: Mapping[str, Any]) -> None:
         pods = self._picture.pods.of_job(job.id)
         kept = await self._cluster.find_kept(seen)
         past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
-        record = _adopted(seen, job, past, self._defaults)
+        record = replace(_adopted(seen, job, past, self._defaults), spec=spec)
         async with self._store.lead(self._term) as transaction:
             await insert_job(transaction, record, labels=job.labels)
             await record_attempt(
@@ -234,17 +236,36 @@ class StoreIdentity:
         await self._kube.json_patch(CONFIG_MAPS, self._name, operations, self._namespace)
 
 
-def _read_annotations(seen: ObservedJob) -> Job:
+def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
+    """Return the job, and what was accepted as it is to be kept.
+
+    What a newer version accepted is kept as that one wrote it; the job is parked then.
+    """
     try:
-        spec = strict_json_object(seen.annotations[SPEC_ANNOTATION].encode())
+        spec: Mapping[str, Any] = strict_json_object(seen.annotations[SPEC_ANNOTATION].encode())
         job = read_spec(spec, {})
+        spec = public_spec(job)
     except KeyError:
         raise CannotAdopt("it does not say what was accepted") from None
-    except (ValueError, AttributeError, JobRejected) as error:
+    except JobRejected as rejected:
+        job = _of_another_version(spec, rejected)
+    except (ValueError, AttributeError) as error:
         raise CannotAdopt(f"what it says was accepted is not valid: {error}") from None
     if job.id != seen.job_id or seen.name != volcano_job_name(job.id):
         raise CannotAdopt("it says to be another job than its name does")
-    return job
+    return job, spec
+
+
+def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
+    owner = spec.get("owner")
+    job_id, user = spec.get("id"), owner.get("user") if isinstance(owner, Mapping) else None
+    project = owner.get("project") if isinstance(owner, Mapping) else None
+    # Only what has more than is known: anything else may be a mistake, and not a version's.
+    unknown = all(one.message == "unknown field" for one in rejected.problems)
+    if not unknown or not isinstance(job_id, str) or not isinstance(user, str):
+        text = f"what it says was accepted is not valid: {rejected}"
+        raise CannotAdopt(text) from rejected
+    return known_of(spec, job_id, user, project if isinstance(project, str) else None)
 
 
 def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults) -> JobRecord:

@@ -14,9 +14,10 @@ from controller.jobs.retrying import UNKNOWN_TRIGGER, policies_of, triggered, us
 from controller.jobs.runs import exits_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.steps import Later
+from controller.jobs.wishes import EXPIRED
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs import JobRecord
+from controller.store.jobs import FINAL_STATES, JobRecord, ask_to_end, hold_job
 from controller.store.progress import (
     CompanionRecord,
     attempts_of,
@@ -213,9 +214,11 @@ class Ending:
         await self._remove_companions(record, [one for one in known if one.owner_uid is None])
         if record.stopping or record.ordered:
             await self._cluster.withdraw_command(record.id, record.namespace)
-        happening = HOW_IT_ENDED[record.outcome or State.FAILURE.value]
+        outcome = record.outcome or State.FAILURE.value
+        state = next_state(record.state, HOW_IT_ENDED[outcome])
         over = {
-            "state": next_state(record.state, happening),
+            # From a state that this version does not know, the end is the same.
+            "state": state if state in FINAL_STATES else outcome,
             "reason": record.end_reason,
             "message": record.end_message,
             "finished_at": self._records.clock(),
@@ -232,6 +235,13 @@ class Ending:
             "finished",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
         )
+
+    async def end_overdue(self, record: JobRecord) -> None:
+        """Ask for the job's end, as its owner or a plugin could: its time is over."""
+        async with self._records.lead() as transaction:
+            now = await hold_job(transaction, record.id)
+            if now is not None and not now.is_final:
+                await ask_to_end(transaction, now, now=self._records.clock(), how=EXPIRED)
 
     async def _known(self, record: JobRecord) -> list[CompanionRecord]:
         async with self._records.read() as transaction:

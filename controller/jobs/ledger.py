@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.jobs.accepted import read_spec
 from controller.jobs.demand import replica_resources
+from controller.jobs.parking import read_known
 from controller.jobs.usage import Used, usage_due
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
@@ -63,7 +63,7 @@ class Ledger:
         )
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: Used) -> UsageEntry:
-        job = read_spec(record.spec, {})
+        job = read_known(record)
         return UsageEntry(
             job_id=record.id,
             owner_user=record.owner_user,

@@ -23,7 +23,7 @@ from controller.jobs.retrying import (
     used_retries,
 )
 from controller.jobs.runs import are_written_down, is_of, retries_of
-from controller.jobs.states import Happening, Outcome, State, next_state
+from controller.jobs.states import HOW_IT_ENDED, Happening, Outcome, State, next_state
 from controller.jobs.timers import wanted_timers
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.progress import Hook
@@ -50,9 +50,9 @@ class Seen:
     submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
     ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
     tried again later. ``again_in`` is after how many seconds something is to be done though nothing
-    changes.
-    ``gone`` are the uids of VolcanoJobs of the job that are known to be gone, or on their way;
+    changes. ``gone`` are the uids of VolcanoJobs that are known to be gone, or on their way;
     ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
+    ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over.
     """
 
     record: JobRecord
@@ -74,6 +74,8 @@ class Seen:
     again_in: float | None = None
     timers: Mapping[str, Timer] = field(default_factory=dict)
     now: float = 0.0
+    parked: str | None = None
+    overdue: bool = False
 
 
 # What may be the next step
@@ -210,6 +212,18 @@ class RemovePods:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Remember why this version cannot go on with the job; None: it can again."""
+
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndOverdue:
+    """Ask for the job's end: its time is over, and no plugin does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Take the outcome as the state, and drop what was kept for the job."""
 
@@ -235,6 +249,8 @@ Step: TypeAlias = (
     | Remove
     | RemovePods
     | Finish
+    | Park
+    | EndOverdue
 )
 
 
@@ -247,6 +263,8 @@ def decide(seen: Seen) -> Step:
         return RemovePods(late)
     if record.is_final:
         return _after_the_end(seen)
+    if seen.parked != record.parked:
+        return Park(seen.parked)
     return _undecided(seen) if record.outcome is None else _ending(seen)
 
 
@@ -257,6 +275,8 @@ def _undecided(seen: Seen) -> Step:
         return CatchUp()
     if record.desired == "ended":
         return _ended_on_purpose(record)
+    if seen.parked is not None and seen.overdue:
+        return EndOverdue()  # its plugins may never have seen it
     if record.renewal is not None:
         return _removal(seen) or Replace()
     if record.uid is None:
@@ -333,6 +353,8 @@ def _ended_on_purpose(record: JobRecord) -> Conclude:
 
 
 def _submitting(seen: Seen) -> Step:
+    if seen.parked is not None:
+        return _note_if_new(seen, Note(Happening.WAITS, "parked", seen.parked))
     if seen.job is not None:
         return Submit()  # its making was not answered: it is found, whatever is wanted by now
     if seen.record.desired == "suspended":
@@ -373,6 +395,8 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
 
 
 def _expose_first(seen: Seen, step: Step) -> Step:
+    if seen.parked is not None:
+        return step if isinstance(step, Note) else Rest()
     if not seen.exposed:
         return Expose()
     if not isinstance(step, Rest):
@@ -546,6 +570,8 @@ def _ending(seen: Seen) -> Step:
         return step
     if not seen.completed or _still_runs(seen):
         return Rest()  # what it uses is counted to the end
+    if seen.record.outcome not in HOW_IT_ENDED:
+        return Rest()  # a newer version has decided something else: it is that one's to tell
     return Finish() if seen.cleaned else _hooks(seen, "cleanup")
 
 

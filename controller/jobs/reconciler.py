@@ -116,6 +116,11 @@ class Reconciler:
             return ()
         return (f"jobs wait, and the reconciler has done nothing for {still:.0f} s",)
 
+    @property
+    def parked(self) -> int:
+        """How many jobs this version cannot go on with."""
+        return self._sight.parked
+
     def _moves(self) -> None:
         self._moved_at = time.monotonic()
 

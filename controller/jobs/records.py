@@ -8,6 +8,7 @@ from typing import Any
 
 from controller.jobs.accepted import lacks_secrets, read_spec
 from controller.jobs.model import Job
+from controller.jobs.parking import read_known
 from controller.jobs.states import Outcome
 from controller.store.database import Store, Transaction
 from controller.store.jobs import JobRecord, hold_job, move_job
@@ -92,12 +93,12 @@ class Records:
         return read_spec(record.spec, secrets)
 
     def readable_job(self, record: JobRecord) -> Job:
-        """Return the job; a secret that is not known is a word of ours."""
+        """Return the job, or what can be read of it; an unknown secret is a word of ours."""
         try:
             secrets = self._secrets(record)
         except VaultClosed:
             secrets = {}
-        return read_spec(record.spec, secrets)
+        return read_known(record, secrets)
 
     def _secrets(self, record: JobRecord) -> Mapping[str, str]:
         return {} if record.sealed is None else self._vault.open(record.id, record.sealed)

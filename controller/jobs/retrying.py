@@ -79,9 +79,12 @@ def policies_of(record: JobRecord) -> Policies:
 
 def has_delayed(record: JobRecord) -> bool:
     """Say whether a policy of the job has a timeout; it costs little to ask."""
-    lists = [record.spec.get("policies")]
-    lists += [task.get("policies") for task in record.spec.get("tasks") or ()]
-    return any(policy.get("timeout_seconds") for policies in lists for policy in policies or ())
+    try:
+        lists = [record.spec.get("policies")]
+        lists += [task.get("policies") for task in record.spec.get("tasks") or ()]
+        return any(policy.get("timeout_seconds") for policies in lists for policy in policies or ())
+    except (AttributeError, TypeError):
+        return False  # of a version that keeps jobs in another way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

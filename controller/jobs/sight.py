@@ -9,6 +9,7 @@ from typing import Final, get_args
 from controller.jobs.accepted import lacks_secrets, read_spec
 from controller.jobs.addresses import rank_services_of
 from controller.jobs.lifecycle import Seen
+from controller.jobs.parking import why_parked
 from controller.jobs.picture import Picture
 from controller.jobs.pipeline import Pipeline
 from controller.jobs.retrying import has_delayed
@@ -53,12 +54,14 @@ class Sight:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._is_busy = is_busy
+        self._readable: dict[str, float] = {}
+        self._parked_jobs: set[str] = set()
+        self._clock = clock
         self._store = store
         self._picture = picture
         self._pipeline = pipeline
         self._evictions_allowed = evictions_allowed
         self._rank_services = rank_services
-        self._clock = clock
 
     async def see(self, job_id: str) -> Seen | None:
         """Return the job as it is; None where the store does not know it.
@@ -70,6 +73,8 @@ class Sight:
             record = await find_job(transaction, job_id)
             if record is None:
                 self._forget_departed(job_id)
+                self._readable.pop(job_id, None)
+                self._parked_jobs.discard(job_id)
                 return None
             pods, departed = self._pods(job_id)
             # Only what can matter: most looks are at jobs that wait, or that are over.
@@ -83,6 +88,11 @@ class Sight:
             held = await self._held(transaction, record)
             gone = await self._gone(transaction, record, pods)
         paused, again_in = self._paused(record, hooks)
+        parked = self._parked(record)
+        left = (record.expires_at or 0.0) - self._clock()
+        overdue = record.expires_at is not None and left <= 0
+        if parked is not None and record.expires_at is not None and not overdue:
+            again_in = min(left, again_in if again_in is not None else left)
         return Seen(
             record=record,
             job=self._picture.job(record.namespace, job_id),
@@ -104,7 +114,30 @@ class Sight:
             again_in=again_in,
             timers=timers,
             now=self._clock(),
+            parked=parked,
+            overdue=overdue,
         )
+
+    @property
+    def parked(self) -> int:
+        """How many jobs that are not over this version cannot go on with."""
+        return len(self._parked_jobs)
+
+    def _parked(self, record: JobRecord) -> str | None:
+        """Return why this version cannot go on with the job; what it says never changes."""
+        if record.is_final:
+            self._readable.pop(record.id, None)
+            self._parked_jobs.discard(record.id)
+            return None
+        if self._readable.get(record.id) == record.created_at and record.parked is None:
+            return None
+        why = why_parked(record)
+        if why is None:
+            self._readable[record.id] = record.created_at
+            self._parked_jobs.discard(record.id)
+        else:
+            self._parked_jobs.add(record.id)
+        return why
 
     def _paused(
         self, record: JobRecord, hooks: Mapping[str, HookState]
@@ -132,6 +165,8 @@ class Sight:
         made = {one.name for one in _rank_services(record, companions)}
         if not self._rank_services:
             return not made
+        if record.id in self._parked_jobs:
+            return True  # nothing is planned for it by this version
         if record.sealed is None and lacks_secrets(record.spec, {}):
             return True  # nothing can be planned for it any more
         return made == {one.name for one in rank_services_of(read_spec(record.spec, {}))}

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.jobs.accepted import read_spec
 from controller.jobs.endpoints import probed_endpoint
+from controller.jobs.parking import read_known
 from controller.jobs.picture import Picture
-from controller.jobs.problems import JobRejected
 from controller.sessions.routes import (
     Reach,
     choose_hub,
@@ -89,10 +88,21 @@ class DesiredRoutes:
         for session in sessions:
             record = records.get(session.job_id)
             if record is not None:
-                made = await self._of(session, record, hubs)
+                made = await self._contained(session, record, hubs)
                 if made is not None:
                     desired[session.sid] = made
         return desired
+
+    async def _contained(
+        self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
+    ) -> Desired | None:
+        try:
+            return await self._of(session, record, hubs)
+        except StoreError:
+            raise
+        except Exception:  # one row must not be the end of all routes
+            log.exception("a session has no route", extra={"sid": session.sid})
+            return None
 
     def holds(self, route: Route) -> bool:
         """Say whether the pod that *route* leads to, if it does, is still seen to be there."""
@@ -109,11 +119,7 @@ class DesiredRoutes:
     async def _of(
         self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
     ) -> Desired | None:
-        try:
-            job = read_spec(record.spec, {})
-        except JobRejected:
-            log.warning("a job cannot be read", extra={"job": record.id})
-            return None
+        job = read_known(record)
         pods = self._picture.pods.of_job(record.id)
         pod = pod_at(session.rank, job=job, record=record, pods=pods)
         hub = hubs.get(session.hub_id or "")

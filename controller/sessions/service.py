@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
-from controller.jobs.accepted import read_spec
 from controller.jobs.addresses import ports_at
 from controller.jobs.links import link_host
 from controller.jobs.model import Job
+from controller.jobs.parking import read_known
 from controller.jobs.problems import Problem
 from controller.products import Catalogue
 from controller.store.database import Store, Transaction
@@ -231,7 +231,7 @@ class SessionService:
         # From when its end is decided: its sessions are ended with it, and none after them.
         if record.is_final or record.outcome is not None or record.desired == "ended":
             raise _Wrong("job", "the job is over")
-        job = read_spec(record.spec, {})
+        job = read_known(record)
         if not 0 <= wanted.rank < job.ranks:
             raise _Wrong("rank", f"the job has ranks 0 to {job.ranks - 1}")
         kind, port, base_path = _place(wanted, job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -197,11 +198,22 @@ def _make_engine(url: str) -> AsyncEngine:
     is_postgresql = parsed.get_backend_name() == "postgresql"
     # Parameters hold specs and sealed secrets: they are in no log and no error.
     engine = create_async_engine(
-        parsed, hide_parameters=True, connect_args=dict(_POSTGRESQL) if is_postgresql else {}
+        parsed,
+        hide_parameters=True,
+        json_deserializer=_read_json,
+        connect_args=dict(_POSTGRESQL) if is_postgresql else {},
     )
     if parsed.get_backend_name() == "sqlite":
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
+
+
+def _read_json(text: str) -> Any:
+    """Return the value; null for what is no JSON: one such row must not hide all others."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
