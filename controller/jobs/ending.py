@@ -22,7 +22,7 @@ from controller.store.progress import (
     CompanionRecord,
     attempts_of,
     companions_of,
-    drop_companion,
+    drop_companions,
     drop_due,
     hurry_due,
     move_attempt,
@@ -229,8 +229,7 @@ class Ending:
             await self._records.move(transaction, record, **over, sealed=None, exits=exits)
             await drop_due(transaction, record.id)
             await replace_timers(transaction, record.id, timers=())
-            for companion in known:
-                await drop_companion(transaction, record.id, companion)
+            await drop_companions(transaction, record.id, known)
         log.info(
             "finished",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
@@ -252,9 +251,9 @@ class Ending:
     ) -> None:
         for companion in companions:
             await self._cluster.remove_companion(record.id, companion)
-        async with self._records.lead() as transaction:
-            for companion in companions:
-                await drop_companion(transaction, record.id, companion)
+        if companions:
+            async with self._records.lead() as transaction:
+                await drop_companions(transaction, record.id, companions)
 
     async def _has_unseen_pods(self, record: JobRecord) -> bool:
         """Say whether a pod of the attempt is there that the picture does not show."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -28,7 +29,7 @@ from controller.store.capabilities import find_capabilities
 from controller.store.database import Store, Transaction
 from controller.store.hooks import HookFailure, drop_hook_failure, record_hook_failure
 from controller.store.places import HeldPlace
-from controller.store.progress import Hook, record_hook, set_due
+from controller.store.progress import Hook, record_hooks, set_due
 from controller.volcano.capabilities import Capabilities
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (
@@ -44,6 +45,8 @@ from controller.volcano.topology import fit_init_containers
 ENTRY_POINTS: Final = "fumarole.plugins"
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
+RECORD_SECONDS: Final = 0.1
+"""For how long hooks run that are recorded together."""
 
 _OURS: Final = "controller.plugins."
 _HOOK_NAMES: Final[Mapping[Hook, HookName]] = MappingProxyType(
@@ -199,21 +202,30 @@ class Pipeline:
         """Run the hook of every plugin that is not among *done*, and record how that went.
 
         One that fails keeps none after it from running. Those that have *failed* before are tried
-        again once their pause is over, and never again once they were given up.
+        again once their pause is over, and never again once they were given up. What runs at once
+        is recorded together: should that be lost, it runs again.
 
         Raises:
             LeadershipLost, StoreUnavailable: If it cannot be recorded.
         """
+        ran = Ran(seen, hook, recorder)
         for plugin in self._plugins:
             before = failed.get(plugin.name)
             if plugin.name in done or (before is not None and not recorder.is_due(before)):
                 continue
+            if not _has(plugin, hook):
+                ran.add(plugin.name, due=None, before=before)
+                continue
             try:
                 due = await self._run(plugin, hook, seen)
             except PluginFailed as failure:
+                await ran.record()
                 await recorder.fail(seen, failure, hook=hook, before=before)
             else:
-                await recorder.record(seen, hook=hook, plugin=plugin.name, due=due, before=before)
+                ran.add(plugin.name, due=due, before=before)
+                if ran.is_due:
+                    await ran.record()
+        await ran.record()
 
     async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
         """Have the plugin *name* look at jobs that are due; return when it wants each again.
@@ -272,6 +284,52 @@ class Pipeline:
         return await self.border.call(call, work, read, secrets=secrets)
 
 
+@dataclass(frozen=True, slots=True)
+class RanHook:
+    """A plugin's hook that has run to its end.
+
+    ``due`` is when it wants to see the job, ``before`` how it failed the last time.
+    """
+
+    plugin: str
+    due: float | None
+    before: HookFailure | None
+
+
+class Ran:
+    """The hooks of a job that have run and are not recorded yet."""
+
+    def __init__(
+        self,
+        seen: JobFromServer,
+        hook: Hook,
+        recorder: HookRecorder,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seen = seen
+        self._hook: Hook = hook
+        self._recorder = recorder
+        self._clock = clock
+        self._hooks: list[RanHook] = []
+        self._since = clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much time went by that it should not have to be spent again."""
+        return self._clock() - self._since >= RECORD_SECONDS
+
+    def add(self, plugin: str, *, due: float | None, before: HookFailure | None) -> None:
+        """Take the plugin's hook for done."""
+        self._hooks.append(RanHook(plugin, due, before))
+
+    async def record(self) -> None:
+        """Record what has run, in one transaction."""
+        if self._hooks:
+            await self._recorder.record(self._seen, hook=self._hook, ran=self._hooks)
+            self._hooks, self._since = [], self._clock()
+
+
 class HookRecorder:
     """Remembers in the store which hooks have run and which have failed, as a term's leader.
 
@@ -299,29 +357,23 @@ class HookRecorder:
         """Say whether it is time to try the hook again."""
         return failure.next_at is not None and self._clock() >= failure.next_at
 
-    async def record(
-        self,
-        seen: JobFromServer,
-        *,
-        hook: Hook,
-        plugin: str,
-        due: float | None,
-        before: HookFailure | None = None,
-    ) -> None:
-        """Remember that the hook of the plugin is done, and when it wants to see the job."""
+    async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
+        """Remember that these plugins' hooks are done, and when they want to see the job."""
         async with self._store.lead(self._term) as transaction:
-            await record_hook(
+            plugins = [one.plugin for one in ran]
+            await record_hooks(
                 transaction,
                 seen.job.id,
                 seen.attempt,
                 hook=hook,
-                plugin=plugin,
+                plugins=plugins,
                 now=self._clock(),
             )
-            if due is not None:
-                await set_due(transaction, seen.job.id, plugin, at=due)
-            if before is not None:
-                await drop_hook_failure(transaction, seen.job.id, before)
+            for one in ran:
+                if one.due is not None:
+                    await set_due(transaction, seen.job.id, one.plugin, at=one.due)
+                if one.before is not None:
+                    await drop_hook_failure(transaction, seen.job.id, one.before)
 
     async def fail(
         self,
@@ -398,6 +450,12 @@ def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlug
         return plugin(context)
     except Exception as error:  # whatever somebody else's code raises
         raise ValueError(f"the plugin {name} cannot be made: {_described(error)}") from error
+
+
+def _has(plugin: JobPlugin, hook: Hook) -> bool:
+    """Say whether *plugin* does anything in that hook: most do nothing in most."""
+    name = _HOOK_NAMES[hook]
+    return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)
 
 
 def _described(error: Exception) -> str:

@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from typing import Any, Final
 
 import asyncpg
@@ -224,17 +225,37 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 async def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> None:
     """Insert *rows*, leaving alone what has the same primary key."""
-    await transaction.execute(_insert(transaction, table).on_conflict_do_nothing(), rows)
+    await transaction.execute(_insert_if_absent(transaction.dialect.name, table), rows)
 
 
-async def insert_or_change(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> None:
-    """Insert *rows*; of what has the same primary key, set their values."""
-    new = _insert(transaction, table)
-    keys = table.primary_key.columns
-    changed = {name: new.excluded[name] for name in rows[0] if name not in keys}
-    await transaction.execute(new.on_conflict_do_update(index_elements=keys, set_=changed), rows)
+async def insert_or_change(
+    transaction: Transaction,
+    table: sa.Table,
+    rows: Sequence[Json],
+    *,
+    keep: tuple[str, ...] = (),
+) -> None:
+    """Insert *rows*; of what has the same primary key, set their values but those to *keep*."""
+    if rows:
+        changed = tuple(name for name in rows[0] if name not in keep)
+        statement = _insert_or_change(transaction.dialect.name, table, changed)
+        await transaction.execute(statement, rows)
 
 
-def _insert(transaction: Transaction, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    insert = sqlite.insert if transaction.dialect.name == "sqlite" else postgresql.insert
-    return insert(table)
+# To put a statement together takes longer than to carry it out.
+
+
+@cache
+def _insert_if_absent(dialect: str, table: sa.Table) -> sa.Insert:
+    return _insert(dialect, table).on_conflict_do_nothing()
+
+
+@cache
+def _insert_or_change(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Insert:
+    new, keys = _insert(dialect, table), table.primary_key.columns
+    changed = {name: new.excluded[name] for name in names if name not in keys}
+    return new.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+def _insert(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    return (sqlite.insert if dialect == "sqlite" else postgresql.insert)(table)

@@ -123,7 +123,8 @@ _CHANGE: Final = sa.update(_table).where(_table.c.id == sa.bindparam("which"))
 
 
 def _record(row: sa.Row[Any]) -> JobRecord:
-    return JobRecord(**row._mapping)
+    # The columns are in the order of the fields.
+    return JobRecord(**dict(zip(JobRecord.__slots__, row, strict=True)))
 
 
 async def insert_job(

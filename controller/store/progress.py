@@ -42,22 +42,30 @@ class Attempt:
     """How many of the job's retries it has used, once another attempt has begun."""
 
 
+_ATTEMPTS: Final = (
+    sa.select(*(tables.attempts.c[name] for name in Attempt.__slots__))
+    .where(tables.attempts.c.job_id == sa.bindparam("of"))
+    .order_by(tables.attempts.c.attempt)
+)
+
+
 async def attempts_of(transaction: Transaction, job_id: str) -> list[Attempt]:
     """Return the job's attempts, in order."""
-    table = tables.attempts
-    names = [table.c[name] for name in Attempt.__slots__]
-    query = sa.select(*names).where(table.c.job_id == job_id).order_by(table.c.attempt)
-    return [Attempt(**row._mapping) for row in await transaction.execute(query)]
+    rows = await transaction.execute(_ATTEMPTS, {"of": job_id})
+    return [Attempt(**row._mapping) for row in rows]
+
+
+# Put together once, here and below: that takes longer than to carry a statement out.
+_MOVE_ATTEMPT: Final = sa.update(tables.attempts).where(
+    tables.attempts.c.job_id == sa.bindparam("of"),
+    tables.attempts.c.attempt == sa.bindparam("number"),
+)
+_START_ATTEMPT: Final = _MOVE_ATTEMPT.where(tables.attempts.c.started_at.is_(None))
 
 
 async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **values: Any) -> None:
     """Set *values* of the attempt."""
-    table = tables.attempts
-    await transaction.execute(
-        sa.update(table)
-        .where(table.c.job_id == job_id, table.c.attempt == attempt)
-        .values(**values)
-    )
+    await transaction.execute(_MOVE_ATTEMPT, {"of": job_id, "number": attempt, **values})
 
 
 async def retries_within(transaction: Transaction, job_id: str, attempt: int) -> int:
@@ -69,11 +77,7 @@ async def retries_within(transaction: Transaction, job_id: str, attempt: int) ->
 
 async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, at: float) -> None:
     """Remember when the attempt first ran; the first time counts."""
-    table = tables.attempts.c
-    first = sa.update(tables.attempts).where(
-        table.job_id == job_id, table.attempt == attempt, table.started_at.is_(None)
-    )
-    await transaction.execute(first.values(started_at=at))
+    await transaction.execute(_START_ATTEMPT, {"of": job_id, "number": attempt, "started_at": at})
 
 
 # Hooks
@@ -95,32 +99,44 @@ async def hooks_done(
     return {hook: frozenset(plugins) for hook, plugins in done.items()}
 
 
-async def record_hook(
-    transaction: Transaction, job_id: str, attempt: int, *, hook: Hook, plugin: str, now: float
+async def record_hooks(
+    transaction: Transaction,
+    job_id: str,
+    attempt: int,
+    *,
+    hook: Hook,
+    plugins: Sequence[str],
+    now: float,
 ) -> None:
-    """Remember that the hook has run to its end."""
-    values = {"job_id": job_id, "attempt": attempt, "hook": hook, "plugin": plugin, "at": now}
-    await transaction.execute(sa.insert(tables.hooks), values)
+    """Remember that the hook of these plugins has run to its end; again, it changes nothing."""
+    same = {"job_id": job_id, "attempt": attempt, "hook": hook, "at": now}
+    await insert_if_absent(
+        transaction, tables.hooks, [same | {"plugin": plugin} for plugin in plugins]
+    )
 
 
 # Due times
 
 
+_DROP_DUE: Final = sa.delete(tables.due).where(tables.due.c.job_id == sa.bindparam("of"))
+_DROP_ONE_DUE: Final = _DROP_DUE.where(tables.due.c.plugin == sa.bindparam("named"))
+_HURRY: Final = sa.update(tables.due).where(
+    tables.due.c.job_id == sa.bindparam("of"), tables.due.c.at > sa.bindparam("now")
+)
+
+
 async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: float | None) -> None:
     """Have the plugin see the job at that time; None: not again."""
-    table = tables.due
-    same = (table.c.job_id == job_id, table.c.plugin == plugin)
     if at is None:
-        await transaction.execute(sa.delete(table).where(*same))
+        await transaction.execute(_DROP_ONE_DUE, {"of": job_id, "named": plugin})
         return
-    await insert_or_change(transaction, table, [{"job_id": job_id, "plugin": plugin, "at": at}])
+    row = {"job_id": job_id, "plugin": plugin, "at": at}
+    await insert_or_change(transaction, tables.due, [row])
 
 
 async def hurry_due(transaction: Transaction, job_id: str, *, now: float) -> None:
     """Have every plugin that waits for the job see it now."""
-    table = tables.due
-    later = sa.update(table).where(table.c.job_id == job_id, table.c.at > now)
-    await transaction.execute(later.values(at=now))
+    await transaction.execute(_HURRY, {"of": job_id, "now": now, "at": now})
 
 
 _place: Final = sa.func.row_number().over(
@@ -148,7 +164,7 @@ async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[
 
 async def drop_due(transaction: Transaction, job_id: str) -> None:
     """Have no plugin see the job again."""
-    await transaction.execute(sa.delete(tables.due).where(tables.due.c.job_id == job_id))
+    await transaction.execute(_DROP_DUE, {"of": job_id})
 
 
 # Companions
@@ -212,16 +228,31 @@ async def record_companions(
         await insert_or_change(transaction, tables.companions, rows)
 
 
+_DROP_COMPANION: Final = sa.delete(tables.companions).where(
+    tables.companions.c.job_id == sa.bindparam("of"),
+    tables.companions.c.kind == sa.bindparam("its_kind"),
+    tables.companions.c.namespace == sa.bindparam("its_namespace"),
+    tables.companions.c.name == sa.bindparam("its_name"),
+)
+
+
+async def drop_companions(
+    transaction: Transaction, job_id: str, companions: Sequence[CompanionRecord]
+) -> None:
+    """Forget companions that are gone."""
+    rows = [
+        {
+            "of": job_id,
+            "its_kind": one.kind,
+            "its_namespace": one.namespace,
+            "its_name": one.name,
+        }
+        for one in companions
+    ]
+    if rows:
+        await transaction.execute(_DROP_COMPANION, rows)
+
+
 async def drop_companion(transaction: Transaction, job_id: str, companion: CompanionRecord) -> None:
     """Forget a companion that is gone."""
-    await transaction.execute(sa.delete(tables.companions).where(*_same(job_id, companion)))
-
-
-def _same(job_id: str, companion: CompanionRecord) -> tuple[sa.ColumnElement[bool], ...]:
-    table = tables.companions.c
-    return (
-        table.job_id == job_id,
-        table.kind == companion.kind,
-        table.namespace == companion.namespace,
-        table.name == companion.name,
-    )
+    await drop_companions(transaction, job_id, [companion])

@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, insert_or_change
 
 _table = tables.runs
 
@@ -58,10 +58,5 @@ async def runs_of(transaction: Transaction, job_id: str, attempt: int | None = N
 
 async def record_runs(transaction: Transaction, runs: Collection[Run]) -> None:
     """Remember *runs* as they are now; when each was first seen stays."""
-    for run in runs:
-        same = (_table.c.job_id == run.job_id, _table.c.pod_uid == run.pod_uid)
-        values = {name: getattr(run, name) for name in Run.__slots__}
-        first = values.pop("seen_at")
-        changed = await transaction.execute(sa.update(_table).where(*same).values(values))
-        if changed.rowcount == 0:
-            await transaction.execute(sa.insert(_table).values(**values, seen_at=first))
+    rows = [{name: getattr(run, name) for name in Run.__slots__} for run in runs]
+    await insert_or_change(transaction, _table, rows, keep=("seen_at",))

@@ -52,13 +52,21 @@ class LastEntry:
 _COLUMNS: Final = [_table.c[name] for name in UsageEntry.__slots__]
 
 
+_LAST: Final = (
+    sa.select(
+        _table.c.rank,
+        sa.func.max(_table.c.period),
+        # Of a boolean there is no maximum in PostgreSQL.
+        sa.func.max(sa.cast(_table.c.final, sa.Integer)),
+    )
+    .where(_table.c.uid == sa.bindparam("of"))
+    .group_by(_table.c.rank)
+)
+
+
 async def last_entries(transaction: Transaction, uid: str) -> dict[int, LastEntry]:
     """Return the last entry of each rank of the attempt that is this VolcanoJob."""
-    highest = sa.func.max(_table.c.period)
-    # Of a boolean there is no maximum in PostgreSQL.
-    final = sa.func.max(sa.cast(_table.c.final, sa.Integer))
-    query = sa.select(_table.c.rank, highest, final).where(_table.c.uid == uid)
-    rows = await transaction.execute(query.group_by(_table.c.rank))
+    rows = await transaction.execute(_LAST, {"of": uid})
     return {rank: LastEntry(period, bool(ended)) for rank, period, ended in rows}
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
+from controller.jobs import pipeline as module
 from controller.jobs.border import PluginFailed
 from controller.jobs.builder import Companion, JobBuilder
 from controller.jobs.model import CARRIED_TYPES, Job
@@ -16,7 +18,7 @@ from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.hooks import HookState, hooks_of
 from controller.store.jobs import insert_job
-from controller.store.leadership import raise_term
+from controller.store.leadership import raise_term, read_leadership
 from controller.store.progress import due_jobs, hooks_done
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_job, make_pipeline, make_record
@@ -198,6 +200,58 @@ async def test_hooks_run_in_order_and_each_is_recorded(
     await pipeline_of(Recording, Second).run("start", view(), done=frozenset(), recorder=recorder)
     assert RAN == [("recording", "start"), ("second", "start")]
     assert await done(store) == {"start": {"recording", "second"}}
+
+
+class Counting(HookRecorder):
+    """Keeps what each transaction was about."""
+
+    def __init__(self, store: Store, term: int) -> None:
+        super().__init__(store, term=term, clock=lambda: 1.0)
+        self.written: list[list[str]] = []
+
+    async def record(self, seen: JobFromServer, *, hook: Any, ran: Any) -> None:
+        await super().record(seen, hook=hook, ran=ran)
+        self.written.append([one.plugin for one in ran])
+
+
+async def term_of(store: Store) -> int:
+    async with store.read() as transaction:
+        return (await read_leadership(transaction)).term
+
+
+class Slow(Recording):
+    """Takes its time."""
+
+    name: ClassVar[str] = "slow"
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        await asyncio.sleep(module.RECORD_SECONDS)
+        return await super().on_job_start(job_id, job_from_server)
+
+
+class Silent(JobPlugin):
+    """Has nothing to do at any point."""
+
+    name: ClassVar[str] = "silent"
+
+
+async def test_what_runs_at_once_is_recorded_in_one_transaction(
+    store: Store, recorder: HookRecorder
+) -> None:
+    recorder = Counting(store, await term_of(store))
+    await pipeline_of(Silent, *PLUGINS).run("complete", view(), done=(), recorder=recorder)
+    assert recorder.written == [["silent", *(one.name for one in PLUGINS)]]
+    await pipeline_of(Silent).run("complete", view(), done=["silent"], recorder=recorder)
+    assert len(recorder.written) == 1
+
+
+async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
+    store: Store, recorder: HookRecorder
+) -> None:
+    recorder = Counting(store, await term_of(store))
+    plugins = (Silent, Slow, Recording, Breaks, Second)
+    await pipeline_of(*plugins).run("start", view(), done=(), recorder=recorder)
+    assert recorder.written == [["silent", "slow"], ["recording"], ["second"]]
 
 
 async def test_a_hook_that_was_recorded_does_not_run_again(

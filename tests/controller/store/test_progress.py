@@ -14,7 +14,7 @@ from controller.store.progress import (
     intend_companions,
     record_attempt,
     record_companions,
-    record_hook,
+    record_hooks,
     set_due,
 )
 from tests.controller.samples import make_record
@@ -29,9 +29,10 @@ async def _jobs(store: Store) -> None:
 
 async def test_hooks_are_those_of_one_attempt(store: Store) -> None:
     async with store.write() as transaction:
-        await record_hook(transaction, "j1", 1, hook="start", plugin="task", now=1.0)
-        await record_hook(transaction, "j1", 2, hook="complete", plugin="task", now=1.0)
-        assert await hooks_done(transaction, "j1", 1) == {"start": {"task"}}
+        for plugins in (["task"], ["task", "proxy"]):
+            await record_hooks(transaction, "j1", 1, hook="start", plugins=plugins, now=1.0)
+        await record_hooks(transaction, "j1", 2, hook="complete", plugins=["task"], now=1.0)
+        assert await hooks_done(transaction, "j1", 1) == {"start": {"task", "proxy"}}
         assert await hooks_done(transaction, "j2", 1) == {}
 
 
