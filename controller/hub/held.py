@@ -254,6 +254,14 @@ class HeldShells:
                 await self.open(place)
             except ExecFailed as error:
                 # Whoever attaches tries again, and is told.
+                terminal = place.terminal
                 log.info(
-                    "a shell could not be opened: %s", error, extra={"sid": place.terminal.sid}
+                    "a shell could not be opened: %s",
+                    error,
+                    extra={
+                        "sid": terminal.sid,
+                        "job": terminal.job,
+                        "rank": terminal.rank,
+                        "pod": f"{terminal.namespace}/{terminal.pod}",
+                    },
                 )

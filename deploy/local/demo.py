@@ -18,11 +18,12 @@ from typing import Any, Final, TypeVar
 from controller.kube.errors import KubeError
 from deploy.local.apps.catalogue import APPS
 from deploy.local.cluster.launch import ClusterFailed
+from deploy.local.diagnosis import Diagnosis
 from deploy.local.processes import ProgramFailed
 from deploy.local.progress import Progress
 from deploy.local.redis import NoRedis
 from deploy.local.smoke import run_smoke
-from deploy.local.smoke.run import APP_SECONDS
+from deploy.local.smoke.run import APP_SECONDS, Explain
 from deploy.local.system import LocalSystem
 
 T = TypeVar("T")
@@ -83,13 +84,31 @@ async def _smoke(system: LocalSystem, progress: Progress, stopping: asyncio.Even
     if system.cluster is None:
         apps = {name: app for name, app in APPS.items() if not app.process_only}
         seconds = PULL_SECONDS
-    work = run_smoke(system.address, progress.say, apps=apps, seconds=seconds)
+    work = run_smoke(
+        system.address, progress.say, apps=apps, seconds=seconds, explain=explanation_of(system)
+    )
     good = await _unless(stopping, work)
     if not good:
         for name in ("controller", "hub", "gateway"):
             log = system.layout.log_of(name).read_text(errors="replace").splitlines()[-20:]
             progress.say("\n".join([f"--- the end of the {name}'s log", *log]))
     return 0 if good else 1
+
+
+def explanation_of(system: LocalSystem) -> Explain | None:
+    """Return what says why an app cannot be used in a cluster that was given.
+
+    The embedded cluster's pods are on this machine: there the programs' logs say it all.
+    """
+    use, layout = system.layout.cluster, system.layout
+    if system.cluster is not None:
+        return None
+    return Diagnosis(
+        kubeconfig=use.kubeconfig,
+        namespace=use.namespace,
+        pod_networks=use.pod_networks,
+        hub_log=lambda: layout.log_of("hub").read_text(errors="replace"),
+    ).explain
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

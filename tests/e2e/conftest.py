@@ -18,6 +18,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
 from deploy.local.apps.catalogue import APPS
+from deploy.local.demo import explanation_of
 from deploy.local.smoke import run_smoke
 from deploy.local.system import LocalSystem
 from tests.conftest import chromium
@@ -62,7 +63,11 @@ async def _try(system: LocalSystem, app: str) -> None:
         pytest.skip(f"{app} is a program of this machine only: no image of it is published")
     said: list[str] = []
     if not await run_smoke(
-        system.address, said.append, apps={app: APPS[app]}, seconds=TRIAL_SECONDS
+        system.address,
+        said.append,
+        apps={app: APPS[app]},
+        seconds=TRIAL_SECONDS,
+        explain=explanation_of(system),
     ):
         pytest.skip(f"{app} was tried once and cannot be used here: {' '.join(said).strip()}")
 

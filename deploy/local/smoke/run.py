@@ -22,6 +22,9 @@ APP_SECONDS: Final = 50.0
 STOP_SECONDS: Final = 8.0
 
 Work = Callable[[Opened, Stopwatch], Awaitable[str]]
+Explain = Callable[[str, App], Awaitable[list[str]]]
+"""Says of a job why its app cannot be used."""
+
 WORK: Final[Mapping[str, Work]] = MappingProxyType(
     {"web": notebook.use, "terminal": terminal.use, "vnc": desktop.use}
 )
@@ -34,8 +37,12 @@ async def run_smoke(
     apps: Mapping[str, App] = APPS,
     seconds: float = APP_SECONDS,
     clock: Callable[[], float] = time.monotonic,
+    explain: Explain | None = None,
 ) -> bool:
-    """Say whether every app did its work in *seconds*; *report* is given one line for each."""
+    """Say whether every app did its work in *seconds*; *report* is given one line for each.
+
+    Of one that did not, *explain* is asked while its job is still there, and its lines follow.
+    """
     async with client() as http:
         user = User(http, orchestrator_url)
         try:
@@ -43,51 +50,61 @@ async def run_smoke(
         except (SmokeFailed, aiohttp.ClientError) as error:
             report(f"  ✗ signing in: {_text(error)}")
             return False
-        lines = await asyncio.gather(
-            *(_try(user, app, report, seconds, clock) for app in apps.values())
-        )
-    return all(lines)
+        trials = [Trial(user, app, clock) for app in apps.values()]
+        good = await asyncio.gather(*(_try(one, report, seconds, explain) for one in trials))
+    return all(good)
 
 
-async def _try(
-    user: User,
-    app: App,
-    report: Callable[[str], None],
-    seconds: float,
-    clock: Callable[[], float],
-) -> bool:
-    """Report on *app*, and say whether it did its work."""
-    try:
-        async with asyncio.timeout(seconds):
-            line = await _use(user, app, clock)
-    except TimeoutError:
-        line, good = f"not done after {seconds:.0f} seconds", False
-    except (SmokeFailed, aiohttp.ClientError, OSError) as error:
-        line, good = _text(error), False
-    else:
-        good = True
-    report(f"  {'✓' if good else '✗'} {app.kind:<9} {app.title:<11} {line}")
-    return good
+class Trial:
+    """One app that is started, opened and used; ``job`` is its job once there is one."""
 
+    def __init__(self, user: User, app: App, clock: Callable[[], float]) -> None:
+        self.user = user
+        self.app = app
+        self.job: str | None = None
+        self._clock = clock
 
-async def _use(user: User, app: App, clock: Callable[[], float]) -> str:
-    submitted = clock()
-    job = await user.start(app.name)
-    try:
-        await user.until_running(job)
+    async def run(self) -> str:
+        """Return what is told of an app that did its work."""
+        submitted = self._clock()
+        self.job = job = await self.user.start(self.app.name)
+        await self.user.until_running(job)
         async with client() as early:
-            await (await _open(early, user, job)).until_ready()
-        ready = clock() - submitted
+            await (await _open(early, self.user, job)).until_ready()
+        ready = self._clock() - submitted
         # What opening takes is measured apart from what starting took, as another browser's.
         async with client() as browser:
-            watch = Stopwatch(clock)
-            said = await WORK[app.kind](await _open(browser, user, job), watch)
+            watch = Stopwatch(self._clock)
+            said = await WORK[self.app.kind](await _open(browser, self.user, job), watch)
         if watch.seconds is None:
             raise SmokeFailed("the work was done without a first byte")
         first = watch.seconds
         return f"submit to ready {ready:6.2f} s   open to first byte {first:6.3f} s   {said}"
+
+
+async def _try(
+    trial: Trial, report: Callable[[str], None], seconds: float, explain: Explain | None
+) -> bool:
+    """Report on the app, and say whether it did its work."""
+    app = trial.app
+    try:
+        try:
+            async with asyncio.timeout(seconds):
+                line = await trial.run()
+        except TimeoutError:
+            line, good = f"not done after {seconds:.0f} seconds", False
+        except (SmokeFailed, aiohttp.ClientError, OSError) as error:
+            line, good = _text(error), False
+        else:
+            good = True
+        lines = [f"  {'✓' if good else '✗'} {app.kind:<9} {app.title:<11} {line}"]
+        if not good and explain is not None and trial.job is not None:
+            lines += [f"      {one}" for one in await explain(trial.job, app)]
+        report("\n".join(lines))
+        return good
     finally:
-        await _stop(user, job)
+        if trial.job is not None:
+            await _stop(trial.user, trial.job)
 
 
 async def _open(http: aiohttp.ClientSession, user: User, job: str) -> Opened:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from deploy.local.apps.catalogue import App
 from deploy.local.smoke import run_smoke
 from deploy.local.smoke.failure import SmokeFailed
 from deploy.local.smoke.gateway import Link, LocalNames
@@ -60,6 +61,23 @@ async def test_one_app_that_does_not_work_fails_the_run(
         {"web", "terminal", "vnc"} - {kind}, key=list(lines).index
     )
     assert len(site.stopped) == 3, "what was started is stopped all the same"
+
+
+async def test_what_does_not_work_is_explained_while_its_job_is_there(site: Site) -> None:
+    site.answer = b"bash: syntax error\r\n"
+    asked: list[str] = []
+
+    async def explain(job: str, app: App) -> list[str]:
+        asked.append(job)
+        assert job not in site.stopped
+        return [f"the {app.kind} is not routed"]
+
+    lines: list[str] = []
+    assert not await run_smoke(site.url, lines.append, seconds=APP_SECONDS, explain=explain)
+    (bad,) = [line for line in lines if "✗" in line]
+    assert bad.splitlines()[1:] == ["      the terminal is not routed"]
+    assert asked == ["job-shell"]
+    assert len(site.stopped) == 3
 
 
 async def test_a_line_that_only_contains_42_is_no_answer(site: Site) -> None:

@@ -1,0 +1,153 @@
+"""Why an app cannot be used, as far as this machine can find out: which pod, and what it answers.
+
+In a cluster that is somebody's, most that goes wrong is beyond Fumarole: a pod that is not made or
+not scheduled, an image that is not pulled, a network that is not routed from here, an API server
+that cannot enter a container. What is told names the object and the address to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from controller.kube.client import Kube
+from controller.kube.errors import KubeError
+from controller.kube.kinds import PODS
+from controller.volcano.names import JOB_CONTAINER, JOB_LABEL
+from deploy.local.apps.catalogue import App
+from shared.settings import networks
+
+DIAL_SECONDS: Final = 3.0
+REFUSED_SHELL: Final = "a shell could not be opened: "
+_NO_ROUTE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+
+Object = Mapping[str, Any]
+
+
+class Diagnosis:
+    """Says of a job of this run why it cannot be used.
+
+    Args:
+        kubeconfig: An administrator's of the cluster.
+        namespace: Where the run's jobs are.
+        pod_networks: Those in which the gateway dials pods.
+        hub_log: What the terminal hub has logged.
+    """
+
+    def __init__(
+        self, *, kubeconfig: Path, namespace: str, pod_networks: str, hub_log: Callable[[], str]
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._pod_networks = pod_networks
+        self._hub_log = hub_log
+
+    async def explain(self, job: str, app: App) -> list[str]:
+        """Return what was found out, a sentence each; never raises."""
+        try:
+            async with Kube.connect(self._kubeconfig) as kube:
+                pods = await kube.list(PODS, self._namespace, labels=f"{JOB_LABEL}={job}")
+        except KubeError as error:
+            return [f"the API server does not say what became of the pods: {error}"]
+        if not pods:
+            told = f"`kubectl -n {self._namespace} describe vcjob j-{job}` says why"
+            return [f"no pod was made in {self._namespace}: {told}"]
+        found: list[str] = []
+        for pod in pods:
+            found += await self._of_pod(pod, job, app)
+        return found
+
+    async def _of_pod(self, pod: Object, job: str, app: App) -> list[str]:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        node = pod["spec"].get("nodeName")
+        where = f"the pod {name} on the node {node}" if node else f"the pod {name}"
+        status = pod.get("status") or {}
+        if status.get("phase") != "Running":
+            why = "; ".join(_reasons(status)) or "nothing says why"
+            return [f"{where} is {status.get('phase', 'new')}: {why}"]
+        if app.kind == "terminal":
+            return [f"{where} runs; {self._of_shell(job)}"]
+        return [await self._of_address(where, status.get("podIP"), port_of(app))]
+
+    def _of_shell(self, job: str) -> str:
+        said = refused_shell(self._hub_log(), job)
+        if said is None:
+            return "the hub was not refused a shell in it"
+        return (
+            f"the hub asked the API server for a shell in it, and was answered: {said}. The API "
+            "server calls the node's kubelet for that, and must reach it"
+        )
+
+    async def _of_address(self, where: str, address: str | None, port: int) -> str:
+        if address is None:
+            return f"{where} runs, but has no address yet"
+        dialled = f"{where} is dialled at {_host(address)}:{port}"
+        if not any(ipaddress.ip_address(address) in one for one in networks(self._pod_networks)):
+            return (
+                f"{where} has the address {address}, which is not in POD_NETWORKS "
+                f"({self._pod_networks}): the gateway dials no other. Set it"
+            )
+        answer = await try_to_connect(address, port)
+        if answer is None:
+            return f"{dialled}, and answers from this machine"
+        return f"{dialled}: {answer}"
+
+
+async def try_to_connect(address: str, port: int, seconds: float = DIAL_SECONDS) -> str | None:
+    """Return why nothing answers at the address from this machine; None if something does."""
+    not_routed = (
+        "this machine is not routed into the network of the cluster's pods. Run this on one of "
+        "its nodes, or with a route or a VPN there"
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(address, port)
+    except TimeoutError:
+        return f"no answer in {seconds:g} s. Most likely {not_routed}; or a NetworkPolicy drops it"
+    except ConnectionRefusedError:
+        return "connection refused. It is reached, but its program does not listen there (yet)"
+    except OSError as error:
+        if error.errno in _NO_ROUTE:
+            return f"{error.strerror}: {not_routed}"
+        return str(error)
+    writer.close()
+    return None
+
+
+def port_of(app: App) -> int:
+    """Return the port at which the app is reached."""
+    endpoint = app.job["interactive"][app.opens["endpoint"]]
+    return int(endpoint["port"])
+
+
+def refused_shell(log: str, job: str) -> str | None:
+    """Return what the hub was answered last when it asked for a shell in the job."""
+    for line in reversed(log.splitlines()):
+        _, found, rest = line.partition(REFUSED_SHELL)
+        if found and f"job={job!r}" in rest.split():
+            return rest.partition(" sid=")[0].strip()
+    return None
+
+
+def _reasons(status: Object) -> Iterator[str]:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            yield condition.get("message") or condition.get("reason") or "not scheduled"
+    containers = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    for one in containers:
+        waiting = (one.get("state") or {}).get("waiting")
+        if waiting:
+            words = (waiting.get("reason"), waiting.get("message"))
+            name = one["name"] if one["name"] != JOB_CONTAINER else "its container"
+            yield f"{name}: {': '.join(word for word in words if word)}"
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

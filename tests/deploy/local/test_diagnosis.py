@@ -1,0 +1,162 @@
+"""What is said of an app that cannot be used names the pod, the address, and what answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from controller.kube.client import Kube
+from controller.kube.kinds import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from deploy.local.apps.catalogue import APPS
+from deploy.local.diagnosis import Diagnosis, port_of, refused_shell, try_to_connect
+from shared.log import TextFormatter
+from tests.controller.running import eventually
+
+LAB, SHELL = APPS["jupyterlab"], APPS["shell"]
+
+
+@pytest.fixture
+async def admin(embedded_cluster_kubeconfig: Path) -> AsyncIterator[Kube]:
+    async with Kube.connect(embedded_cluster_kubeconfig) as kube:
+        yield kube
+
+
+@pytest.fixture
+async def namespace(admin: Kube) -> str:
+    name = f"diagnosis-{uuid4().hex[:8]}"
+    await admin.create(NAMESPACES, {"metadata": {"name": name}})
+
+    async def there() -> bool:
+        return bool(await admin.list(SERVICE_ACCOUNTS, name))
+
+    await eventually(there, what="the namespace has no account")
+    return name
+
+
+async def make_pod(admin: Kube, namespace: str, status: dict[str, Any], node: str | None) -> None:
+    spec: dict[str, Any] = {"containers": [{"name": "job", "image": "x"}]}
+    spec |= {"nodeName": node} if node is not None else {"schedulerName": "nobody"}
+    labels = {"fumarole.dev/job": "a"}
+    body = {"metadata": {"name": "j-a-job-0", "labels": labels}, "spec": spec}
+    await admin.create(PODS, body, namespace)
+    await admin.merge(PODS, "j-a-job-0", {"status": status}, namespace, subresource="status")
+
+
+def diagnosis(kubeconfig: Path, namespace: str, *, networks: str = "127.0.0.0/8",
+              log: str = "") -> Diagnosis:  # fmt: skip
+    return Diagnosis(
+        kubeconfig=kubeconfig, namespace=namespace, pod_networks=networks, hub_log=lambda: log
+    )
+
+
+async def test_a_pod_that_was_never_made_is_said(
+    embedded_cluster_kubeconfig: Path, namespace: str
+) -> None:
+    (said,) = await diagnosis(embedded_cluster_kubeconfig, namespace).explain("a", LAB)
+    assert f"no pod was made in {namespace}" in said
+    assert "describe vcjob j-a" in said
+
+
+WAITING = {
+    "phase": "Pending",
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+         "message": "0/3 nodes are available: 3 Insufficient cpu."}
+    ],
+    "containerStatuses": [
+        {"name": "job", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
+         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    ],
+}  # fmt: skip
+
+
+async def test_a_pod_that_waits_says_why(
+    embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
+) -> None:
+    await make_pod(admin, namespace, WAITING, None)
+    (said,) = await diagnosis(embedded_cluster_kubeconfig, namespace).explain("a", LAB)
+    assert f"the pod {namespace}/j-a-job-0 is Pending" in said
+    assert "3 Insufficient cpu" in said
+    assert "ImagePullBackOff: no such image" in said
+
+
+def running(address: str) -> dict[str, Any]:
+    return {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+
+
+async def test_the_address_that_is_dialled_and_what_it_answers_are_said(
+    embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
+) -> None:
+    address = "127.99.4.7"
+    await make_pod(admin, namespace, running(address), "far-away")
+    one = diagnosis(embedded_cluster_kubeconfig, namespace)
+    (said,) = await one.explain("a", LAB)
+    assert (
+        f"the pod {namespace}/j-a-job-0 on the node far-away is dialled at {address}:8888" in said
+    )
+    assert "connection refused" in said
+    with socket.create_server((address, port_of(LAB))):
+        (said,) = await one.explain("a", LAB)
+    assert said.endswith("answers from this machine")
+    other = diagnosis(embedded_cluster_kubeconfig, namespace, networks="10.0.0.0/8")
+    (said,) = await other.explain("a", LAB)
+    assert f"{address}, which is not in POD_NETWORKS (10.0.0.0/8)" in said
+
+
+async def test_an_address_that_never_answers_is_not_routed_from_here() -> None:
+    # A queue that is full drops what asks to be let in, as a network does that is not routed.
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        await asyncio.sleep(0.1)
+        said = await try_to_connect("127.0.0.1", port, seconds=0.5)
+        for one in waiting:
+            one.close()
+    assert said is not None
+    assert "no answer in 0.5 s" in said
+    assert "not routed into the network of the cluster's pods" in said
+
+
+async def test_what_the_hub_was_answered_is_said(
+    embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
+) -> None:
+    await make_pod(admin, namespace, running("127.99.4.8"), "far-away")
+    log = "\n".join(
+        line(f"pods/exec was refused with {status}", job=job)
+        for status, job in ((403, "a"), (500, "a"), (404, "b"))
+    )
+    (said,) = await diagnosis(embedded_cluster_kubeconfig, namespace, log=log).explain("a", SHELL)
+    assert "was answered: pods/exec was refused with 500." in said
+    (said,) = await diagnosis(embedded_cluster_kubeconfig, namespace).explain("a", SHELL)
+    assert "the hub was not refused" in said
+
+
+def line(why: str, *, job: str) -> str:
+    """Return a line of the hub's log."""
+    record = logging.LogRecord(
+        "controller.hub.held", logging.INFO, "", 0, "a shell could not be opened: %s", (why,), None
+    )
+    record.__dict__ |= {"sid": "s", "job": job, "rank": 0, "pod": "jobs/j-a-job-0"}
+    return TextFormatter().format(record)
+
+
+def test_another_job_s_shell_is_not_this_one_s() -> None:
+    assert refused_shell(line("no", job="ab"), "a") is None
+    assert refused_shell("", "a") is None
+
+
+async def test_no_api_server_is_said_and_raises_nothing(tmp_path: Path) -> None:
+    (said,) = await diagnosis(tmp_path / "none", "jobs").explain("a", LAB)
+    assert said.startswith("the API server does not say what became of the pods")
