@@ -7,7 +7,7 @@ that is no longer so is forgotten: the replica's pod runs again, or Volcano star
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from controller.jobs.retrying import Policies, Triggered, described, last_of_replicas
@@ -64,29 +64,23 @@ def wanted_timers(
             why=one.why,
             retries=job.retries,
         )
-    return found | _waiting(current, pods, runs)
+    return found | _waiting(current, runs)
 
 
-def _waiting(
-    stored: Mapping[str, Timer], pods: Sequence[ObservedPod], runs: Mapping[str, Run]
-) -> dict[str, Timer]:
-    """Return those of *stored* that wait for a replica's next pod, which does not run yet."""
-    returned = {(pod.task, pod.index) for pod in pods if _has_returned(pod)}
+def _waiting(stored: Mapping[str, Timer], runs: Mapping[str, Run]) -> dict[str, Timer]:
+    """Return those of *stored* that wait for a replica's next pod, none of which has run yet."""
     waiting = {}
     for trigger, timer in stored.items():
         run = runs.get(trigger.partition("/")[2])
-        if trigger.startswith(_RETURNS) and run and (run.task, run.index) not in returned:
+        if trigger.startswith(_RETURNS) and run is not None and not _has_returned(run, runs):
             waiting[trigger] = timer
     return waiting
 
 
-def _has_returned(pod: ObservedPod) -> bool:
-    runs = pod.running or pod.phase in ("Running", "Succeeded")
-    return runs and not pod.deleting and pod.phase != "Failed" and not _failed(pod)
-
-
-def _failed(pod: ObservedPod) -> bool:
-    return pod.ended is not None and pod.ended.exit_code != 0
+def _has_returned(run: Run, runs: Mapping[str, Run]) -> bool:
+    replica = (run.task, run.index)
+    later = (one for one in runs.values() if one.seen_at > run.seen_at)
+    return any(one.started_at is not None and (one.task, one.index) == replica for one in later)
 
 
 def _triggered(
@@ -100,7 +94,7 @@ def _triggered(
 ) -> Iterator[Triggered]:
     present = {pod.uid: pod for pod in pods}
     last = last_of_replicas(runs.values())
-    for run in last:
+    for run in (*last, *_before(last, runs.values())):
         event, at = _of_pod(run, present.get(run.pod_uid), job)
         if event:
             # Nodes have clocks of their own: nothing happened before the pod was first seen.
@@ -113,6 +107,14 @@ def _triggered(
             yield from _fitting(policies, "TaskCompleted", None, task.name, at)
     if _is_torn(policies, pods):
         yield from _fitting(policies, "Unknown", None, "", now)
+
+
+def _before(last: Iterable[Run], runs: Iterable[Run]) -> list[Run]:
+    """Return the pods whose successors have not run yet: what befell them waits for these."""
+    new = [run for run in last if run.started_at is None and run.ended_at is None]
+    uids, replicas = {run.pod_uid for run in new}, {(run.task, run.index) for run in new}
+    older = (run for run in runs if (run.task, run.index) in replicas)
+    return last_of_replicas(run for run in older if run.pod_uid not in uids)
 
 
 def _of_pod(run: Run, pod: ObservedPod | None, job: ObservedJob) -> tuple[str, float]:

@@ -1,0 +1,166 @@
+"""Policies with a timeout, which we time, on the embedded cluster with the lags of a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.kube.kinds import PODS
+from controller.store.timers import Timer, timers_of
+from deploy.local.cluster.lags import LAGS
+from tests.controller.jobs.attempts_world import SLEEPS, World, open_world
+from tests.controller.running import eventually
+from tests.controller.samples import make_job
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+FAILS = {"command": ["sh", "-c", "sleep 1; exit 7"]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("timers")
+    async with open_world(folder, instance="timers", lags=LAGS) as one:
+        yield one
+
+
+def after(seconds: int, action: str, **trigger: Any) -> list[dict[str, Any]]:
+    return [{**trigger, "action": action, "timeout_seconds": seconds}]
+
+
+async def timers(world: World, job_id: str) -> dict[str, Timer]:
+    async with world.parts.store.read() as transaction:
+        return await timers_of(transaction, job_id)
+
+
+async def until_timed(world: World, job_id: str, event: str) -> Timer:
+    """Reconcile until a timer of *event* runs, and return it."""
+
+    async def look() -> Timer | None:
+        await world.parts.reconciler.reconcile(job_id)
+        found = [one for one in (await timers(world, job_id)).values() if event in one.trigger]
+        return found[0] if found else None
+
+    return await eventually(look, seconds=40, what="nothing was timed")
+
+
+async def test_a_delayed_restart_is_an_attempt_when_its_time_has_come(world: World) -> None:
+    policies = after(3, "RestartJob", event="PodFailed")
+    await world.submit("later", invocation=FAILS, policies=policies, max_retry=1)
+    await world.until("later", "RUNNING")
+    made = await world.volcano_job("later")
+    assert "policies" not in made["spec"]
+    timer = await until_timed(world, "later", "PodFailed")
+    _, (run,) = await world.history("later")
+    assert timer.due_at == pytest.approx((run.ended_at or 0.0) + 3, abs=1.5)
+    await world.parts.drive("later", lambda record: record.renewal is not None)
+    assert time.time() >= timer.due_at
+    record = await world.parts.drive("later", lambda r: r.attempt == 2 and r.uid is not None)
+    assert record.retries_used == 1
+    # It fails again, and has no retry left.
+    record = await world.parts.drive_to_the_end("later")
+    assert (record.state, record.reason, record.attempt) == ("FAILURE", "exit_code", 2)
+    attempts, runs = await world.history("later")
+    assert [one.outcome for one in attempts] == ["RETRIED", "FAILURE"]
+    assert [run.exit_code for run in runs] == [7, 7]
+    assert await timers(world, "later") == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "reason"),
+    [
+        ("AbortJob", "FAILURE", "stopped"),
+        ("TerminateJob", "FAILURE", "stopped"),
+        ("CompleteJob", "SUCCESS", "completed"),
+    ],
+)
+async def test_a_delayed_end_is_ordered_from_volcano(
+    world: World, action: str, state: str, reason: str
+) -> None:
+    job_id = f"order-{action.lower()}"
+    await world.submit(
+        job_id,
+        tasks=[{"name": "fails", "invocation": FAILS}, {"name": "lives", "invocation": SLEEPS}],
+        policies=after(2, action, exit_code=7),
+    )
+    record = await world.parts.drive_to_the_end(job_id)
+    assert (record.state, record.reason, record.attempt) == (state, reason, 1)
+    assert record.message == f"fails 0 ended with exit code 7: {action}, as its policy says"
+    assert record.ordered == action
+    found = [one["status"]["phase"] for one in await world.pods(job_id)]
+    assert "Running" not in found
+
+
+async def test_a_pod_that_waits_too_long_has_the_job_aborted_once(world: World) -> None:
+    policies = after(2, "AbortJob", event="PodPending")
+    await world.submit("pending", image="nobody-has-it", policies=policies)
+    record = await world.parts.drive_to_the_end("pending")
+    assert (record.state, record.reason) == ("FAILURE", "stopped")
+    assert record.message == "job 0 has waited too long: AbortJob, as its policy says"
+    _, runs = await world.history("pending")
+    assert len(runs) == 1
+
+
+async def test_a_pod_that_waits_too_long_uses_the_jobs_retries_up(world: World) -> None:
+    policies = after(1, "RestartJob", event="PodPending")
+    await world.submit("waits", image="nobody-has-it", policies=policies, max_retry=1)
+    record = await world.parts.drive_to_the_end("waits")
+    assert (record.state, record.reason) == ("FAILURE", "stopped")
+    assert (record.attempt, record.retries_used) == (2, 1)
+    text = "job 0 has waited too long, and no retry is left: TerminateJob, as its policy says"
+    assert record.message == text
+
+
+async def test_the_return_of_a_ranks_pod_cancels_what_waits_for_it(world: World) -> None:
+    policies = [*after(600, "AbortJob", event="PodEvicted"),
+                *after(600, "TerminateJob", event="PodPending")]  # fmt: skip
+    await world.submit("returns", policies=policies)
+    await world.until("returns", "RUNNING")
+    assert await timers(world, "returns") == {}
+    (pod,) = await world.pods("returns")
+    await world.admin.delete(PODS, pod["metadata"]["name"], "jobs")
+    await until_timed(world, "returns", "PodEvicted")
+
+    async def cancelled() -> bool:
+        await world.parts.reconciler.reconcile("returns")
+        return await timers(world, "returns") == {}
+
+    await eventually(cancelled, seconds=60, what="a timer still runs")
+    (again,) = await world.pods("returns")
+    assert again["metadata"]["uid"] != pod["metadata"]["uid"]
+    record = await world.parts.record("returns")
+    assert (record.attempt, record.retries_used, record.ordered) == (1, 0, None)
+    await world.end("returns")
+
+
+async def test_what_was_due_while_nobody_led_is_done_by_whoever_leads_next(world: World) -> None:
+    policies = after(2, "RestartJob", event="PodFailed")
+    tasks = [{"name": "fails", "invocation": FAILS}, {"name": "lives", "invocation": SLEEPS}]
+    await world.submit("absent", tasks=tasks, policies=policies)
+    await world.until("absent", "RUNNING")
+    timer = await until_timed(world, "absent", "PodFailed")
+    await asyncio.sleep(max(0.0, timer.due_at - time.time()) + 0.5)
+    assert (await world.parts.record("absent")).attempt == 1
+    again = await world.parts.reconciler.reconcile("absent")
+    assert again is None or again <= 2.0
+    record = await world.parts.drive("absent", lambda r: r.attempt == 2 and r.uid is not None)
+    assert record.retries_used == 1
+    await world.end("absent")
+
+
+async def test_the_reconciler_looks_again_when_the_first_of_them_is_due(world: World) -> None:
+    policies = after(100, "AbortJob", event="PodPending")
+    await world.parts.submit(make_job(id="again", image="nobody-has-it", policies=policies))
+    await until_timed(world, "again", "PodPending")
+
+    async def settled() -> float | None:
+        return await world.parts.reconciler.reconcile("again")
+
+    seconds = await eventually(settled)
+    assert 50 < seconds <= 100
+    await world.end("again")
