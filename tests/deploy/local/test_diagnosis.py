@@ -40,9 +40,9 @@ async def namespace(admin: Kube) -> str:
     return name
 
 
-async def make_pod(admin: Kube, namespace: str, status: dict[str, Any], node: str | None) -> None:
-    spec: dict[str, Any] = {"containers": [{"name": "job", "image": "x"}]}
-    spec |= {"nodeName": node} if node is not None else {"schedulerName": "nobody"}
+async def make_pod(admin: Kube, namespace: str, status: dict[str, Any]) -> None:
+    # Bound to a node without a kubelet: nobody but the test writes its status.
+    spec = {"containers": [{"name": "job", "image": "x"}], "nodeName": "far-away"}
     labels = {"fumarole.dev/job": "a"}
     body = {"metadata": {"name": "j-a-job-0", "labels": labels}, "spec": spec}
     await admin.create(PODS, body, namespace)
@@ -80,9 +80,9 @@ WAITING = {
 async def test_a_pod_that_waits_says_why(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
-    await make_pod(admin, namespace, WAITING, None)
+    await make_pod(admin, namespace, WAITING)
     (said,) = await diagnosis(embedded_cluster_kubeconfig, namespace).explain("a", LAB)
-    assert f"the pod {namespace}/j-a-job-0 is Pending" in said
+    assert f"the pod {namespace}/j-a-job-0 on the node far-away is Pending" in said
     assert "3 Insufficient cpu" in said
     assert "ImagePullBackOff: no such image" in said
 
@@ -95,7 +95,7 @@ async def test_the_address_that_is_dialled_and_what_it_answers_are_said(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
     address = "127.99.4.7"
-    await make_pod(admin, namespace, running(address), "far-away")
+    await make_pod(admin, namespace, running(address))
     one = diagnosis(embedded_cluster_kubeconfig, namespace)
     (said,) = await one.explain("a", LAB)
     assert (
@@ -132,7 +132,7 @@ async def test_an_address_that_never_answers_is_not_routed_from_here() -> None:
 async def test_what_the_hub_was_answered_is_said(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
-    await make_pod(admin, namespace, running("127.99.4.8"), "far-away")
+    await make_pod(admin, namespace, running("127.99.4.8"))
     log = "\n".join(
         line(f"pods/exec was refused with {status}", job=job)
         for status, job in ((403, "a"), (500, "a"), (404, "b"))
