@@ -56,7 +56,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 
 INSTANCE = "crash"
 AT_ONCE = 6
-SAMPLES = {"ends": 9, "asked": 6, "expires": 4, "suspended": 3}
+SAMPLES = {"ends": 8, "asked": 6, "expires": 4, "suspended": 3, "retried": 4}
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 LIVING = ("IN_QUEUE", "RUNNING")
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
@@ -144,7 +144,17 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
     "asked": (SLEEPS, {}, "SUCCESS"),
     "suspended": (SLEEPS, {}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
+    # By a policy that we carry out ourselves, once.
+    "retried": (
+        "exit 3",
+        {
+            "policies": [{"event": "PodFailed", "action": "RestartJob", "timeout_seconds": 1}],
+            "max_retry": 1,
+        },
+        "FAILURE",
+    ),
 }
+TWICE = ("suspended", "retried")
 
 
 def make(job_id: str, life: str) -> Job:
@@ -165,7 +175,7 @@ async def live(parts: Parts, job: Job, life: str) -> None:
     """Let a job live from where it is to its end."""
     if not await _known(parts, job.id):
         await parts.submit(job)
-    if life not in ("ends", "fails"):
+    if life not in ("ends", "fails", "retried"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
     if life == "suspended":
         await _pause(parts, job.id)
@@ -222,7 +232,8 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         attempts = await attempts_of(transaction, job_id)
         updates = await updates_of(transaction, job_id)
         assert await companions_of(transaction, job_id) == [], where
-    assert len(attempts) == (2 if life == "suspended" else 1), where
+    assert len(attempts) == (2 if life in TWICE else 1), where
+    assert record.retries_used == (life == "retried"), where
     assert attempts[-1].uid == record.uid, where
     check_updates(updates, life, where)
     for hook in ("complete", "cleanup"):
@@ -285,7 +296,7 @@ async def points_of(world: World, job: Job, life: str) -> list[str]:
     ("lives", "samples"),
     [
         # Not every point each time: which ones differs from run to run.
-        pytest.param(("ends", "asked", "expires", "suspended"), SAMPLES, id="some"),
+        pytest.param(tuple(SAMPLES), SAMPLES, id="some"),
         *(pytest.param((life,), {}, id=life, marks=LONG) for life in LIVES),
     ],
 )

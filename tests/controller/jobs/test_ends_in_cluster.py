@@ -1,0 +1,166 @@
+"""Ends that do not wait for the cluster's garbage collector, on one that has much else to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.kube.kinds import CONFIG_MAPS, PODS
+from controller.store.jobs import JobRecord
+from tests.controller.jobs.attempts_world import World, open_world
+from tests.controller.running import eventually
+from tests.controller.samples import make_job
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+BACKLOG = 120
+SLOW = {"collector": 1.0}
+EVICTED = [{"event": "PodEvicted", "action": "RestartJob"}]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("ends")
+    async with open_world(folder, instance="ends", lags=SLOW) as one:
+        yield one
+
+
+async def keep_the_collector_busy(world: World, name: str) -> None:
+    """Have an owner of many objects go: the collector deletes these one after the other."""
+    body: dict[str, Any] = {"metadata": {"name": name}}
+    owner = await world.admin.create(CONFIG_MAPS, body, "jobs")
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name}
+    owned = [reference | {"uid": owner["metadata"]["uid"]}]
+    for number in range(BACKLOG):
+        metadata = {"name": f"{name}-{number}", "ownerReferences": owned, "labels": {"of": name}}
+        await world.admin.create(CONFIG_MAPS, {"metadata": metadata}, "jobs")
+    await world.admin.delete(CONFIG_MAPS, name, "jobs")
+
+
+async def is_busy(world: World, name: str) -> bool:
+    left = await world.admin.list(CONFIG_MAPS, "jobs", labels=f"of={name}")
+    return len(left) > BACKLOG // 2
+
+
+async def test_a_cancelled_jobs_pods_end_while_the_collector_works_off_others(
+    world: World,
+) -> None:
+    ids = [f"cancel-{number}" for number in range(3)]
+    for job_id in ids:
+        await world.submit(job_id, replicas=2, policies=EVICTED, max_retry=3)
+    for job_id in ids:
+        await world.until(job_id, "RUNNING")
+    await keep_the_collector_busy(world, "cancel")
+    for job_id in ids:
+        record = await world.end(job_id)
+        assert (record.state, record.reason) == ("SUCCESS", "asked")
+        assert await world.pods(job_id) == []
+    assert await is_busy(world, "cancel"), "the collector was not behind"
+    for job_id in ids:
+        # Nothing was taken for evicted, and started again.
+        attempts, runs = await world.history(job_id)
+        assert [(one.retries, one.outcome) for one in attempts] == [(0, "SUCCESS")]
+        assert sorted(run.rank for run in runs) == [0, 1]
+        assert all(run.ended_at is not None and run.exit_code == 0 for run in runs)
+
+
+async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: World) -> None:
+    await world.submit("renewed")
+    await world.until("renewed", "RUNNING")
+    await keep_the_collector_busy(world, "renewed")
+    await world.evict("renewed")
+    record = await world.until("renewed", "RUNNING", attempt=2)
+    assert record.evictions == 1
+    assert await is_busy(world, "renewed"), "the collector was not behind"
+    _, runs = await world.history("renewed")
+    assert (runs[0].ended_at or 0.0) <= (runs[1].started_at or 0.0)
+    await world.end("renewed")
+
+
+async def test_a_pod_that_volcano_makes_after_the_end_is_deleted_too(world: World) -> None:
+    await world.submit("late")
+    await world.until("late", "RUNNING")
+    (pod,) = await world.pods("late")
+    await keep_the_collector_busy(world, "late")
+    over = await world.end("late")
+    made = await make_late(world, pod)
+
+    async def gone() -> bool:
+        await world.parts.reconciler.reconcile("late")
+        return await world.pods("late") == []
+
+    await eventually(gone, seconds=30, what="a pod of a VolcanoJob that is gone stays")
+    assert await is_busy(world, "late"), "the collector was not behind"
+    assert made["metadata"]["uid"] != pod["metadata"]["uid"]
+    after = await world.parts.record("late")
+    assert (after.state, after.finished_at) == ("SUCCESS", over.finished_at)
+
+
+async def test_a_pod_that_volcano_makes_for_an_earlier_attempt_is_deleted_too(
+    world: World,
+) -> None:
+    await world.submit("early")
+    await world.until("early", "RUNNING")
+    (pod,) = await world.pods("early")
+    await keep_the_collector_busy(world, "early")
+    await world.evict("early")
+    await world.until("early", "RUNNING", attempt=2)
+    made = await make_late(world, pod, name="j-early-job-7")
+
+    async def gone() -> bool:
+        await world.parts.reconciler.reconcile("early")
+        uids = {one["metadata"]["uid"] for one in await world.pods("early")}
+        return made["metadata"]["uid"] not in uids
+
+    await eventually(gone, seconds=30, what="a pod of an earlier attempt stays")
+    assert await is_busy(world, "early"), "the collector was not behind"
+    assert len(await world.pods("early")) == 1
+    await world.end("early")
+
+
+async def make_late(world: World, pod: dict[str, Any], *, name: str = "") -> dict[str, Any]:
+    """Make a pod once more, as Volcano does whose cache shows the VolcanoJob still."""
+    kept = ("labels", "annotations", "ownerReferences")
+    metadata = {field: pod["metadata"][field] for field in kept}
+    metadata["name"] = name or pod["metadata"]["name"]
+    spec = {field: pod["spec"][field] for field in ("containers", "schedulerName")}
+    for container in spec["containers"]:
+        container.pop("volumeMounts", None)
+    return await world.admin.create(PODS, {"metadata": metadata, "spec": spec}, "jobs")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+async def test_programs_end_in_time_behind_five_hundred_jobs_that_have_ended(
+    world: World,
+) -> None:
+    """From the cancel to the program's end: grace and two seconds, for 99 of 100."""
+    world.cluster.set_lags({"collector": 20.0})
+    await world.parts.submit(make_job(id="warm", resources={"cpu": 0.01, "memory": "16Mi"}))
+    ids = [f"many-{number}" for number in range(100)]
+    for job_id in ids:
+        await world.submit(job_id)
+    for job_id in ids:
+        await world.until(job_id, "RUNNING")
+    for number in range(5):
+        await keep_the_collector_busy(world, f"many-{number}")
+    took = [await seconds_to_end(world, job_id) for job_id in ids]
+    assert await is_busy(world, "many-4"), "the collector was not behind"
+    took.sort()
+    print("p50", took[49], "p99", took[98], "most", took[-1])
+    assert took[98] <= 2.0
+    world.cluster.set_lags(SLOW)
+
+
+async def seconds_to_end(world: World, job_id: str) -> float:
+    """Return how long the program of a job ran on, which ends at once when it is told to."""
+    began = time.time()
+    record: JobRecord = await world.end(job_id)
+    assert record.state == "SUCCESS"
+    _, (run,) = await world.history(job_id)
+    # Kubernetes' times are whole seconds; that the pod is gone comes after.
+    return min(time.time() - began, max(0.0, (run.ended_at or 0.0) + 1.0 - began))
