@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from controller.hub.clipboard import ClipboardGuard
 from controller.hub.opening import open_shell
 from controller.hub.protocol import ENDED, REPLACED
 from controller.hub.shell import Ending, Shell
@@ -221,7 +222,8 @@ class HeldShells:
             raise self._failed(place, ExecFailed("the shell did not start in time")) from None
         except ExecFailed as error:
             raise self._failed(place, error) from error
-        shell = Shell(stream, first)
+        guard = None if place.terminal.may_copy else ClipboardGuard()
+        shell = Shell(stream, first, guard=guard)
         # Ended, or the hub with it, while the shell was being started.
         if self._tasks is None or self._places.get(place.terminal.sid) is not place:
             await stream.close()

@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from controller.hub.clipboard import ClipboardGuard
 from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, CloseCode, Size
 from controller.hub.scrollback import Scrollback
 from controller.kube.exec import Exited, Stream
@@ -65,16 +66,24 @@ class Shell:
         stream: The shell's own.
         first: What has been read from it already.
         scrollback: An empty one.
+        guard: Where what the programs in it say must not reach a clipboard.
     """
 
-    def __init__(self, stream: Stream, first: bytes, scrollback: Scrollback | None = None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        first: bytes,
+        scrollback: Scrollback | None = None,
+        guard: ClipboardGuard | None = None,
+    ) -> None:
         self._stream = stream
+        self._guard = guard
         self._readers: set[Reader] = set()
         self._moved = asyncio.Event()
         self._typing = asyncio.Lock()
         self._stop = asyncio.Event()
         self.scrollback = scrollback or Scrollback()
-        self.scrollback.append(first)
+        self._write_down(first)
         self.size = DEFAULT_SIZE
         self.ending: Ending | None = None
         self.visited = False
@@ -99,10 +108,13 @@ class Shell:
 
     async def _read(self) -> Exited:
         while not isinstance(received := await self._stream.receive(), Exited):
-            self.scrollback.append(received)
+            self._write_down(received)
             self._tell()
             await self._keep_pace()
         return received
+
+    def _write_down(self, output: bytes) -> None:
+        self.scrollback.append(output if self._guard is None else self._guard.feed(output))
 
     async def _keep_pace(self) -> None:
         """Wait for the fastest client, but not for long."""

@@ -18,6 +18,7 @@ class Terminal:
     """A terminal session and the pod that its shell belongs into.
 
     Another ``pod_uid`` is another pod, also under the same name: its shell is a new one.
+    ``may_copy`` says whether what is in it may reach a clipboard.
     """
 
     sid: str
@@ -27,6 +28,7 @@ class Terminal:
     pod: str
     pod_uid: str
     container: str
+    may_copy: bool = True
 
     @property
     def shell(self) -> tuple[str, str]:
@@ -112,7 +114,7 @@ class TerminalSessions:
             rows = await transaction.execute(self._statement().where(which))
             return {row.sid: _terminal(row) for row in rows}
 
-    def _statement(self) -> sa.Select[tuple[str, str, int, str, str, str]]:
+    def _statement(self) -> sa.Select[tuple[str, str, int, str, str, str, str | None]]:
         sessions, jobs = tables.sessions.c, tables.jobs.c
         return (
             sa.select(
@@ -122,6 +124,7 @@ class TerminalSessions:
                 jobs.namespace,
                 sessions.pod,
                 sessions.pod_uid,
+                sessions.clipboard,
             )
             .join_from(tables.sessions, tables.jobs)
             .where(
@@ -132,7 +135,7 @@ class TerminalSessions:
         )
 
 
-def _terminal(row: sa.Row[tuple[str, str, int, str, str, str]]) -> Terminal:
+def _terminal(row: sa.Row[tuple[str, str, int, str, str, str, str | None]]) -> Terminal:
     return Terminal(
         sid=row.sid,
         job=row.job_id,
@@ -141,6 +144,7 @@ def _terminal(row: sa.Row[tuple[str, str, int, str, str, str]]) -> Terminal:
         pod=row.pod,
         pod_uid=row.pod_uid,
         container=JOB_CONTAINER,
+        may_copy=row.clipboard in (None, "both", "out"),
     )
 
 

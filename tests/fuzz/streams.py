@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from gateway.core.frames import FrameTracker
-from gateway.core.rfb import Handshake, RfbError, Side, ViewFilter
+from gateway.core.rfb import BrowserFilter, Handshake, RfbError, Side
 from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
     viewer_messages,
@@ -51,7 +51,7 @@ def check_frames(data: bytes) -> Hashable:
 
 
 def _viewed(pieces: list[bytes]) -> bytes | str:
-    views, passed = ViewFilter(), b""
+    views, passed = BrowserFilter(), b""
     try:
         for piece in pieces:
             passed += views.feed(piece)

@@ -57,7 +57,8 @@ class DesktopFilter:
     """Lets pass what a desktop sends, but for what it has on its clipboard.
 
     Begin with the first byte after the handshake (ServerInit). Tell it of each SetPixelFormat that
-    reaches the desktop, before the desktop can answer by it.
+    reaches the desktop, before the desktop can answer by it. One that a browser sends before it has
+    seen ServerInit counts as well: the desktop reads it after that.
 
     Attributes:
         has_more: Whether there is more to judge than one call may.
@@ -70,6 +71,7 @@ class DesktopFilter:
         self._drop = 0
         self._rects = 0
         self._endless = False
+        self._has_format = False
         self._pixel_bytes = 4
         self._tight_pixel_bytes = 4
         self.has_more = False
@@ -80,6 +82,7 @@ class DesktopFilter:
         Raises:
             RfbError: If pixels have no whole number of bytes.
         """
+        self._has_format = True
         bits, depth, _, true_colour = pixel_format[:4]
         if bits not in (8, 16, 32):
             raise RfbError("the desktop's pixels have a size that there is not")
@@ -137,7 +140,8 @@ class DesktopFilter:
     def _server_init(self) -> int:
         if len(self._unread) < 24:
             return 0
-        self.use_format(bytes(self._unread[4:20]))
+        if not self._has_format:
+            self.use_format(bytes(self._unread[4:20]))
         self._next = self._message
         return 24 + self._number(20, 4)
 

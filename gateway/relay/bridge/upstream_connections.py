@@ -43,6 +43,11 @@ class BridgeDownstream(Protocol):
     writable: bool
 
     @property
+    def upstream_waits(self) -> bool:
+        """Whether what the job's side sent is left for a later turn."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """Whether messages can be sent to the browser."""
         ...
@@ -86,7 +91,7 @@ class BridgeUpstream(asyncio.Protocol):
 
     def is_held(self) -> bool:
         """Say whether nothing may be read at the moment."""
-        return self._yields or not self.bridge.writable
+        return self._yields or not self.bridge.writable or self.bridge.upstream_waits
 
     def sync_reading(self) -> None:
         """Read from the job's side unless something speaks against it."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from websockets.frames import Opcode
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
-from gateway.core.rfb import Handshake, RfbError, Side, ViewFilter
+from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
+from gateway.relay.bridge.intake import Intake
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,
     TcpUpstream,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
     from shared.link import Seal
-    from shared.routes import Route
+    from shared.routes import Clipboard, Route
 
 PASSWORD_KEY: Final = "vnc_password"  # noqa: S105  # the name of the field, not what is in it
 
@@ -44,7 +45,8 @@ class VncBridge(WebSocketBridge):
         self._seal = seal
         self._upstream: BridgeUpstream | None = None
         self._handshake: Handshake | None = None
-        self._filter: ViewFilter | None = None
+        self._filter: BrowserFilter | None = None
+        self._measured: Intake | None = None
         # What a desktop says before the browser's upgrade was answered.
         self._unsent: list[bytes] = []
 
@@ -65,9 +67,9 @@ class VncBridge(WebSocketBridge):
         grant = self.passage.grant
         views = grant is None or grant.mode != "control"
         password = self._password(route)
-        if views or password is not None:
+        if views or password is not None or route.clipboard != "both":
             self._handshake = Handshake(password=password, shared=views)
-        self._filter = ViewFilter() if views else None
+        self._restrict(route.clipboard, views=views)
         if route.target.scheme == "tcp":
             stream = TcpUpstream(self, self._from_desktop)
             self._upstream = stream
@@ -83,6 +85,25 @@ class VncBridge(WebSocketBridge):
         )
         self._upstream = socket
         await open_socket(self, socket, route.target)
+
+    def _restrict(self, clipboard: Clipboard, *, views: bool) -> None:
+        """Read what each side sends where it may not send everything."""
+        reaches_browser = clipboard in ("both", "out")
+        desktop = None if reaches_browser else DesktopFilter()
+        if desktop is not None:
+            reader = _DesktopReader(self, desktop)
+            self._measured = Intake(reader, self.request.turns)
+        if views or clipboard != "both":
+            self._filter = BrowserFilter(
+                controls=not views,
+                pastes=not views and clipboard in ("both", "in"),
+                use_format=None if desktop is None else desktop.use_format,
+            )
+
+    @property
+    def upstream_waits(self) -> bool:
+        """Whether what the desktop sent is left for a later turn."""
+        return self._measured is not None and self._measured.waits
 
     def _password(self, route: Route) -> str | None:
         if route.sealed is None:
@@ -123,10 +144,12 @@ class VncBridge(WebSocketBridge):
     def _from_desktop(self, data: bytes) -> None:
         if not self.is_open:
             self._unsent.append(data)
-        elif self._handshake is None:
-            self.send(data)
-        else:
+        elif self._handshake is not None:
             self._shake(self._handshake, Side.DESKTOP, data)
+        elif self._measured is not None:
+            self._measured.take(data)
+        else:
+            self.send(data)
 
     def _from_browser(self, data: bytes) -> None:
         upstream = self._upstream
@@ -139,7 +162,7 @@ class VncBridge(WebSocketBridge):
         else:
             self._pass_viewed(self._filter, upstream, data)
 
-    def _pass_viewed(self, views: ViewFilter, upstream: BridgeUpstream, data: bytes) -> None:
+    def _pass_viewed(self, views: BrowserFilter, upstream: BridgeUpstream, data: bytes) -> None:
         try:
             passed = views.feed(data)
         except RfbError as error:
@@ -173,3 +196,31 @@ class VncBridge(WebSocketBridge):
         if handshake.to_browser:
             self.send(bytes(handshake.to_browser))
             handshake.to_browser.clear()
+
+
+class _DesktopReader:
+    """Passes on what a desktop sends, without its clipboard; see :class:`.intake.Work`."""
+
+    def __init__(self, bridge: VncBridge, messages: DesktopFilter) -> None:
+        self._bridge = bridge
+        self._messages = messages
+
+    @property
+    def has_more(self) -> bool:
+        return self._bridge.is_open and self._messages.has_more
+
+    def step(self, data: bytes) -> int:
+        bridge = self._bridge
+        try:
+            passed = self._messages.feed(data)
+        except RfbError as error:
+            if bridge.is_open:
+                bridge.close(CLOSE_FAILED, str(error))
+            return len(data)
+        if passed and bridge.is_open:
+            bridge.send(passed)
+        return len(data)
+
+    def sync_reading(self) -> None:
+        if self._bridge.upstream is not None:
+            self._bridge.upstream.sync_reading()

@@ -119,6 +119,11 @@ class WebSocketBridge(Bridge):
         return False
 
     @property
+    def upstream_waits(self) -> bool:
+        """Whether what the job's side sent is left for a later turn."""
+        return False
+
+    @property
     @abstractmethod
     def upstream(self) -> BridgeUpstream | None:
         """What is behind; None before there is something."""

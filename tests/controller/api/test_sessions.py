@@ -167,3 +167,55 @@ async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> 
     ]
     (opened,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
     assert opened.kind == "web"
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "allowed"),
+    [
+        ("both", None, "both"), ("both", "in", "in"), ("in", None, "in"), ("in", "both", "in"),
+        ("in", "out", "none"), ("none", "both", "none"), ("out", "none", "none"),
+    ],
+)  # fmt: skip
+async def test_who_opens_a_desktop_may_only_narrow_its_clipboard(
+    api: Api, declared: str, asked: str | None, allowed: str
+) -> None:
+    desk = {"kind": "vnc", "port": 5900, "clipboard": declared}
+    await submit(api, make_job("j3", interactive={"desk": desk}))
+    item = {"job": "j3", "rank": 0, "endpoint": "desk"} | ({"clipboard": asked} if asked else {})
+    status, answer = await open_sessions(api, item)
+    assert (status, answer["items"][0]["clipboard"]) == (201, allowed)
+
+
+async def test_a_terminals_clipboard_is_said_when_it_is_opened(api: Api) -> None:
+    item = {"job": "j1", "rank": 0, "kind": "terminal", "clipboard": "none"}
+    status, answer = await open_sessions(api, item)
+    assert (status, answer["items"][0]["clipboard"]) == (201, "none")
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        ({"kind": "web", "port": 1, "clipboard": "none"}, "items[0]"),
+        ({"endpoint": "lab", "clipboard": "in"}, "items[0].clipboard"),
+        ({"endpoint": "desk", "clipboard": "some"}, "items[0].clipboard"),
+    ],
+)
+async def test_an_apps_clipboard_cannot_be_restricted(
+    api: Api, item: dict[str, Any], path: str
+) -> None:
+    status, answer = await open_sessions(api, {"job": "j1", "rank": 0} | item)
+    assert status == 422
+    assert [one["path"] for one in answer["details"]["problems"]] == [path]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        {"kind": "web", "port": 1, "clipboard": "none"},
+        {"kind": "vnc", "port": 1, "service_workers": True},
+    ],
+)
+async def test_an_endpoint_restricts_what_its_kind_has(api: Api, endpoint: dict[str, Any]) -> None:
+    job = make_job("j4", interactive={"one": endpoint})
+    answer = await api.client.post("/v1/jobs", json={"mode": "atomic", "items": [job]})
+    assert answer.status == 422

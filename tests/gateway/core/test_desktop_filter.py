@@ -131,6 +131,13 @@ def test_another_format_counts_from_when_the_browser_has_asked_for_it() -> None:
     assert desktop.feed(raw + cut_text(SECRET)) == raw
 
 
+def test_a_format_that_was_asked_for_before_the_first_one_is_known_counts() -> None:
+    desktop = DesktopFilter()
+    desktop.use_format(pixel_format(8, 8))
+    raw = server_init() + update(rect(Encoding.RAW, 3, 2, bytes(6)))
+    assert desktop.feed(raw + cut_text(SECRET)) == raw
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.core.rfb import (
     INPUT_ENCODINGS,
+    BrowserFilter,
     Handshake,
     RfbError,
     Side,
-    ViewFilter,
     answer_challenge,
 )
 
@@ -207,34 +207,57 @@ DROPPED = [KEY, POINTER, CUT_TEXT, EXTENDED_CUT, XVP, RESIZE, QEMU_KEY, QEMU_AUD
 
 @pytest.mark.parametrize("message", PASSES)
 def test_what_shows_the_screen_passes(message: bytes) -> None:
-    assert ViewFilter().feed(message) == message
+    assert BrowserFilter().feed(message) == message
 
 
 @pytest.mark.parametrize("message", DROPPED)
 def test_what_changes_anything_is_dropped_and_what_follows_is_read_rightly(message: bytes) -> None:
-    assert ViewFilter().feed(message + UPDATE) == UPDATE
+    assert BrowserFilter().feed(message + UPDATE) == UPDATE
 
 
 def test_nobody_announces_longer_input_messages_while_looking_on() -> None:
-    passed = ViewFilter().feed(encodings(0, -316, 16, -258, -1063131698))
+    passed = BrowserFilter().feed(encodings(0, -316, 16, -258, -1063131698))
     assert passed == encodings(0, 16)
     assert {-316, -258, -1063131698} <= INPUT_ENCODINGS
+
+
+INPUT = [KEY, POINTER, XVP, RESIZE, QEMU_KEY]
+
+
+@pytest.mark.parametrize("pastes", [True, False])
+def test_a_restricted_clipboard_leaves_all_other_input_alone(pastes: bool) -> None:
+    browser = BrowserFilter(controls=True, pastes=pastes)
+    passed = browser.feed(b"".join([CUT_TEXT, *INPUT, EXTENDED_CUT, UPDATE]))
+    cut = (CUT_TEXT, EXTENDED_CUT) if pastes else (b"", b"")
+    assert passed == b"".join([cut[0], *INPUT, cut[1], UPDATE])
+    announced = browser.feed(encodings(0, -316, 16, -258, -308, -305, -1063131698, 5, 21))
+    assert announced == encodings(0, 16, -258, -308, 5, 21)
+
+
+def test_where_a_desktop_is_measured_only_what_can_be_is_announced() -> None:
+    formats: list[bytes] = []
+    browser = BrowserFilter(controls=True, pastes=True, use_format=formats.append)
+    offered = encodings(7, 16, 1, 0, 5, 21, -314, -239, -224, -223, -308, -26, -250, -1063131698)
+    assert browser.feed(offered) == encodings(7, 16, 1, 0, -239, -224, -223, -308, -26, -250)
+    other = b"\0\0\0\0" + b"x" * 16
+    assert browser.feed(other + UPDATE + other + KEY) == other + UPDATE + KEY
+    assert formats == [b"x" * 16]
 
 
 @pytest.mark.parametrize("kind", [1, 7, 100, 149, 151, 249, 252, 253, 254])
 def test_an_unknown_message_ends_it(kind: int) -> None:
     with pytest.raises(RfbError):
-        ViewFilter().feed(bytes((kind,)) + bytes(20))
+        BrowserFilter().feed(bytes((kind,)) + bytes(20))
 
 
 def test_an_unknown_message_of_qemus_and_a_long_fence_end_it() -> None:
     for message in (b"\xff\x02\x00\x00", b"\xff\x01\x00\x03", b"\xf8" + bytes(7) + b"\x41"):
         with pytest.raises(RfbError):
-            ViewFilter().feed(message)
+            BrowserFilter().feed(message)
 
 
 def test_a_huge_clipboard_is_dropped_without_being_kept() -> None:
-    views = ViewFilter()
+    views = BrowserFilter()
     assert views.feed(struct.pack(">BxxxI", 6, (1 << 31) - 1)) == b""
     for _ in range(100):
         assert views.feed(bytes(65536)) == b""
@@ -246,7 +269,7 @@ def test_any_split_of_the_same_bytes_passes_the_same(
     messages: list[bytes], data: st.DataObject
 ) -> None:
     whole = b"".join(messages)
-    views, passed, at = ViewFilter(), b"", 0
+    views, passed, at = BrowserFilter(), b"", 0
     while at < len(whole):
         size = data.draw(st.integers(1, len(whole) - at))
         passed += views.feed(whole[at : at + size])

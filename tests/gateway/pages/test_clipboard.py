@@ -11,6 +11,8 @@ import pytest
 from playwright.async_api import expect
 from websockets.asyncio.server import ServerConnection
 
+from tests.deploy.local.apps.test_desktop import desktop as real_desktop
+from tests.gateway.browser import ClientConnection, open_socket
 from tests.gateway.conftest import World
 from tests.gateway.pages.test_in_browser import Person, browser, person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
@@ -187,9 +189,10 @@ async def desktop(text: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
             writer.write(bytes(4))
             await reader.readexactly(1)
             writer.write(server_init())
-            writer.write(b"\3\0\0\0" + len(text).to_bytes(4, "big") + text + b"\2")
             while data := await reader.read(4096):
                 received.append(data)
+                # noVNC looks at what comes with ServerInit only when more comes.
+                writer.write(b"\3\0\0\0" + len(text).to_bytes(4, "big") + text + b"\2")
 
     async with listening_on(handle) as port:
         yield port, received
@@ -212,3 +215,82 @@ async def test_a_desktops_text_reaches_the_clipboard_by_a_click_alone(
         await copy.click()
         await expect(person.page.get_by_role("status")).to_have_text("Copied")
         assert await clipboard_of(person) == "rm -rf ~"
+
+
+@pytest.mark.parametrize(
+    ("clipboard", "copies", "pastes"),
+    [("in", False, True), ("out", True, False), ("none", False, False)],
+)
+async def test_a_desktop_keeps_to_its_policy(
+    world: World, person: Person, clipboard: str, copies: bool, pastes: bool
+) -> None:
+    async with desktop(b"secret") as (port, received):
+        sid = await world.publish(kind="vnc", port=port, clipboard=clipboard)
+        await person.context.grant_permissions(
+            ["clipboard-read", "clipboard-write"], origin=world.gateway.origin(sid)
+        )
+        await person.follow_link(sid, kind="vnc")
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        copy = person.page.get_by_role("button", name="Copy from desktop")
+        paste = person.page.get_by_role("button", name="Paste clipboard")
+        await expect(copy).to_be_visible(visible=copies)
+        await expect(paste).to_be_visible(visible=pastes)
+        # Whatever a page of somebody's own says: the gateway decides.
+        cookie = "; ".join(
+            f"{one['name']}={one['value']}" for one in await person.context.cookies()
+        )
+        received.clear()
+        async with open_socket(world.gateway, sid, cookie=cookie, protocol="binary") as socket:
+            got = await shake_hands(socket)
+            await socket.send(b"\6\0\0\0" + (5).to_bytes(4, "big") + b"paste" + UPDATE)
+            async with asyncio.timeout(20):
+                while UPDATE not in b"".join(received):
+                    await asyncio.sleep(0.05)
+                while not got.endswith(b"\2"):
+                    got += await socket.recv(decode=False)
+        assert (b"paste" in b"".join(received)) is pastes
+        assert (b"secret" in got) is copies, got
+        if copies:
+            await expect(copy).to_be_enabled()
+
+
+UPDATE = b"\3\0\0\0\0\0\0\x40\0\x30"
+
+
+async def shake_hands(socket: ClientConnection) -> bytes:
+    """Return what comes after the handshake, as far as it has come."""
+    got, sent = b"", 0
+    answers = [(12, b"RFB 003.008\n"), (14, b"\1"), (18, b"\1")]
+    async with asyncio.timeout(20):
+        while sent < len(answers):
+            got += await socket.recv(decode=False)
+            while sent < len(answers) and len(got) >= answers[sent][0]:
+                await socket.send(answers[sent][1])
+                sent += 1
+    return got[18:]
+
+
+@pytest.mark.needs("xvnc")
+async def test_a_real_desktop_is_measured_rightly(world: World, person: Person) -> None:
+    async with real_desktop() as port:
+        sid = await world.publish(kind="vnc", port=port, clipboard="none")
+        await person.follow_link(sid, kind="vnc")
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        async with asyncio.timeout(30):
+            while await person.page.evaluate(COLOURS) < 50:
+                await asyncio.sleep(0.1)
+        canvas = person.page.locator("canvas").first
+        await canvas.hover()
+        for _ in range(20):
+            await person.page.mouse.wheel(0, 10)
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+
+
+COLOURS = """() => {
+    const canvas = document.querySelector("canvas");
+    const context = canvas?.getContext("2d");
+    if (!canvas?.width) return 0;
+    const pixels = new Uint32Array(
+        context.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return new Set(pixels).size;
+}"""

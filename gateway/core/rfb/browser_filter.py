@@ -1,11 +1,12 @@
-"""The messages of a client that may only look on (RFC 6143, section 7.5)."""
+"""The messages of a client that may not do everything (RFC 6143, section 7.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from gateway.core.rfb.desktop_filter import MEASURED
 from gateway.core.rfb.error import RfbError
 
 
@@ -49,6 +50,8 @@ _FIXED: Final[Mapping[int, tuple[int, bool]]] = {
     Message.XVP: (4, False),
 }
 """Size of a message, and whether one who looks on may send it."""
+_MEASURED_INPUT: Final = frozenset({-308, -258})
+"""Of those, what one who controls may announce: such messages are read here."""
 
 
 MAX_ENCODINGS: Final = 1024
@@ -57,15 +60,32 @@ MESSAGES_AT_ONCE: Final = 512
 """Messages judged in one call: about half a millisecond. The shortest has four bytes."""
 
 
-class ViewFilter:
-    """Lets pass what a client that only looks on must send, and drops all other input.
+class BrowserFilter:
+    """Lets pass what a client must send to look on, and of all other input what it may send.
+
+    Args:
+        controls: Whether it may type and point.
+        pastes: Whether it may put text on the desktop's clipboard.
+        use_format: Is told the pixel format that the client asks for, where the desktop's messages
+            are measured (:mod:`.desktop_filter`). Then the client may announce only encodings that
+            can be, and ask for another format only before it asks for pixels.
 
     Attributes:
         has_more: Whether there is more to judge than one call may. Feed it again, without bytes if
             need be.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        controls: bool = False,
+        pastes: bool = False,
+        use_format: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self._controls = controls
+        self._pastes = pastes
+        self._use_format = use_format
+        self._has_asked = False
         self._unread = bytearray()
         self._skip = 0
         self.has_more = False
@@ -91,7 +111,7 @@ class ViewFilter:
             size, passes = self._measure()
             if size == 0:
                 break
-            if not passes:
+            if not (passes or self._may_send(self._unread[0])):
                 self._skip = size
             elif len(self._unread) < size:
                 break
@@ -99,6 +119,9 @@ class ViewFilter:
                 passed += self._cleaned(bytes(self._unread[:size]))
                 del self._unread[:size]
         return bytes(passed)
+
+    def _may_send(self, kind: int) -> bool:
+        return self._pastes if kind == Message.CUT_TEXT else self._controls
 
     def _drop(self, count: int) -> None:
         dropped = min(count, len(self._unread))
@@ -158,13 +181,27 @@ class ViewFilter:
             return 10
         raise RfbError("the browser sent a message that is not known")
 
-    @staticmethod
-    def _cleaned(message: bytes) -> bytes:
-        if message[0] != Message.SET_ENCODINGS:
-            return message
+    def _cleaned(self, message: bytes) -> bytes:
+        match message[0]:
+            case Message.SET_ENCODINGS:
+                return self._announced(message)
+            case Message.SET_PIXEL_FORMAT if self._use_format is not None:
+                if self._has_asked:
+                    return b""  # pixels of the old format may be on their way
+                self._use_format(message[4:20])
+            case Message.UPDATE_REQUEST | Message.CONTINUOUS_UPDATES:
+                self._has_asked = True
+        return message
+
+    def _announced(self, message: bytes) -> bytes:
         kept = [
             message[at : at + 4]
             for at in range(4, len(message), 4)
-            if int.from_bytes(message[at : at + 4], "big", signed=True) not in INPUT_ENCODINGS
+            if self._may_announce(int.from_bytes(message[at : at + 4], "big", signed=True))
         ]
         return message[:2] + len(kept).to_bytes(2, "big") + b"".join(kept)
+
+    def _may_announce(self, encoding: int) -> bool:
+        if encoding in INPUT_ENCODINGS:
+            return self._controls and encoding in _MEASURED_INPUT
+        return self._use_format is None or encoding in MEASURED

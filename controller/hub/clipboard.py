@@ -1,0 +1,57 @@
+"""A program's output without what it puts on the clipboard of whoever looks at it.
+
+A terminal that honours OSC 52 (xterm, "Operating System Commands") writes what a program says to
+the clipboard. Our page does not, other clients may: where a session's text must stay in it, the
+sequences are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_LONGEST_PREFIX: Final = 16
+"""Bytes that are held back because they may begin a sequence."""
+_BEGIN: Final = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:0{0,8}52;|0{9})")
+"""Nobody numbers a sequence with nine zeros, but to have it pass here."""
+_PERHAPS: Final = re.compile(rb"(?:\x1b|(?:\x1b\]|\xc2\x9d)0{0,8}(?:52?)?|\xc2)\Z")
+_END: Final = re.compile(rb"\x07|\xc2\x9c|\x1b\\|[\x18\x1a]|\x1b(?=[^\\])")
+"""BEL or ST; CAN, SUB and any other ESC break a sequence off (ECMA-48, xterm's parser)."""
+
+
+class ClipboardGuard:
+    """Leaves sequences of OSC 52 out of a stream, however it is cut into pieces."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._within = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what of *data*, and of what was held back before, may be shown."""
+        data, self._held = self._held + data, b""
+        shown = bytearray()
+        while data:
+            data = self._leave_out(data) if self._within else self._show(data, shown)
+        return bytes(shown)
+
+    def _show(self, data: bytes, shown: bytearray) -> bytes:
+        begin = _BEGIN.search(data)
+        if begin is not None:
+            shown += data[: begin.start()]
+            self._within = True
+            return data[begin.end() :]
+        perhaps = _PERHAPS.search(data, max(0, len(data) - _LONGEST_PREFIX))
+        until = perhaps.start() if perhaps is not None else len(data)
+        shown += data[:until]
+        self._held = data[until:]
+        return b""
+
+    def _leave_out(self, data: bytes) -> bytes:
+        end = _END.search(data)
+        if end is None:
+            # The first half of an end, perhaps.
+            self._held = data[-1:] if data[-1:] in (b"\x1b", b"\xc2") else b""
+            return b""
+        self._within = False
+        broken_off = end[0] == b"\x1b"
+        return data[end.start() if broken_off else end.end() :]
