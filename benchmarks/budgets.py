@@ -79,6 +79,8 @@ _AMOUNTS: Final = (
     ("memory per idle proxied WebSocket", "KiB", "idle", 6.0),
     ("event published → routable, p99", "ms", "routable", 50.0),
     ("revocation answered → 5,000 sockets of two gateways closed, p99", "ms", "revoked", 250.0),
+    ("the longest turn of one connection, whatever it sends", "ms", "turn", 5.0),
+    ("others' p95 beside the worst attacker, to their quiet p95", "×", "beside", 3.0),
     ("100,000 routes: snapshot applied", "s", "snapshot_s", 2.0),
     ("100,000 routes: the loop blocked, at most", "ms", "stall_ms", 20.0),
     ("100,000 routes: memory a route", "KiB", "route_kib", 1.5),

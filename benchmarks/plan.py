@@ -22,6 +22,8 @@ class Plan:
     events: int
     revoked: int
     followers: int
+    attacks: int
+    """Rounds of each attacker."""
     tables: bool
     submitted: int
     beside: int
@@ -38,6 +40,7 @@ FULL: Final = Plan(
     events=300,
     revoked=5000,
     followers=80,
+    attacks=5,
     tables=True,
     submitted=100,
     beside=10_000,
@@ -53,6 +56,7 @@ QUICK: Final = Plan(
     events=50,
     revoked=1000,
     followers=20,
+    attacks=1,
     tables=False,
     submitted=0,
     beside=0,

@@ -47,6 +47,7 @@ def make_page(results: Results, prose: str) -> str:
         "memory": _memory(results),
         "latencies": _latencies(results),
         "revocations": _revocations(results),
+        "attackers": _attackers(results),
         "growth": _growth(results),
         "tables": results.tables or "Not measured in this run.",
         "submission": _submission(results),
@@ -142,6 +143,28 @@ def _revocations(results: Results) -> str:
         f"the flush, by {many['snapshots']} snapshots; the slowest answer to somebody else "
         f"meanwhile took {many['slowest_ms']:.0f} ms."
     )
+
+
+def _attackers(results: Results) -> str:
+    if not results.attackers:
+        return "Not measured in this run."
+    rows = [
+        (
+            one["attacker"],
+            "beyond" if one["turn"] is None else f"{one['turn']:g}",
+            *(f"{one[name]:.1f}" for name in ("quiet_p95", "p95", "slowest")),
+            str(one["wrong"]),
+        )
+        for one in results.attackers
+    ]
+    head = (
+        "attacker",
+        "longest turn, ms, at most",
+        "others' p95 ms, quiet",
+        "beside it",
+        "slowest",
+    )
+    return _table((*head, "wrong"), rows)
 
 
 def _growth(results: Results) -> str:

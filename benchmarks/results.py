@@ -66,6 +66,7 @@ class Results:
     submission: dict[str, float] = field(default_factory=dict)
     many_jobs: dict[str, Any] = field(default_factory=dict)
     revocations: dict[str, Any] = field(default_factory=dict)
+    attackers: list[dict[str, Any]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -94,6 +95,11 @@ class Results:
             amounts["idle"] = self.idle_kib["fumarole"]
         if self.revocations:
             amounts["revoked"] = self.revocations["latencies"][-1]["p99"]
+        if self.attackers:
+            # A turn beyond the histogram's bounds has no number.
+            turns = [float("inf") if one["turn"] is None else one["turn"] for one in self.attackers]
+            amounts["turn"] = max(turns)
+            amounts["beside"] = max(one["p95"] / one["quiet_p95"] for one in self.attackers)
         if "ratio" in self.submission:
             amounts["submission"] = self.submission["ratio"]
         if self.many_jobs:

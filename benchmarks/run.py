@@ -222,6 +222,10 @@ class Run:
         many = ("--sockets", str(sockets), "--followers", str(followers))
         told = await self._output("benchmarks.revocations", *many)
         self.results.revocations = json.loads(told) if told else {}
+        if self.plan.attacks:
+            self.say("what one attacker costs others")
+            told = await self._output("benchmarks.attackers", "--rounds", str(self.plan.attacks))
+            self.results.attackers = json.loads(told) if told else []
         if self.plan.tables and find_spec("benchmarks.routes") is not None:
             self.say("big tables")
             self.results.tables = await self._output("benchmarks.routes")

@@ -53,6 +53,8 @@ def measured() -> Results:
     everybody = {"name": "everybody", "count": 5000, "p50": 100.0, "p99": 260.0, "most": 300.0}
     many = {"followers": 80, "routes": 1000, "equal_seconds": 1.234, "snapshots": 81}
     found.revocations = {"latencies": [everybody], "many": many | {"slowest_ms": 7.5}}
+    costs = {"attacker": "pings", "turn": 5.0, "quiet_p95": 1.0, "p95": 2.0}
+    found.attackers = [costs | {"slowest": 9.0, "wrong": 0}]
     return found
 
 
@@ -77,6 +79,10 @@ def test_budgets_are_met_missed_or_not_known() -> None:
     assert verdicts[get, "≤ 0.8 × Envoy with jwt_authn"].met is None
     revoked = "revocation answered → 5,000 sockets of two gateways closed, p99"
     assert verdicts[revoked, "≤ 250 ms"].met is False
+    turn = "the longest turn of one connection, whatever it sends"
+    assert verdicts[turn, "≤ 5 ms"].met
+    found.attackers[0]["turn"] = None
+    assert {one.limit: one for one in judge_all({}, found.amounts())}["≤ 5 ms"].met is False
     assert verdicts["memory per idle proxied WebSocket", "≤ 6 KiB"].met
 
 

@@ -26,6 +26,7 @@ TINY = Plan(
     events=3,
     revoked=16,
     followers=2,
+    attacks=0,
     tables=False,
     submitted=0,
     beside=0,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contract.messages import Answer, read_answer, request
-from tests.contract.streams import Stream, connect
+from tests.contract.streams import DEADLINE_SECONDS, Stream, connect
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 20.0
@@ -75,11 +75,11 @@ class Process:
         """Return a connection to the operators' listener."""
         return await connect(self.ops)
 
-    async def ops_answer(self, path: str) -> Answer:
+    async def ops_answer(self, path: str, seconds: float = DEADLINE_SECONDS) -> Answer:
         """Return what the ops listener answers to GET *path*."""
         stream = await self.connect_ops()
         stream.send(request("GET", path, host="ops", fields=[("Connection", "close")]))
-        answer = await read_answer(stream)
+        answer = await read_answer(stream, seconds=seconds)
         stream.close()
         return answer
 

@@ -40,6 +40,8 @@ DEADLINES = {
 }
 # So that what is not read soon fills the kernel's buffers.
 SMALL_WINDOW = 32 << 10
+# A gateway that is kept from its work is waited for: what it did tells more than that it is late.
+METRICS_SECONDS = 60.0
 ESTABLISHED, KEEPALIVE_TIMER = "01", "02"
 _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
 
@@ -70,8 +72,12 @@ class Here:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         if source is not None:
             made.bind((source, 0))
-        async with asyncio.timeout(10):
-            await asyncio.get_running_loop().sock_connect(made, address)
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.get_running_loop().sock_connect(made, address)
+        except BaseException:  # Whoever was cancelled meanwhile has no socket to close.
+            made.close()
+            raise
         return made
 
 
@@ -258,7 +264,8 @@ class Ground:
 
     async def metrics(self) -> dict[str, float]:
         """Return every sample that the operators' listener tells, by name and labels."""
-        text = (await self.process.ops_answer("/metrics")).body.decode()
+        answer = await self.process.ops_answer("/metrics", METRICS_SECONDS)
+        text = answer.body.decode()
         return {name + labels: float(value) for name, labels, value in _SAMPLE.findall(text)}
 
     # Others
@@ -330,8 +337,9 @@ async def running_ground(
     *,
     tls: bool = False,
     cable: bool = False,
+    core: int | None = None,
 ) -> AsyncIterator[Ground]:
-    """A gateway in *folder* with short deadlines and further *settings*."""
+    """A gateway in *folder* with short deadlines and further *settings*, on *core* alone."""
     more = {"UPSTREAM_NETWORKS": "127.0.0.0/8,10.99.0.0/24"} | DEADLINES | dict(settings or {})
     if tls:
         pair = str(Authority(folder, "table").vouch("localhost"))
@@ -346,6 +354,8 @@ async def running_ground(
         def make_process(folder: Path, settings: Mapping[str, str]) -> Process:
             context = make_context() if tls else None
             made.append(WiredProcess(folder, settings, place=place, context=context))
+            if core is not None:
+                made[0].command = ["taskset", "-c", str(core), *made[0].command]
             return made[0]
 
         async with running_rig(folder, more, make_process=make_process) as rig:

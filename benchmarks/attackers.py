@@ -1,0 +1,157 @@
+"""``python -m benchmarks.attackers``: what one attacker costs others.
+
+The gateway alone on one core; Redis, attacker, honest sessions and apps on the other. Each attacker
+of the tests comes alone, after a quiet time. Told are the longest turn that a connection took of
+the loop, by the gateway's own histogram, and what the honest sessions saw. Each figure is the
+median of the rounds. Prints JSON; ``make bench`` makes a table of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import math
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.programs import cores, off_the_proxies_core
+from tests.pressure.attackers import ATTACKERS, Attack, attack_on
+from tests.pressure.ground import Ground, Others, running_ground
+from tests.pressure.honest import Seen
+
+ROUNDS: Final = 5
+SECONDS: Final = 3.0
+QUIET_SECONDS: Final = 1.5
+SETTLE_SECONDS: Final = 1.0
+"""Between attackers: what the one before has left behind is not the next one's."""
+SESSIONS: Final = 8
+PAUSE_SECONDS: Final = 0.02
+DEFAULTS: Final = {
+    "HEAD_SECONDS": "10",
+    "APP_HEAD_SECONDS": "300",
+    "SLOW_BODY_SECONDS": "60",
+    "WRITE_STALL_SECONDS": "60",
+    "APP_WRITE_STALL_SECONDS": "300",
+}
+"""The product's own deadlines: the tests' are shorter."""
+_BUCKET: Final = re.compile(r'fumarole_gateway_turn_seconds_bucket\{le="([^"]+)"\}')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What an attacker cost others; times in milliseconds.
+
+    Attributes:
+        turn: No turn was longer than this bound of the histogram.
+    """
+
+    attacker: str
+    turn: float
+    quiet_p95: float
+    p95: float
+    slowest: float
+    wrong: int
+
+
+def longest_turn(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Return the least bound of the histogram, in ms, that no turn was longer than meanwhile."""
+    found, counted = 0.0, 0.0
+    for bound, count in sorted(_buckets(after, before).items()):
+        if count > counted:
+            found, counted = bound, count
+    return found * 1000
+
+
+def _buckets(after: Mapping[str, float], before: Mapping[str, float]) -> dict[float, float]:
+    matches = ((_BUCKET.fullmatch(name), name) for name in after)
+    return {
+        float(match[1]): after[name] - before.get(name, 0.0)
+        for match, name in matches
+        if match is not None
+    }
+
+
+async def measure(
+    ground: Ground, others: Others, name: str, attack: Attack, seconds: float
+) -> Cost:
+    """Return what one round of *attack* costs."""
+    await asyncio.sleep(SETTLE_SECONDS)
+    await others.seen()
+    await asyncio.sleep(QUIET_SECONDS)
+    quiet, before = await others.seen(), await ground.metrics()
+    attacking = asyncio.create_task(attack_on(ground, attack))
+    await asyncio.sleep(seconds)
+    beside = await others.seen()
+    attacking.cancel()
+    await asyncio.gather(attacking, return_exceptions=True)
+    ground.close()
+    after = await ground.metrics()
+    return _cost(name, longest_turn(before, after), quiet, beside)
+
+
+def _cost(name: str, turn: float, quiet: Seen, beside: Seen) -> Cost:
+    return Cost(
+        attacker=name,
+        turn=turn,
+        quiet_p95=1000 * quiet.p95,
+        p95=1000 * beside.p95,
+        slowest=1000 * beside.slowest,
+        wrong=len(quiet.wrong) + len(beside.wrong),
+    )
+
+
+def median_of(costs: list[Cost]) -> Cost:
+    """Return the median of each figure; answers that were wrong are added up."""
+    return Cost(
+        attacker=costs[0].attacker,
+        turn=median(cost.turn for cost in costs),
+        quiet_p95=median(cost.quiet_p95 for cost in costs),
+        p95=median(cost.p95 for cost in costs),
+        slowest=median(cost.slowest for cost in costs),
+        wrong=sum(cost.wrong for cost in costs),
+    )
+
+
+async def measure_all(folder: Path, *, rounds: int, seconds: float) -> list[Cost]:
+    """Return what each attacker costs."""
+    found: dict[str, list[Cost]] = {name: [] for name in ATTACKERS}
+    with off_the_proxies_core():
+        async with (
+            running_ground(folder, DEFAULTS, core=cores()[0]) as ground,
+            ground.honest(SESSIONS, pause=PAUSE_SECONDS) as others,
+        ):
+            for _ in range(rounds):
+                for name, attack in ATTACKERS.items():
+                    found[name].append(await measure(ground, others, name, attack, seconds))
+    return [median_of(costs) for costs in found.values()]
+
+
+def to_json(costs: list[Cost]) -> str:
+    """Return *costs*; a turn beyond the histogram's bounds is null."""
+    rows = [asdict(cost) for cost in costs]
+    for row in rows:
+        row["turn"] = None if math.isinf(row["turn"]) else row["turn"]
+    return json.dumps(rows)
+
+
+def main() -> None:
+    """Measure, and print JSON."""
+    parser = argparse.ArgumentParser(prog="benchmarks.attackers", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    chosen = parser.parse_args()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="fumarole-attackers-") as folder:
+        costs = asyncio.run(measure_all(Path(folder), rounds=chosen.rounds, seconds=chosen.seconds))
+    print(to_json(costs))
+
+
+if __name__ == "__main__":
+    main()

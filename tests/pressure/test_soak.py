@@ -1,0 +1,88 @@
+"""All attackers at once beside honest sessions, for as long as is asked.
+
+``FUMAROLE_PRESSURE_SECONDS`` says for how long (600), ``FUMAROLE_PRESSURE_SESSIONS`` beside how
+many (200). What was seen is printed, and appended where ``FUMAROLE_SOAK_LOG`` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pressure.attack import nothing_stays
+from tests.pressure.attackers import ATTACKERS, attack_on
+from tests.pressure.conftest import WIRES
+from tests.pressure.ground import Ground, running_ground
+from tests.pressure.honest import WORKS, Seen
+
+SECONDS = float(os.environ.get("FUMAROLE_PRESSURE_SECONDS", "600"))
+SESSIONS = int(os.environ.get("FUMAROLE_PRESSURE_SESSIONS", "200"))
+QUIET_SECONDS = 10.0
+SETTLE_SECONDS = 60.0
+# Of what it was before, once all are gone.
+RETURN = 1.1
+
+
+def note(name: str, **figures: object) -> None:
+    """Print what was seen, and append it where it is collected."""
+    line = json.dumps({"pressure": name} | figures)
+    print(line)
+    if path := os.environ.get("FUMAROLE_SOAK_LOG"):
+        with Path(path).open("a") as log:
+            log.write(line + "\n")
+
+
+def in_ms(seen: Seen) -> dict[str, object]:
+    """Return what *seen* says, times in milliseconds."""
+    times = {name: round(1000 * getattr(seen, name), 1) for name in ("p50", "p95", "slowest")}
+    return {"trips": seen.trips, "wrong": len(seen.wrong)} | times
+
+
+async def attacked_by_all(ground: Ground, seconds: float) -> None:
+    """Let all attackers loose at once."""
+    attacks = [asyncio.create_task(attack_on(ground, one)) for one in ATTACKERS.values()]
+    await asyncio.sleep(seconds)
+    for one in attacks:
+        one.cancel()
+    await asyncio.gather(*attacks, return_exceptions=True)
+    ground.close()
+
+
+async def settled_memory(ground: Ground, most: float) -> int:
+    """Return the memory once it is back to *most*, or will not come back."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while (found := ground.rss()) > most and time.monotonic() < deadline:
+        await asyncio.sleep(0.5)
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SECONDS * 2 + 300)
+@pytest.mark.parametrize("wire", WIRES)
+async def test_honest_sessions_are_served_whole_beside_all_attackers(
+    tmp_path: Path, wire: str
+) -> None:
+    async with running_ground(tmp_path, tls=wire == "TLS") as ground:
+        async with ground.honest(SESSIONS, pause=0.5, works=WORKS) as others:
+            # What everybody uses once is loaded before it is measured.
+            await attacked_by_all(ground, min(10.0, SECONDS / 4))
+            await others.seen()
+            await asyncio.sleep(min(QUIET_SECONDS, SECONDS / 4))
+            quiet, before = await others.seen(), ground.rss()
+            async with ground.watched() as memory:
+                await attacked_by_all(ground, SECONDS)
+            beside = await others.seen()
+            after = await settled_memory(ground, before * RETURN)
+        await nothing_stays(ground)
+    mib = {"before": before >> 20, "most": memory.most >> 20, "after": after >> 20}
+    note(
+        wire, seconds=SECONDS, sessions=SESSIONS, quiet=in_ms(quiet), beside=in_ms(beside), mib=mib
+    )
+    assert quiet.wrong == []
+    assert beside.wrong == []
+    assert after <= before * RETURN
