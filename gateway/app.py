@@ -26,11 +26,16 @@ from gateway.bearer import Bearers
 from gateway.checking import Checks
 from gateway.core.bus_state import BusClock
 from gateway.core.grants import GrantKeys
+from gateway.core.http_date import HttpDate
+from gateway.core.overload import Overload, Step
 from gateway.core.passage import BUS_LOST
 from gateway.core.rates import Rate
+from gateway.core.refusal_rate import RefusalRate
 from gateway.feed import Changed, Feed
 from gateway.follower import Follower
 from gateway.live import Live
+from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
+from gateway.overload.watch import OverloadWatch, make_trim
 from gateway.pages.answers import Answers
 from gateway.pages.app import make_pages
 from gateway.pages.assets import Assets
@@ -106,7 +111,22 @@ class Gateway:
         self.settings = settings
         self.draining = False
         self.meters = Meters()
+        self.date = HttpDate(time.time)
+        self.refusals = RefusalRate(
+            settings.limits.address_refusals_per_second, clock=time.monotonic
+        )
+        self.overload = Overload(
+            worker_bound(
+                settings.limits.worker_memory_bytes,
+                workers=settings.workers,
+                limit=memory_limit(),
+            )
+        )
         self.path: DataPath | None = None
+        self.memory = ResidentMemory()
+        self.shedding = OverloadWatch(
+            self.overload, lambda: self.path, measure=self.memory.read, trim=make_trim()
+        )
         loop = asyncio.get_running_loop()
         self.redis = connect(settings.redis_url)
         reader = BusReader(self.redis, Keys(settings.instance))
@@ -183,6 +203,7 @@ class Gateway:
             self.errors,
             frame_ancestors=settings.site.frame_ancestors,
             meters=self.meters,
+            refusals=self.refusals,
         )
         open_page = OpenPage(
             site=settings.site,
@@ -215,6 +236,9 @@ class Gateway:
                 errors=self.errors,
                 limits=self.settings.limits,
                 meters=self.meters,
+                date=self.date,
+                refusals=self.refusals,
+                overload=self.overload,
             )
         )
         return self.path
@@ -226,6 +250,7 @@ class Gateway:
             errors=self.errors,
             limits=self.settings.limits,
             meters=self.meters,
+            date=self.date,
         )
         seal = Seal(self.settings.link_key)
         attach = AttachTokens(self.settings.link_key)
@@ -242,6 +267,8 @@ class Gateway:
         reasons = ["draining"] if self.draining else []
         if self.path is not None and self.path.places.full:
             reasons.append("no place for another connection")
+        if self.overload.step is Step.REQUESTS:
+            reasons.append("short of memory")
         if self.feed.table is None:
             reasons.append("no route table could be read yet")
         elif not self.feed.serving:

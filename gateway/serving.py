@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from gateway.app import Gateway, make_bounds, make_bus_clock, make_follower
 from gateway.feed import Changed, Feed
 from gateway.measures import FeedMeters, make_conditions, make_debug_route
+from gateway.overload.measures import OverloadMeters
 from gateway.pages.assets import Assets
 from gateway.relay.draining import drain
 from gateway.relay.gateway import DataPath
@@ -94,12 +95,13 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
     finally:
         await runner.cleanup()
         gateway.checks.close()
+        gateway.memory.close()
         await gateway.redis.aclose()
 
 
 def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
     """Return what counts in a process that serves browsers."""
-    found: list[Collector] = [path.meters]
+    found: list[Collector] = [path.meters, OverloadMeters(gateway.overload, gateway.shedding)]
     if gateway.certificates is not None:
         found.append(gateway.certificates)
     return found
@@ -120,6 +122,7 @@ async def work(
         background = [
             tasks.create_task(gateway.feed.run()),
             tasks.create_task(gateway.keys.keep_fresh()),
+            tasks.create_task(gateway.shedding.run()),
         ]
         if gateway.certificates is not None:
             background.append(tasks.create_task(gateway.certificates.keep_fresh()))

@@ -143,7 +143,8 @@ def _limits(env: Environment) -> Limits:
     for name, least in SECONDS.items():
         setting = f"FUMAROLE_GATEWAY_{name.upper()}"
         values[name] = env.value(setting, _at_least(least), getattr(usual, name))
-    return replace(usual, **values)
+    memory = env.optional("FUMAROLE_GATEWAY_WORKER_MEMORY_BYTES", count(0, 1 << 50))
+    return replace(usual, **values, worker_memory_bytes=memory)
 
 
 def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:

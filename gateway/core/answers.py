@@ -114,6 +114,9 @@ REFUSALS: Final = _table(
     Refusal(503, "bus_lost", "The gateway cannot verify sessions at the moment.", RETRY_SECONDS),
     Refusal(503, "token_unsure", "Whether the link was used is not known.", RETRY_SECONDS),
     Refusal(503, "gateway_full", "The gateway holds all the connections it can.", BUSY_SECONDS),
+    Refusal(
+        503, "gateway_overloaded", "The gateway is short of memory.", BUSY_SECONDS, closes=True
+    ),
     Refusal(503, "controller_silent", "No new connection can be made now.", RETRY_SECONDS),
     Refusal(504, "app_timeout", "The application did not answer in time."),
 )

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from gateway.core.overload import Overload, Step
+
 REFUSED_MORE: Final = 1024
 """Connections that may be told so when there is no place for them; others are closed unheard."""
 
@@ -20,6 +22,7 @@ class Verdict(Enum):
     WELCOME = ""
     FULL = "gateway_full"
     CROWDED = "too_many_connections"
+    OVERLOADED = "gateway_overloaded"
     DROPPED = "dropped"
 
 
@@ -30,11 +33,20 @@ class Places:
         most: Connections in all; 0 for without limit.
         most_strangers: Strangers from one address (IPv6: one /64).
         known: Returns how many connections are none of strangers.
+        overload: At its last step there is no place for anybody.
     """
 
-    __slots__ = ("_by_key", "_known", "_most", "_most_strangers", "strangers")
+    __slots__ = ("_by_key", "_known", "_most", "_most_strangers", "_overload", "strangers")
 
-    def __init__(self, *, most: int, most_strangers: int, known: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        most: int,
+        most_strangers: int,
+        known: Callable[[], int],
+        overload: Overload | None = None,
+    ) -> None:
+        self._overload = overload
         self._most = most
         self._most_strangers = most_strangers
         self._known = known
@@ -51,6 +63,8 @@ class Places:
 
         Whoever is not dropped has to :meth:`enter`.
         """
+        if self._overload is not None and self._overload.step is Step.REQUESTS:
+            return Verdict.OVERLOADED if self.strangers < REFUSED_MORE else Verdict.DROPPED
         if self.full:
             beyond = self.strangers + self._known() - self._most
             return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED

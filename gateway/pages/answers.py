@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.core.answers import Errors, Refusal
+from gateway.core.refusal_rate import RefusalRate
 from gateway.pages.documents import Card, Documents, page_headers
 from gateway.relay.handed import EXTRA_INFO, Handed
 from gateway.relay.meters import Meters
@@ -22,8 +23,15 @@ class Answers:
     """Writes pages and refusals."""
 
     def __init__(
-        self, documents: Documents, errors: Errors, *, frame_ancestors: str, meters: Meters
+        self,
+        documents: Documents,
+        errors: Errors,
+        *,
+        frame_ancestors: str,
+        meters: Meters,
+        refusals: RefusalRate,
     ) -> None:
+        self._refusals = refusals
         self.documents = documents
         self.meters = meters
         self._errors = errors
@@ -50,7 +58,8 @@ class Answers:
         return web.json_response(value, status=status, headers=headers)
 
     def refuse(self, request: web.Request, refusal: Refusal) -> web.Response:
-        """Return *refusal* as its client can read it."""
+        """Return *refusal* as its client can read it, or a 429 after too many from there."""
+        refusal = self._refusals.judge(refusal, handed_of(request).client_address)
         self.meters.refusals[refusal.code] += 1
         accept = request.headers.get("Accept", "").encode("latin-1", "replace")
         page = self._errors.render(refusal, accept)

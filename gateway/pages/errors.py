@@ -97,6 +97,7 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "too_many_opens": Words("Sessions were opened too often from here", _OPEN_AGAIN),
         "too_many_checks": Words("The gateway is busy", _OPEN_AGAIN),
+        "gateway_overloaded": Words("The gateway is overloaded", _WAIT),
         "too_many_refusals": Words(
             "Too many requests were refused",
             "They came from your network, not necessarily from you. " + _WAIT,

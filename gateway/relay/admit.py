@@ -21,10 +21,12 @@ from gateway.core.access import (
     Repair,
 )
 from gateway.core.addresses import client_address
-from gateway.core.answers import REFUSALS
+from gateway.core.answers import REFUSALS, Refusal
 from gateway.core.framing import request_body
 from gateway.core.headers import Facts, forwarded_fields, head_to_app, head_to_bridge, head_to_page
+from gateway.core.overload import Step
 from gateway.core.passage import Passage
+from gateway.core.refusal_rate import COUNTED
 from gateway.relay.bridge import UpgradeRequest
 from gateway.relay.handed import Handed
 from gateway.relay.handover import Handover
@@ -54,6 +56,9 @@ class Admission:
     def admit(self, front: Front, start: StartLine, fields: Fields, beyond: bytes) -> None:
         """Send the request of *front* on its way, or refuse it; *beyond* followed its head."""
         world = self._parts.world
+        if self._parts.overload.step is Step.REQUESTS:
+            front.refuse("gateway_overloaded")
+            return
         if world.stale:
             front.drop_permit()
             front.early = beyond
@@ -111,6 +116,9 @@ class Admission:
     def _carry_out(
         self, front: Front, ask: Ask, decision: Decision, table: RouteTable, *, marked: bool
     ) -> None:
+        if self._parts.overload.step and not front.admitted and not _has_credential(decision):
+            front.refuse("gateway_overloaded")
+            return
         match decision:
             case Refuse(refusal=refusal):
                 front.refuse(refusal)
@@ -187,6 +195,7 @@ class Admission:
                     front.refuse("session_starting")
                     return
                 front.permit = permit
+                front.admitted = True
                 front.leave_place()
                 self._parts.live.add(front)
                 self._relay(front, ask.start, ask.fields, permit, beyond, upgrade=ask.upgrade)
@@ -196,8 +205,17 @@ class Admission:
                 self._hand(front, ask, decision, client, beyond)
 
     def _client(self, front: Front, ask: Ask) -> str:
-        trusted = self._parts.site.trusted_proxies
-        return client_address(front.peer, ask.fields.forwarded_for, trusted)
+        return self._address(front, ask.fields)
+
+    def _address(self, front: Front, fields: Fields | None) -> str:
+        told = fields.forwarded_for if fields is not None else None
+        return client_address(front.peer, told, self._parts.site.trusted_proxies)
+
+    def limited(self, front: Front, refusal: Refusal) -> Refusal:
+        """Return *refusal*, or another where the client of *front* has drawn too many."""
+        if refusal.status not in COUNTED:
+            return refusal
+        return self._parts.refusals.judge(refusal, self._address(front, front.reader.fields))
 
     def _permit(
         self, ask: Ask, passage: Passage, table: RouteTable, client: str, *, kept: bool
@@ -287,6 +305,18 @@ class Admission:
         self._path.handed.add(handover)
         resume_reading(transport)
         handover.start(handed, head_to_page(ask.start, ask.fields), beyond)
+
+
+def _has_credential(decision: Decision) -> bool:
+    """Say whether *decision* is about a credential that is good, or has still to be proven."""
+    match decision:
+        case Prove() | Repair():
+            return True
+        case Forward() | Connect() | Hand():
+            passage = passage_of(decision)
+            return passage is not None and passage.grant is not None
+        case _:
+            return False
 
 
 def passage_of(decision: Forward | Connect | Hand) -> Passage | None:

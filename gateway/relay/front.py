@@ -28,7 +28,7 @@ class Front(Downstream):
 
     kind = "http"
 
-    __slots__ = ("close_after", "errand", "exchange", "permit", "reader")
+    __slots__ = ("admitted", "close_after", "errand", "exchange", "permit", "reader")
 
     def __init__(self, path: DataPath, peer: str) -> None:
         super().__init__(path, peer)
@@ -37,6 +37,8 @@ class Front(Downstream):
         self.exchange: Exchange | None = None
         self.errand: asyncio.Task[None] | None = None
         self.close_after = False
+        self.admitted = False
+        """Whether a request of its was ever let in."""
 
     # What the transport calls
 
@@ -226,11 +228,13 @@ class Front(Downstream):
         if self.transport is None or self.state is State.LINGERING:
             return
         refusal = REFUSALS[why] if isinstance(why, str) else why
+        refusal = self.path.admission.limited(self, refusal)
         meters = self.path.meters
         meters.refusals[refusal.code] += 1
         meters.own_answers[refusal.status // 100] += 1
         keeps = (
             not bare
+            and not refusal.closes
             and refusal.status != 400
             and self._is_bodiless()
             and not self.closes_after(self.half_closed and not self.early)

@@ -6,14 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.access import Access
 from gateway.core.answers import Errors, JsonErrors
 from gateway.core.app_heads import AnswerReader
 from gateway.core.fields import FieldReader
+from gateway.core.http_date import HttpDate
+from gateway.core.overload import Overload
 from gateway.core.passage import DRAINING
 from gateway.core.places import Places, Verdict
+from gateway.core.refusal_rate import RefusalRate
 from gateway.relay.admit import Admission
 from gateway.relay.ending.ends import Ends
 from gateway.relay.front import Front
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from gateway.relay.errands import Errands
     from gateway.relay.world import BearerGate, World
     from shared.routes import Kind
+
+
+_SHED_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,9 @@ class Parts:
     errors: Errors = field(default_factory=JsonErrors)
     limits: Limits = field(default_factory=Limits)
     meters: Meters = field(default_factory=Meters)
+    date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
+    refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
+    overload: Overload = field(default_factory=Overload)
     wall: Callable[[], float] = time.time
 
 
@@ -104,6 +113,7 @@ class DataPath:
             most=parts.limits.connections,
             most_strangers=parts.limits.address_connections,
             known=parts.live.__len__,
+            overload=parts.overload,
         )
         parts.live.watch(self.pool)
         self.meters.open_by_kind(self._open_by_kind)
@@ -160,6 +170,23 @@ class DataPath:
         self.draining = True
         for front in tuple(self.fronts):
             front.drain()
+
+    def shed_idle(self, *, stalled_seconds: float) -> int:
+        """Close connections that wait for a request, unused ones, and those whose peer stalls.
+
+        A thousand of the first at most: closing takes its time, and more of them are next.
+        """
+        idle = 0
+        for front in tuple(self.fronts):
+            if front.transport is None or front.transport.is_closing():
+                continue
+            front.drain()
+            idle += front.transport is None or front.transport.is_closing()
+            if idle == _SHED_AT_ONCE:
+                break
+        pooled = len(self.pool)
+        self.pool.close()
+        return idle + pooled + self.ends.stalls.give_up(stalled_seconds)
 
     async def close(self) -> None:
         """Reset what is still open, and end all errands."""

@@ -47,6 +47,10 @@ class Limits:
     """Responses 401, 403 and 404 to one address, ten times that at once: a search through names is
     hopeless anyway, this is about what it costs."""
 
+    worker_memory_bytes: int | None = None
+    """What a worker may use before it sheds load; None for its share of the control group's limit.
+    0: it never does."""
+
     head_seconds: float = 10.0
     """From a request's first byte to its head's last: slower ones are attacks, or gone."""
 

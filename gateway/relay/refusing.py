@@ -21,11 +21,13 @@ def refusal_bytes(
     accept = asked[1].accept if asked is not None else b""
     page = parts.errors.render(refusal, accept)
     head_only = asked is not None and asked[0].method == b"HEAD"
-    return write_answer(refusal, page, close=close, head_only=head_only)
+    return write_answer(refusal, page, close=close, head_only=head_only, date=parts.date.field())
 
 
 def oversized_bytes(parts: Parts, refusal: Refusal, seen: Oversized) -> bytes:
     """Return the answer to a head that is too large, which expires the cookies that made it so."""
     page = parts.errors.render(refusal, seen.accept)
     expired = seen.expiring(secure=parts.site.scheme == "https")
-    return write_answer(refusal, page._replace(fields=page.fields + expired), close=True)
+    return write_answer(
+        refusal, page._replace(fields=page.fields + expired), close=True, date=parts.date.field()
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -23,6 +24,7 @@ SMALL = {
     "FUMAROLE_GATEWAY_ADDRESS_OPENS_PER_MINUTE": "6",
     "FUMAROLE_GATEWAY_USER_OPENS_PER_MINUTE": "3",
     "FUMAROLE_GATEWAY_ADDRESS_CHECKS_PER_SECOND": "1",
+    "FUMAROLE_GATEWAY_ADDRESS_REFUSALS_PER_SECOND": "1",
     "FUMAROLE_GATEWAY_TRUSTED_PROXIES": "127.0.0.1/32",
     "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS": "86400",
 }
@@ -115,6 +117,46 @@ async def test_a_flood_of_tokens_holds_nobody_up(world: World) -> None:
         assert statuses <= {401, 429}
         for connection in flood:
             await connection.close()
+
+
+async def test_an_address_that_is_refused_too_often_waits(world: World) -> None:
+    """Pages of the gateway's own count as the data path does."""
+    sid = await world.publish(port=1)
+    client = {"X-Forwarded-For": "192.0.2.50"}
+    for number in range(10):
+        path = "/.fumarole/nothing" if number % 2 else "/"
+        assert (await world.gateway.ask(sid, "GET", path, client)).status == 401
+    for path in ("/.fumarole/nothing", "/"):
+        answer = await world.gateway.ask(sid, "GET", path, client)
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert "too_many_refusals" in answer.text
+    other = {"X-Forwarded-For": "192.0.2.51"}
+    assert (await world.gateway.ask(sid, "GET", "/", other)).status == 401
+
+
+async def test_a_gateway_that_is_short_of_memory_says_so_and_takes_nothing(
+    tmp_path: Path,
+) -> None:
+    with RedisServer(redis_program(), tmp_path) as server:
+        client = connect(server.url)
+        publisher = await published(client)
+        settings = {"FUMAROLE_GATEWAY_WORKER_MEMORY_BYTES": str(8 << 20)}
+        gateway = GatewayProcess(tmp_path, server.url, **settings)
+        try:
+            await gateway.start(ready=False)
+            sid = await World(gateway, publisher).publish(port=1)
+            ready = await gateway.ask_ops("/readyz")
+            assert ready.status == 503
+            assert "short of memory" in ready.text
+            assert (await gateway.ask_ops("/healthz")).status == 200
+            answer = await gateway.ask(sid, "GET", "/", {})
+            assert answer.status == 503
+            assert "gateway_overloaded" in answer.text
+            metrics = (await gateway.ask_ops("/metrics")).text
+            assert 'fumarole_gateway_shedding{step="requests"} 1.0' in metrics
+        finally:
+            gateway.kill()
+            await client.aclose()
 
 
 async def test_what_was_refused_is_counted_and_no_address_is_a_label(world: World) -> None:

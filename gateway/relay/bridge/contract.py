@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from gateway.core.http_date import HttpDate
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 
@@ -36,6 +38,7 @@ class BridgeParts:
     errors: Errors
     limits: Limits = field(default_factory=Limits)
     meters: Meters = field(default_factory=Meters)
+    date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,7 +319,8 @@ class WebSocketBridge(Bridge):
         self.parts.meters.refusals[refusal.code] += 1
         self.parts.meters.own_answers[refusal.status // 100] += 1
         page = self.parts.errors.render(refusal, b"")
-        self.transport.write(write_answer(refusal, page, close=True))
+        date = self.parts.date.field()
+        self.transport.write(write_answer(refusal, page, close=True, date=date))
         self._linger()
 
     # Sending

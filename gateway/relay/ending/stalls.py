@@ -71,6 +71,20 @@ class StallWatch:
         if transport is not None:
             self._watched.pop(transport, None)
 
+    def give_up(self, seconds: float) -> int:
+        """Call back now for peers that have taken nothing for *seconds*; return how many."""
+        now = self._loop.time()
+        stalled = [
+            (transport, watched)
+            for transport, watched in self._watched.items()
+            if now - watched.moved_at >= seconds and progress(transport) == watched.progress
+        ]
+        for transport, watched in stalled:
+            self.forget(transport)
+            self.found += 1
+            watched.stalled()
+        return len(stalled)
+
     def close(self) -> None:
         """Watch nothing any more."""
         self._watched.clear()

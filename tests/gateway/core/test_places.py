@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.overload import Overload, Step
 from gateway.core.places import REFUSED_MORE, Places, Verdict
 
 
 def places(known: int = 0, **limits: int) -> Places:
-    told = {"most": 100, "most_strangers": 10} | limits
+    told: dict[str, Any] = {"most": 100, "most_strangers": 10} | limits
     return Places(known=lambda: known, **told)
 
 
@@ -65,3 +68,16 @@ def test_whoever_leaves_is_forgotten(entered: list[str]) -> None:
         some.leave(key)
     assert some.strangers == 0
     assert not some._by_key  # nothing grows with the addresses that were seen
+
+
+def test_short_of_memory_nobody_is_welcome_and_a_flood_is_not_answered() -> None:
+    overload = Overload(100)
+    some = Places(most=0, most_strangers=0, known=lambda: 5, overload=overload)
+    for step in (Step.NONE, Step.STRANGERS, Step.IDLE):
+        overload.step = step
+        assert some.judge("a") is Verdict.WELCOME
+    overload.step = Step.REQUESTS
+    for _ in range(REFUSED_MORE):
+        assert some.judge("a") is Verdict.OVERLOADED
+        some.enter("a")
+    assert some.judge("a") is Verdict.DROPPED

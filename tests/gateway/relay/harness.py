@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.core.grants import Grant, GrantKeys
+from gateway.core.refusal_rate import RefusalRate
 from gateway.core.site import Site
 from gateway.live import Live
 from gateway.relay.bridge import BridgeFactory
@@ -380,6 +381,7 @@ async def rig(
                 pages=pages,
                 bridges=bridges or {},
                 limits=most,
+                refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
                 wall=wall,
             )
         )

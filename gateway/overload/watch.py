@@ -1,0 +1,98 @@
+"""Measures memory, sets the step at which load is shed, and closes what that step gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gateway.core.overload import Overload, Step
+
+LOOK_SECONDS: Final = 0.25
+"""A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""
+TRIM_SECONDS: Final = 10.0
+"""Between two requests to the allocator to give back what is free."""
+STALLED_SECONDS: Final = 5.0
+"""A peer that has taken nothing for so long is given up, instead of after its usual deadline."""
+
+log = logging.getLogger(__name__)
+
+
+class Sheds(Protocol):
+    """What holds the connections."""
+
+    def shed_idle(self, *, stalled_seconds: float) -> int:
+        """Close connections that wait for a request, unused ones, and those whose peer stalls.
+
+        Returns how many.
+        """
+        ...
+
+
+class OverloadWatch:
+    """Keeps *overload* true from :meth:`run` on.
+
+    Args:
+        overload: Where the step is kept.
+        sheds: Returns what closes idle and stalled connections; None before there is something.
+        measure: Returns the memory in use, None where it cannot be known.
+        trim: Has free memory given back to the kernel; what stays would be taken for load.
+    """
+
+    def __init__(
+        self,
+        overload: Overload,
+        sheds: Callable[[], Sheds | None],
+        *,
+        measure: Callable[[], int | None],
+        trim: Callable[[], None],
+    ) -> None:
+        self._overload = overload
+        self._sheds = sheds
+        self._measure = measure
+        self._trim = trim
+        self._trimmed_at = float("-inf")
+        self.closed = 0
+        """Connections that were closed since they were idle or stalled."""
+
+    async def run(self) -> None:
+        """Look until cancelled; return at once where there is no bound, or nothing to measure."""
+        if not self._overload.bound_bytes:
+            return
+        if self._measure() is None:
+            log.warning("memory in use cannot be read: no load is shed before it runs out")
+            return
+        loop = asyncio.get_running_loop()
+        while True:
+            self.look(loop.time())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self, now: float) -> None:
+        """Measure once, and act."""
+        overload = self._overload
+        before = overload.step
+        if overload.measured(self._measure()):
+            log.log(
+                logging.WARNING if overload.step > before else logging.INFO,
+                "load is shed at step %s, before %s",
+                overload.step.name.lower(),
+                before.name.lower(),
+                extra={"used_bytes": overload.used_bytes, "bound_bytes": overload.bound_bytes},
+            )
+        sheds = self._sheds() if overload.step >= Step.IDLE else None
+        if sheds is not None:
+            self.closed += sheds.shed_idle(stalled_seconds=STALLED_SECONDS)
+        if overload.step and now - self._trimmed_at >= TRIM_SECONDS:
+            self._trimmed_at = now
+            self._trim()
+
+
+def make_trim() -> Callable[[], None]:
+    """Return what has the C library give free memory back; nothing where it cannot (musl)."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return lambda: None
+    return lambda: trim(0)

@@ -1,0 +1,110 @@
+"""The watch measures, sets the step and has things closed; where it cannot measure it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.core.overload import Overload, Step
+from gateway.overload.measures import OverloadMeters
+from gateway.overload.watch import OverloadWatch, make_trim
+
+
+class Machine:
+    """Memory that a test sets, and what was done about it."""
+
+    def __init__(self, bound: int = 100) -> None:
+        self.used: int | None = 0
+        self.sheds = 0
+        self.trims = 0
+        self.overload = Overload(bound)
+        self.watch = OverloadWatch(
+            self.overload, lambda: self, measure=lambda: self.used, trim=self._trim
+        )
+
+    def shed_idle(self, *, stalled_seconds: float) -> int:
+        assert stalled_seconds > 0
+        self.sheds += 1
+        return 7
+
+    def _trim(self) -> None:
+        self.trims += 1
+
+    def look(self, used: int | None, now: float = 0.0) -> Step:
+        self.used = used
+        self.watch.look(now)
+        return self.overload.step
+
+
+def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> None:
+    machine = Machine()
+    assert machine.look(85) is Step.STRANGERS
+    assert machine.sheds == 0
+    assert machine.look(89) is Step.IDLE
+    assert machine.look(96) is Step.REQUESTS
+    assert (machine.sheds, machine.watch.closed) == (2, 14)
+    assert machine.look(10) is Step.NONE
+    assert machine.sheds == 2
+
+
+def test_free_memory_is_given_back_now_and_then_while_load_is_shed() -> None:
+    machine = Machine()
+    machine.look(10, 0.0)
+    assert machine.trims == 0
+    for second in range(25):
+        machine.look(85, float(second))
+    assert machine.trims == 3
+
+
+def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    with caplog.at_level(logging.INFO):
+        for used in (85, 86, 87, 96, 97, 10):
+            machine.look(used)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
+    assert "strangers" in caplog.records[0].message
+
+
+async def test_without_a_bound_or_a_measure_nothing_runs(caplog: pytest.LogCaptureFixture) -> None:
+    async with asyncio.timeout(5):
+        await Machine(bound=0).watch.run()
+        assert not caplog.records
+        machine = Machine()
+        machine.used = None
+        await machine.watch.run()
+    assert "cannot be read" in caplog.records[0].message
+    assert machine.overload.step is Step.NONE
+
+
+async def test_it_looks_until_it_is_cancelled() -> None:
+    machine = Machine()
+    machine.used = 96
+    task = asyncio.create_task(machine.watch.run())
+    async with asyncio.timeout(10):
+        while machine.sheds < 2:
+            await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_metrics_say_how_far() -> None:
+    machine = Machine()
+    machine.look(89)
+    samples = {
+        (sample.name, sample.labels.get("step", "")): sample.value
+        for family in OverloadMeters(machine.overload, machine.watch).collect()
+        for sample in family.samples
+    }
+    assert samples[("fumarole_gateway_memory_bytes", "")] == 89
+    assert samples[("fumarole_gateway_memory_bound_bytes", "")] == 100
+    assert samples[("fumarole_gateway_shed_connections_total", "")] == 7
+    names = ("strangers", "idle", "requests")
+    assert [samples["fumarole_gateway_shedding", name] for name in names] == [1, 1, 0]
+    assert samples["fumarole_gateway_shedding_entered_total", "idle"] == 1
+
+
+def test_the_c_library_can_be_asked_to_trim() -> None:
+    make_trim()()

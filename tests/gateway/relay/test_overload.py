@@ -1,0 +1,123 @@
+"""What a data path does at each step of overload."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.core.overload import Step
+from tests.gateway.relay.harness import (
+    BASE,
+    PORT,
+    Rig,
+    answer,
+    code_of,
+    request,
+    rig,
+    status_of,
+)
+
+PUBLIC = {"hosts": [f"{'a' * 26}.{BASE}", "demo.example.org"], "public": True}
+LINK = request(host=f"demo.example.org:{PORT}", credential=None)
+
+
+def at(r: Rig, step: Step) -> None:
+    r.path.parts.overload.step = step
+
+
+async def overloaded(r: Rig, raw: bytes) -> None:
+    """Check that *raw*, on a new connection, is told to come back, and the connection closed."""
+    browser = await r.browser()
+    browser.send(raw)
+    head, body = await browser.answer()
+    assert (status_of(head), code_of(body)) == (503, "gateway_overloaded")
+    assert b"\r\nRetry-After: " in head
+    assert b"\r\nConnection: close\r\n" in head
+    assert await browser.rest() == b""
+
+
+async def served(r: Rig, raw: bytes) -> None:
+    browser, app, _ = await r.joined(raw)
+    app.send(answer(b"ok", "Connection: close"))
+    assert status_of((await browser.answer())[0]) == 200
+
+
+@pytest.mark.parametrize("step", [Step.STRANGERS, Step.IDLE])
+async def test_new_connections_without_a_credential_are_turned_away_first(step: Step) -> None:
+    async with rig(route_changes=PUBLIC) as r:
+        browser, app, _ = await r.joined(LINK)
+        app.send(answer())
+        await browser.answer()
+        at(r, step)
+        for raw in (LINK, request(credential=None), request(host="nowhere.example")):
+            await overloaded(r, raw)
+        await served(r, request())
+        # What is open goes on, by a public link too, also after the table has changed.
+        assert r.world.table is not None
+        r.world.table.changes += 1
+        browser.send(LINK)
+        await app.head()
+        app.send(answer())
+        assert status_of((await browser.answer())[0]) == 200
+
+
+async def test_at_the_last_step_no_request_is_taken_and_open_tunnels_go_on() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        kept, _, _ = await r.joined(request())
+        other = await r.app.connection() if not r.app.connections.empty() else None
+        assert other is None
+        at(r, Step.REQUESTS)
+        await overloaded(r, request())
+        browser.send(b"\x82\x82mask\x00\x00")
+        assert await app.exactly(8)
+        app.send(b"\x82\x02ok")
+        assert await browser.exactly(4) == b"\x82\x02ok"
+        at(r, Step.NONE)
+        await served(r, request())
+        kept.close()
+
+
+async def test_at_the_last_step_a_kept_connection_is_told_so() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        at(r, Step.REQUESTS)
+        browser.send(request())
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (503, "gateway_overloaded")
+        assert await browser.rest() == b""
+        assert await app.silent()
+
+
+async def test_idle_and_stalled_connections_are_closed_and_busy_ones_are_not() -> None:
+    async with rig() as r:
+        busy, working, _ = await r.joined(request("/busy"))
+        idle, app, _ = await r.joined(request())
+        app.send(answer())
+        await idle.answer()
+        unheard = await r.browser()
+        tunnel, other = await r.tunnel()
+        stalled, pouring = await r.tunnel()
+        stalled.stall()
+        for _ in range(200):
+            pouring.send(b"\x82\x7e\xff\xff" + bytes(65535))
+        async with asyncio.timeout(20):
+            while not len(r.path.ends.stalls):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)
+        assert r.path.shed_idle(stalled_seconds=60.0) >= 2
+        assert await idle.rest() == b""
+        assert await unheard.rest() == b""
+        async with asyncio.timeout(30):
+            while len(r.path.ends.stalls):
+                r.path.shed_idle(stalled_seconds=0.3)
+                await asyncio.sleep(0.1)
+        await pouring.gone()
+        assert len(r.path.pool) == 0
+        working.send(answer(b"done"))
+        assert (await busy.answer())[1] == b"done"
+        tunnel.send(b"\x82\x82mask\x00\x00")
+        assert await other.exactly(8)
