@@ -88,13 +88,20 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
             leading = Leading(process, core, kube, redis, make_election(process, kube))
             process.problems.append(leading.problems)
             process.faults.append(leading.faults)
+            process.degraded.append(leading.degraded)
             tasks.start(leading.run())
         if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
             await _start_api(process, core, kube, leading, redis, stack)
         debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
-        ops = make_ops_app(process.registry, process.readiness, debug, health=process.health)
+        ops = make_ops_app(
+            process.registry,
+            process.readiness,
+            debug,
+            health=process.health,
+            degraded=process.degradation,
+        )
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
         process.listens("ops", taken)
         _tell_addresses(process)

@@ -124,7 +124,11 @@ class Leading:
         term = self._term
         if term is None:
             return () if self._election.again else ("it does not lead yet",)
-        return (*term.adoption.problems, *term.picture.problems(), *term.publisher.problems)
+        return (*term.adoption.problems, *term.picture.problems())
+
+    def degraded(self) -> Sequence[str]:
+        """Return what does not work, without which the API does its part all the same."""
+        return self._term.publisher.problems if self._term is not None else ()
 
     def faults(self) -> Sequence[str]:
         """Return what stands still though there is work that could be done: for liveness."""
@@ -224,7 +228,7 @@ def make_election(process: Process, kube: Kube) -> Election:
         clock=time.monotonic,
         now=time.time,
     )
-    return ByLease(kube, lease, namespace=namespace, instance=instance)
+    return ByLease(kube, lease, namespace=namespace, instance=instance, store=process.store)
 
 
 def _make_adoption(leader: _Leader) -> Adoption:

@@ -68,12 +68,17 @@ class Process:
     registry: CollectorRegistry
     tasks: Tasks
     problems: list[Problems] = field(default_factory=list)
+    degraded: list[Problems] = field(default_factory=list)
     faults: list[Problems] = field(default_factory=list)
     addresses: dict[str, str] = field(default_factory=dict)
 
     def readiness(self) -> Sequence[str]:
         """Return why this process is not ready."""
         return [reason for problems in self.problems for reason in problems()]
+
+    def degradation(self) -> Sequence[str]:
+        """Return what does not work without this process being of no use."""
+        return [reason for degraded in self.degraded for reason in degraded()]
 
     def health(self) -> Sequence[str]:
         """Return what of this process stands still though it could go on."""

@@ -32,13 +32,14 @@ def make_ops_app(
     *,
     measure: Callable[[], Awaitable[None]] | None = None,
     health: Readiness = tuple,
+    degraded: Readiness = tuple,
 ) -> web.Application:
     """Return the application of the ops listener.
 
     ``/healthz`` answers as long as the process does, 503 where *health* has reasons why it should
-    be ended; ``/readyz`` is 503 with the reasons while
-    there are any; ``/metrics`` is the Prometheus text format, after *measure* has returned;
-    *routes* are added.
+    be ended; ``/readyz`` is 503 with the reasons while there are any, and 200 with what is
+    *degraded*; ``/metrics`` is the Prometheus text format, after *measure* has returned; *routes*
+    are added.
     """
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -48,10 +49,10 @@ def make_ops_app(
         return web.json_response({"status": "ok"})
 
     async def readyz(_request: web.Request) -> web.Response:
-        reasons = list(readiness())
+        reasons, others = list(readiness()), list(degraded())
+        status = "not ready" if reasons else "degraded" if others else "ok"
         return web.json_response(
-            {"status": "not ready" if reasons else "ok", "reasons": reasons},
-            status=503 if reasons else 200,
+            {"status": status, "reasons": reasons + others}, status=503 if reasons else 200
         )
 
     async def metrics(_request: web.Request) -> web.Response:

@@ -93,6 +93,18 @@ class Lease:
             return await self._create()
         return _holder_of(found) == self.holder and await self._write(found, self.holder)
 
+    async def is_anothers(self) -> bool:
+        """Say whether somebody else holds the Lease.
+
+        Raises:
+            KubeError: If the cluster does not say.
+        """
+        try:
+            found = await self._kube.get(LEASES, self._name, self._namespace)
+        except NotFound:
+            return False
+        return _holder_of(found) not in ("", self.holder)
+
     async def let_go(self) -> None:
         """Give the Lease up, so that nobody has to wait; as far as the cluster can be told."""
         with suppress(KubeError):

@@ -14,6 +14,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from math import inf
 from typing import Final, TypeAlias
 
 import aiohttp
@@ -76,8 +77,13 @@ class Backoff:
         self._next = min(2 * self._next, LONGEST_PAUSE_SECONDS)
         return pause
 
-    def after(self, error: KubeError) -> float:
-        """Return how many seconds to wait after *error*."""
+    def after(self, error: KubeError, *, lived: float = 0.0) -> float:
+        """Return how many seconds to wait after *error*, which ended what *lived* so long.
+
+        Of a quiet stream that an idle timeout cuts, nothing came, and nothing was wrong.
+        """
+        if lived >= SHORT_SECONDS:
+            self.reset()
         return max(self.pause(), error.retry_after_seconds or 0.0)
 
 
@@ -100,7 +106,7 @@ async def watch(
     backoff, clock = Backoff(), asyncio.get_running_loop().time
     version: str | None = None
     while True:
-        began = clock()
+        began, opened = clock(), inf
         try:
             if version is None:
                 objects, version = await kube.list_at(kind, namespace, labels=labels)
@@ -110,6 +116,7 @@ async def watch(
             stream = _stream(kube, kind, namespace, labels, version)
             async with aclosing(stream):
                 async for change, seen in stream:
+                    opened = min(opened, clock())
                     told(None)
                     if seen != version:
                         backoff.reset()
@@ -120,10 +127,10 @@ async def watch(
             log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
             version = None
             # A server that forgets at once must not be made to list for ever.
-            await asyncio.sleep(backoff.after(error))
+            await asyncio.sleep(backoff.after(error, lived=clock() - opened))
         except KubeError as error:
             told(error)
-            pause = backoff.after(error)
+            pause = backoff.after(error, lived=clock() - opened)
             log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
             await asyncio.sleep(pause)
         else:

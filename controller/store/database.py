@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
+from math import inf
 from typing import Any, Final
 
 import asyncpg
@@ -18,14 +20,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from controller.store import sqlite as sqlite_driver
 from controller.store import tables
-from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.errors import LeadershipLost, StoreUnavailable, TableIsBusy
 from controller.store.migrations import migrate
 
 # SQLSTATE: connections, resources, an operator's intervention, a system error (PostgreSQL's
 # documentation, appendix "Error Codes") ...
 _PASSING_CLASSES: Final = ("08", "53", "57", "58")
 # ... and serialization failure, deadlock, lock not available, read-only (a standby).
-_PASSING_STATES: Final = frozenset({"40001", "40P01", "55P03", "25006"})
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_PASSING_STATES: Final = frozenset({"40001", "40P01", _LOCK_NOT_AVAILABLE, "25006"})
 
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
@@ -42,8 +45,17 @@ _POSTGRESQL: Final[Json] = {
     },
 }
 
-# The lock keeps a new leader from raising the term until the one who reads it has committed.
-_TERM: Final = sa.select(tables.leadership.c.term).with_for_update(read=True)
+_TERM: Final = sa.select(tables.leadership.c.term)
+# Each of a leader's transactions holds this lock shared, and who raises the term holds it alone: so
+# no write of an earlier leader comes after it. It is no lock of a row: those who hold it shared do
+# not wait for each other, nor for whoever notes that the leader lives. And it is only tried: once
+# somebody waits to raise the term, it is not given any more, so that a busy leader cannot keep its
+# successor waiting.
+_FENCE: Final = (0x66756D61, 1)  # any two numbers that nobody else uses in this database
+_HOLD_FENCE: Final = sa.select(sa.func.pg_try_advisory_xact_lock_shared(*_FENCE))
+_CLOSE_FENCE: Final = sa.select(sa.func.pg_advisory_xact_lock(*_FENCE))
+# A lock that only a server gives that can be written to, and for which nobody waits.
+_PROBE: Final = sa.select(tables.leadership.c.term).with_for_update(read=True, key_share=True)
 # By itself PostgreSQL shows each statement of a transaction another state of the store: a revision
 # that is read after the rows may be of a change that is not among them.
 _ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -52,6 +64,16 @@ CHANGED: Final = "fumarole_changed"
 """On which channel PostgreSQL tells that a revision was raised, and by whom."""
 
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
+# To change a table of millions may take minutes, and other processes wait for the one that does.
+_FOR_MIGRATIONS: Final[Json] = {
+    "timeout": 10,
+    "command_timeout": None,
+    "server_settings": {"lock_timeout": "0", "application_name": "fumarole"},
+}
+# Whoever waits for a table has everybody wait who comes after: not for long, but again and again.
+_WAIT_SHORTLY: Final = sa.text("SET LOCAL lock_timeout = '5s'")
+MIGRATION_TRIES: Final = 20
+MIGRATION_PAUSE_SECONDS: Final = 3.0
 
 
 class Store:
@@ -62,10 +84,12 @@ class Store:
     """
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._engine = _make_engine(url)
         self._sqlite = self._engine.dialect.name == "sqlite"
         self.name = secrets.token_hex(8)
         """Tells what this process writes from what others do."""
+        self._wrote_at: float | None = None
         # SQLite has one writer; waiting here is cheaper than on its file lock.
         self._writing = asyncio.Lock()
 
@@ -77,14 +101,40 @@ class Store:
     async def open(self) -> None:
         """Make the tables what this version needs; one process at a time does it.
 
+        Nothing is served meanwhile, and it may take as long as it does.
+
         Raises:
             StoreUnavailable: If the database cannot be reached.
+            ValueError: If a version has used it that this one cannot follow.
         """
-        async with self.write() as transaction:
-            if not self._sqlite:
-                lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK))
-                await transaction.execute(lock)
-            await transaction.run_sync(migrate)
+        if self._sqlite:
+            async with self.write() as transaction:
+                await transaction.run_sync(migrate)
+            return
+        engine = _make_engine(self._url, limits=_FOR_MIGRATIONS)
+        try:
+            for left in reversed(range(MIGRATION_TRIES)):
+                try:
+                    await self._migrate(engine)
+                    return
+                except TableIsBusy:
+                    if not left:
+                        raise
+                await asyncio.sleep(MIGRATION_PAUSE_SECONDS)
+        finally:
+            await engine.dispose()
+
+    async def _migrate(self, engine: AsyncEngine) -> None:
+        with _translated():
+            async with engine.begin() as connection:
+                await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+                await connection.execute(_WAIT_SHORTLY)
+                try:
+                    await connection.run_sync(migrate)
+                except DBAPIError as error:
+                    if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                        raise
+                    raise TableIsBusy("a table is in use that is to be changed") from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -116,6 +166,21 @@ class Store:
                 await connection.execution_options(fumarole_writes=True, fumarole_writer=self.name)
                 async with connection.begin():
                     yield connection
+        self._wrote_at = time.monotonic()
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long no writing transaction has succeeded; for ever, before the first one."""
+        return inf if self._wrote_at is None else time.monotonic() - self._wrote_at
+
+    async def probe(self) -> None:
+        """Find out whether the store can be written to; nothing is.
+
+        Raises:
+            StoreUnavailable: If it cannot.
+        """
+        async with self.write() as transaction:
+            await transaction.execute(_TERM if self._sqlite else _PROBE)
 
     @asynccontextmanager
     async def lead(self, term: int) -> AsyncIterator[Transaction]:
@@ -126,6 +191,8 @@ class Store:
             StoreUnavailable: If the database does not answer; nothing was written.
         """
         async with self.write() as transaction:
+            if not self._sqlite and not await transaction.scalar(_HOLD_FENCE):
+                raise StoreUnavailable("another controller is about to lead")
             current = await transaction.scalar(_TERM)
             if current != term:
                 raise LeadershipLost(f"the term is {current}, not {term}")
@@ -163,6 +230,12 @@ class Store:
             yield
 
 
+async def close_fence(transaction: Transaction) -> None:
+    """Wait until no transaction of a leader is under way; until this one ends, none begins."""
+    if transaction.dialect.name == "postgresql":
+        await transaction.execute(_CLOSE_FENCE)
+
+
 def writer_of(transaction: Transaction) -> str:
     """Return the name of the store that gave this writing transaction."""
     sync = transaction.sync_connection
@@ -190,7 +263,7 @@ def _is_worth_another_try(error: DBAPIError) -> bool:
     return state.startswith(_PASSING_CLASSES) or state in _PASSING_STATES
 
 
-def _make_engine(url: str) -> AsyncEngine:
+def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
     parsed = sa.make_url(url)
     if parsed.drivername == "sqlite":
         parsed = parsed.set(drivername=sqlite_driver.DRIVER)
@@ -202,7 +275,7 @@ def _make_engine(url: str) -> AsyncEngine:
         parsed,
         hide_parameters=True,
         json_deserializer=_read_json,
-        connect_args=dict(_POSTGRESQL) if is_postgresql else {},
+        connect_args=dict(limits) if is_postgresql else {},
     )
     if parsed.get_backend_name() == "sqlite":
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)

@@ -3,6 +3,7 @@
 FumaroleError
 └── StoreError
     ├── StoreUnavailable   the database could not be asked, or did not answer in time
+    │   └── TableIsBusy    a table that is to be changed is in use
     ├── AlreadyThere       another call has added a job of this id meanwhile
     └── LeadershipLost     another controller leads: nothing was written
 """
@@ -18,6 +19,10 @@ class StoreError(FumaroleError):
 
 class StoreUnavailable(StoreError):
     """The database could not be asked; in a writing transaction nothing was written."""
+
+
+class TableIsBusy(StoreUnavailable):
+    """A table that a migration changes is in use; it is tried again."""
 
 
 class AlreadyThere(StoreError):

@@ -12,7 +12,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, close_fence
 
 _table = tables.leadership
 _READ: Final = sa.select(_table)
@@ -38,6 +38,7 @@ async def raise_term(transaction: Transaction, *, holder: str = "") -> int:
 
     ``seen_at`` stays that of the leader before: what happened since, nobody saw.
     """
+    await close_fence(transaction)
     raised = sa.update(_table).values(term=_table.c.term + 1, holder=holder)
     term: int = (await transaction.execute(raised.returning(_table.c.term))).scalar_one()
     return term
@@ -50,9 +51,6 @@ async def raise_term_to(transaction: Transaction, term: int) -> None:
 
 
 async def refresh_leadership(transaction: Transaction, *, term: int, now: float) -> bool:
-    """Note that the leader of *term* is alive; False where another one leads.
-
-    In a transaction of its own, not one of :meth:`Store.lead`: those hold the row shared.
-    """
+    """Note that the leader of *term* is alive; False where another one leads."""
     alive = sa.update(_table).where(_table.c.term == term).values(seen_at=now)
     return (await transaction.execute(alive)).rowcount > 0

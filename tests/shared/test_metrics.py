@@ -13,12 +13,18 @@ from shared.serving import listening
 async def test_the_ops_listener_says_how_the_process_is() -> None:
     registry = make_registry()
     Counter("fumarole_test", "Counted in a test.", registry=registry).inc()
-    reasons = ["no route table yet"]
+    reasons, faults, degraded = ["no route table yet"], list[str](), list[str]()
 
     async def extra(_request: web.Request) -> web.Response:
         return web.Response(text="extra")
 
-    app = make_ops_app(registry, lambda: reasons, [web.get("/debug/x", extra)])
+    app = make_ops_app(
+        registry,
+        lambda: reasons,
+        [web.get("/debug/x", extra)],
+        health=lambda: faults,
+        degraded=lambda: degraded,
+    )
     async with (
         listening(app, ("127.0.0.1", 0)) as (host, port),
         aiohttp.ClientSession(f"http://{host}:{port}") as client,
@@ -34,6 +40,12 @@ async def test_the_ops_listener_says_how_the_process_is() -> None:
         assert "no route table yet" in text
         reasons.clear()
         assert (await get("/readyz"))[0] == 200
+        degraded.append("no Redis")
+        status, text = await get("/readyz")
+        assert (status, "degraded" in text, "no Redis" in text) == (200, True, True)
+        faults.append("it stands still")
+        status, text = await get("/healthz")
+        assert (status, "it stands still" in text) == (503, True)
         status, text = await get("/metrics")
         assert "fumarole_test_total 1.0" in text
         assert "process_cpu_seconds_total" in text

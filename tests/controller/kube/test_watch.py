@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,14 @@ def test_pauses_grow_to_a_bound_and_begin_again() -> None:
 def test_the_server_s_own_pause_counts_when_it_is_longer() -> None:
     backoff = Backoff(uniform=lambda _low, high: high)
     assert backoff.after(Throttled("later", retry_after_seconds=17)) == 17
+
+
+def test_what_cut_a_stream_that_lived_for_long_does_not_lengthen_the_pauses() -> None:
+    backoff = Backoff(uniform=lambda _low, high: high)
+    trouble = Unavailable("cut")
+    first = backoff.after(trouble)
+    # As by an idle timeout, again and again: nothing came on it, and nothing was wrong.
+    assert [backoff.after(trouble, lived=60.0) for _ in range(9)] == [first] * 9
+    # One that ended at once, and one that never began.
+    assert backoff.after(trouble, lived=0.1) == 2 * first
+    assert backoff.after(trouble, lived=-inf) == 4 * first

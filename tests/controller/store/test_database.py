@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 
 import pytest
 import sqlalchemy as sa
 
-from controller.store import tables
+from controller.store import database, tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.leadership import raise_term
+from controller.store.leadership import raise_term, refresh_leadership
 from controller.store.position import ensure_position, raise_revision, read_position
 from tests.controller.postgres import Postgres
 
@@ -141,3 +143,85 @@ async def _lead_while(stopped: Store, term: int, other: Store) -> None:
         async with asyncio.timeout(60), other.write() as transaction:
             assert await raise_term(transaction) == term + 1
         await raise_revision(held)
+
+
+@pytest.mark.needs("postgres")
+async def test_writers_of_a_busy_leader_keep_nobody_waiting(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    store, other = Store(url), Store(url)
+    written, ends = Counter[str](), asyncio.Event()
+
+    async def write(term: int) -> None:
+        while not ends.is_set():
+            try:
+                async with store.lead(term) as transaction:
+                    # As a step of several statements does.
+                    await transaction.execute(sa.text("SELECT pg_sleep(0.3)"))
+                    written["done"] += 1
+            except LeadershipLost:
+                written["fenced"] += 1
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
+
+    try:
+        await store.open()
+        async with store.write() as transaction:
+            await ensure_position(transaction, new_identity="me")
+            term = await raise_term(transaction)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(8):
+                tasks.create_task(write(term))
+                await asyncio.sleep(0.04)  # so that there is always one under way
+            began = time.monotonic()
+            for _ in range(5):
+                async with store.write() as transaction:
+                    assert await refresh_leadership(transaction, term=term, now=1.0)
+            refreshed = (time.monotonic() - began) / 5
+            began = time.monotonic()
+            async with other.write() as transaction:
+                raised = await raise_term(transaction)
+            took = time.monotonic() - began
+            async with asyncio.timeout(20):
+                while written["fenced"] < 8:
+                    await asyncio.sleep(0.05)
+            ends.set()
+        assert raised == term + 1
+        # It waits for none of them; with the row held shared, it waited for them all to pause.
+        assert refreshed < 0.25
+        # For those that are under way, and not for those that would begin meanwhile.
+        assert took < 1.5
+        assert written["done"] >= 8
+    finally:
+        await store.close()
+        await other.close()
+
+
+@pytest.mark.needs("postgres")
+async def test_a_migration_may_take_longer_than_a_query(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = dict(database._POSTGRESQL) | {"command_timeout": 0.3}
+    monkeypatch.setattr(database._make_engine, "__kwdefaults__", {"limits": limits})
+
+    def slow(connection: sa.Connection) -> None:
+        connection.execute(sa.text("SELECT pg_sleep(1)"))
+
+    monkeypatch.setattr(database, "migrate", slow)
+    store = Store(postgres.new_database())
+    try:
+        await store.open()
+        with pytest.raises((StoreUnavailable, TimeoutError)):
+            async with store.write() as transaction:
+                await transaction.execute(sa.text("SELECT pg_sleep(1)"))
+    finally:
+        await store.close()
+
+
+async def test_a_store_says_for_how_long_nothing_was_written(store: Store) -> None:
+    await store.probe()
+    assert store.silent_seconds < 5
+    with pytest.raises(ZeroDivisionError):
+        async with store.write():
+            raise ZeroDivisionError
+    assert store.silent_seconds > 0

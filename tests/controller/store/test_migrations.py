@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from alembic import command
+from alembic.script import ScriptDirectory
 
 from controller.store.counters import read_counter
 from controller.store.database import Store
@@ -41,6 +43,68 @@ def _as_it_was(connection: sa.Connection) -> None:
             if column in values:
                 values[column] = json.loads(values[column])
         connection.execute(sa.insert(table).values(**values))
+
+
+def _shape(connection: sa.Connection) -> dict[str, dict[str, tuple[str, bool]]]:
+    """Return each table's columns: their types, and whether a row may leave them out."""
+    looked = sa.inspect(connection)
+    return {
+        table: {
+            one["name"]: (str(one["type"]), one["nullable"] or one["default"] is not None)
+            for one in looked.get_columns(table)
+        }
+        for table in looked.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def _each_adds_only(connection: sa.Connection) -> None:
+    config = make_config(connection)
+    command.upgrade(config, "0005")
+    before = _shape(connection)
+    scripts = ScriptDirectory.from_config(config)
+    for script in reversed(list(scripts.walk_revisions("0005", "head"))):
+        command.upgrade(config, script.revision)
+        after = _shape(connection)
+        for table, columns in before.items():
+            assert columns.items() <= after[table].items(), (script.revision, table)
+            for name in after[table].keys() - columns.keys():
+                # The version before inserts rows without it.
+                assert after[table][name][1], (script.revision, table, name)
+        before = after
+
+
+async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_them(
+    store_url: str,
+) -> None:
+    store = Store(store_url)
+    try:
+        async with store.write() as transaction:
+            await transaction.run_sync(_each_adds_only)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(("ahead", "taken"), [(1, True), (2, False), (40, False)])
+async def test_a_schema_of_the_next_version_is_taken_and_one_of_a_later_is_not(
+    store_url: str, ahead: int, taken: bool
+) -> None:
+    store = Store(store_url)
+    try:
+        await store.open()
+        async with store.write() as transaction:
+            head = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
+            later = f"{int(head or 0) + ahead:04}"
+            await transaction.execute(
+                sa.text("UPDATE alembic_version SET version_num = :later"), {"later": later}
+            )
+        if taken:
+            await store.open()
+        else:
+            with pytest.raises(ValueError, match=later):
+                await store.open()
+    finally:
+        await store.close()
 
 
 async def test_nothing_is_lost_on_the_way_to_these_tables(store_url: str) -> None:
