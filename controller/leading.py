@@ -32,6 +32,7 @@ from controller.jobs.reconciler import Reconciler
 from controller.jobs.records import Records
 from controller.jobs.sight import Sight
 from controller.jobs.sweeping import Sweeping
+from controller.jobs.waiting import WaitingReasons
 from controller.jobs.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.kube.lease import Lease
@@ -251,8 +252,9 @@ def _make_reconciler(
     store, term, core = leader.store, leader.term, leader.core
     jobs = leader.settings.jobs
     calls = Calls(queue.add)
+    records = Records(store, term=term, vault=core.vault, clock=time.time)
     actions = Actions(
-        Records(store, term=term, vault=core.vault, clock=time.time),
+        records,
         pipeline=core.pipeline,
         cluster=leader.cluster,
         ground=Ground(leader.kube, instance=leader.settings.instance, clock=time.monotonic),
@@ -289,6 +291,13 @@ def _make_reconciler(
         instance=leader.settings.instance,
         clock=time.monotonic,
     )
+    waiting = WaitingReasons(
+        records,
+        kube=leader.kube,
+        picture=leader.picture,
+        changed=queue.add,
+        clock=time.monotonic,
+    )
     return Reconciler(
         store=store,
         picture=leader.picture,
@@ -298,7 +307,7 @@ def _make_reconciler(
         queue=queue,
         told=core.routes.wake,
         measures=measures,
-        beside=(monitoring.run, housekeeping.run, sweeping.run, calls.run),
+        beside=(monitoring.run, housekeeping.run, sweeping.run, waiting.run, calls.run),
     )
 
 

@@ -16,8 +16,8 @@ from controller.jobs.pipeline import Plan
 from controller.jobs.problems import Problem
 from controller.jobs.refusals import lacks_dry_run, problems_in
 from controller.kube.client import Kube
-from controller.kube.errors import KubeError, Throttled, Unavailable
-from controller.kube.kinds import VCJOBS
+from controller.kube.errors import Forbidden, KubeError, NotFound, Throttled, Unavailable
+from controller.kube.kinds import QUEUES, VCJOBS
 
 AT_ONCE: Final = 16
 MOST_SECONDS: Final = 10.0
@@ -94,10 +94,29 @@ class DryRun:
             if lacks_dry_run(refusal):
                 self._rest(NO_DRY_RUN_SECONDS, str(refusal))
             problems = tuple(problems_in(refusal, plan.job))
+            if not problems and isinstance(refusal, NotFound | Forbidden):
+                # Refused before Volcano's webhook was asked: an owner's first job.
+                problems = await self._queue_problems(plan)
             return ("refused", problems) if problems else ("unsure", ())
         else:
             return "passed", ()
         return "unsure", ()
+
+    async def _queue_problems(self, plan: Plan) -> Problems:
+        """Return that the queue which the job names is not there, if that is sure."""
+        queue = plan.job.queue
+        if queue is None:
+            return ()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._kube.get(QUEUES, queue)
+        except NotFound as error:
+            # Without Volcano there is no such resource, and nobody says which queue is missing.
+            if error.details.get("name") == queue:
+                return (Problem("queue", f"there is no queue {queue}"),)
+        except (KubeError, TimeoutError):
+            return ()
+        return ()
 
     def _rest(self, seconds: float, why: str) -> None:
         now = self._clock()

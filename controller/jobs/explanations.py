@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -29,17 +29,48 @@ _WAITING_WORDS: Final = MappingProxyType(
 )
 
 
-def explain_waiting(job: ObservedJob, pods: tuple[ObservedPod, ...]) -> tuple[str, str]:
-    """Return why the job does not run yet: a word for programs, and a text for people."""
+def explain_waiting(
+    job: ObservedJob,
+    pods: tuple[ObservedPod, ...],
+    kept: Mapping[str, str] | None = None,
+) -> tuple[str, str]:
+    """Return why the job does not run yet: a word for programs, and a text for people.
+
+    Args:
+        job: The VolcanoJob.
+        pods: What is seen of its pods.
+        kept: What the cluster last said about it when it was asked (see ``waiting``).
+    """
     mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
     for pod in mine:
         if pod.waiting in _WAITING_WORDS and pod.waiting not in ("ContainerCreating",):
             return _WAITING_WORDS[pod.waiting]
+    if kept is not None and kept.get("uid") == job.uid and kept["reason"] == "forbidden":
+        return "forbidden", kept["message"]
+    if (text := _unscheduled(mine)) is not None:
+        return "unschedulable", text
     if any(pod.node for pod in mine):
         return "preparing", "preparing the container"
     if job.phase == "Restarting":
         return "restarting", "starting again"
+    if kept is not None and kept.get("uid") == job.uid:
+        return kept["reason"], kept["message"]
     return "queued", "waiting in the queue"
+
+
+def is_explained(job: ObservedJob, pods: Iterable[ObservedPod], *, ranks: int) -> bool:
+    """Say whether what is seen of the job's pods explains why it waits; else it is asked for."""
+    mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
+    if len(mine) < ranks:
+        return False
+    return _unscheduled(mine) is not None or any(pod.node for pod in mine)
+
+
+def _unscheduled(pods: Iterable[ObservedPod]) -> str | None:
+    waiting = [pod for pod in pods if pod.unscheduled and not pod.node]
+    # Of all of a gang, always the same one's: what is told should not change with every look.
+    first = min(waiting, key=lambda pod: (pod.task, pod.index), default=None)
+    return first.unscheduled if first is not None else None
 
 
 def explain_failure(

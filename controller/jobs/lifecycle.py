@@ -406,7 +406,7 @@ def _expose_first(seen: Seen, step: Step) -> Step:
 
 
 def _waiting(seen: Seen, job: ObservedJob) -> Step:
-    reason, message = explain_waiting(job, seen.pods)
+    reason, message = explain_waiting(job, seen.pods, seen.record.explained)
     return _note_if_new(seen, Note(Happening.WAITS, reason, message))
 
 

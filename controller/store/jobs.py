@@ -39,6 +39,7 @@ class JobRecord:
     ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
     of ours to stop the VolcanoJob is or was on its way. ``removed_uid`` is that of the VolcanoJob
     whose deletion was accepted last, ``ordered`` the action that a delayed policy had us command.
+    ``explained`` is why the VolcanoJob of its ``uid`` waits: a ``reason`` and a ``message``.
     of ours to stop the VolcanoJob is or was on its way.
     ``parked`` says why the leader's version cannot go on with it.
     """
@@ -78,6 +79,7 @@ class JobRecord:
     ordered: str | None = None
     ordered_why: str | None = None
     kept: str | None = None
+    explained: Mapping[str, str] | None = None
     parked: str | None = None
 
     def __repr__(self) -> str:

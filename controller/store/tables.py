@@ -118,6 +118,8 @@ jobs: Final = sa.Table(
     sa.Column("ordered_why", sa.Text),
     # What the cluster keeps of the job for a store that knows nothing.
     sa.Column("kept", sa.Text),
+    # What the cluster last said about why the VolcanoJob waits.
+    sa.Column("explained", sa.JSON),
     # Why this version of the controller cannot go on with it; null where it can.
     sa.Column("parked", sa.Text),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),

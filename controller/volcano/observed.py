@@ -50,6 +50,9 @@ _MOST: Final = 10**9
 """Of attempts and replicas: what says more says nothing, and fits no database."""
 
 _RETRY_ANNOTATION: Final = "volcano.sh/job-retry-count"
+_LONGEST: Final = 1000
+"""Of a text that is shown."""
+
 TASK_LABEL: Final = "volcano.sh/task-spec"
 TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
 
@@ -127,6 +130,8 @@ class ObservedPod:
     """Volcano's count of restarts when it was made."""
     unprepared: tuple[str, str] | None = None
     """The container that was to prepare it and failed, and what that said."""
+    unscheduled: str = ""
+    """Why no node takes it: the scheduler's words, or empty."""
 
     @property
     def is_over(self) -> bool:
@@ -232,6 +237,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         ended=_ended(state.get("terminated")),
         unprepared=_unprepared(status),
         disrupted=_disruption(status),
+        unscheduled=_unscheduled(status),
         created_at=read_time(metadata.get("creationTimestamp")),
         retry=whole_number(
             (metadata.get("annotations") or {}).get(_RETRY_ANNOTATION) or "", most=_MOST
@@ -303,6 +309,13 @@ def _disruption(status: Mapping[str, Any]) -> str:
     for one in status.get("conditions") or ():
         if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
             return one.get("reason") or "DisruptionTarget"
+    return ""
+
+
+def _unscheduled(status: Mapping[str, Any]) -> str:
+    for one in status.get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return str(one.get("message") or one.get("reason") or "")[:_LONGEST]
     return ""
 
 

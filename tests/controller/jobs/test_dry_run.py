@@ -162,3 +162,35 @@ async def test_one_call_waits_no_longer_than_it_may(
     # What was found until then is told, if anything was.
     assert sum(map(len, found)) <= 1
     assert len(found) == len(many)
+
+
+GONE = {"reason": "NotFound", "message": 'queues.scheduling.volcano.sh "q" not found'}
+
+
+@pytest.mark.parametrize(
+    ("first", "queue", "answer", "paths"),
+    [
+        # An owner's first job: its namespace is not there, so Volcano's webhook was not asked.
+        (404, "q", says(GONE | {"details": {"name": "q", "kind": "queues"}}, 404), ["queue"]),
+        (403, "q", says(GONE | {"details": {"name": "q", "kind": "queues"}}, 404), ["queue"]),
+        (404, "q", says({"metadata": {"name": "q"}}), []),
+        (404, "q", says({"message": "404 page not found"}, 404), []),
+        (404, "q", says({}, 403), []),
+        (404, "q", says({}, 500), []),
+        (404, None, says(GONE | {"details": {"name": "q"}}, 404), []),
+        (409, "q", says(GONE | {"details": {"name": "q"}}, 404), []),
+    ],
+)
+async def test_a_queue_that_is_not_there_is_said_though_the_namespace_is_not_there_either(
+    kube: Kube,
+    script: Script,
+    clock: Clock,
+    first: int,
+    queue: str | None,
+    answer: Answer,
+    paths: list[str],
+) -> None:
+    script.answer(says({"message": 'namespaces "x" not found'}, first), answer)
+    plan = await make_pipeline().plan(make_job(queue=queue))
+    (found,) = await DryRun(kube, seconds=60.0, clock=clock).problems_of([plan])
+    assert [one.path for one in found] == paths

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.jobs.explanations import explain_waiting
 from controller.jobs.lifecycle import (
     CatchUp,
     Conclude,
@@ -84,6 +85,45 @@ def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> Non
     step = decide(make_seen(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
     assert isinstance(step, Note)
     assert step.reason == reason
+
+
+NO_NODE = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity/selector."
+
+
+@pytest.mark.parametrize(
+    ("pods", "kept", "told"),
+    [
+        ((make_pod(running=False, node="", unscheduled=NO_NODE),), None,
+         ("unschedulable", NO_NODE)),
+        # Always the same pod's of a gang.
+        ((make_pod(1, node="", unscheduled="b"), make_pod(0, node="", unscheduled="a")), None,
+         ("unschedulable", "a")),
+        ((), {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
+         ("forbidden", "exceeded quota")),
+        # Those that are there wait for the one that may not be made.
+        ((make_pod(node="", unscheduled="gang"),),
+         {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
+         ("forbidden", "exceeded quota")),
+        ((make_pod(node="", unscheduled=NO_NODE),),
+         {"uid": UID, "reason": "queued", "message": "waiting in the queue: full"},
+         ("unschedulable", NO_NODE)),
+        ((make_pod(running=False, waiting="ImagePullBackOff"),),
+         {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
+         ("image", "the image cannot be pulled")),
+        ((), {"uid": "of another", "reason": "forbidden", "message": "exceeded quota"},
+         ("queued", "waiting in the queue")),
+        ((), {"uid": UID, "reason": "queued", "message": "waiting in the queue: full"},
+         ("queued", "waiting in the queue: full")),
+    ],
+)  # fmt: skip
+def test_why_it_waits_is_what_the_cluster_says(
+    pods: tuple[ObservedPod, ...], kept: dict[str, str] | None, told: tuple[str, str]
+) -> None:
+    assert explain_waiting(make_observed("Pending"), pods, kept) == told
+    record = replace(SUBMITTED, explained=kept)
+    runs = written_down(record, *pods)
+    step = decide(make_seen(record, make_observed("Pending"), *pods, runs=runs))
+    assert step == Note(Happening.WAITS, *told)
 
 
 def test_a_job_that_runs_is_told_and_then_started() -> None:

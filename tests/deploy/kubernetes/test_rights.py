@@ -7,6 +7,7 @@ asked: so a right that is missing is refused, and one that nobody uses is seen.
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -121,13 +122,18 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
         peer = {"lab": {"type": "peer", "job": "one", "hostname": "lab"}}
         await processes.submit(job_id, owner={"user": "ada"}, parameters=peer)
         await processes.until(job_id, "RUNNING")
+    # One that waits for more than there is: why it does is asked for.
+    await processes.submit("five", owner={"user": "ada"}, resources={"cpu": 900, "memory": "1Gi"})
     await open_shell(cluster, "one")
     await lead(cluster)
     await processes.read("/v1/jobs/one/logs")
     await processes.call("GET", "/v1/utilization")
     await processes.call("POST", "/v1/jobs/two/suspend", expect=202)
     await processes.until("two", "SUSPENDED")
-    for job_id in ("three", "four", "one", "two"):
+    async with asyncio.timeout(60):
+        while not any(one["resource"] == "podgroups" for one in asked(cluster, "controller")):
+            await asyncio.sleep(0.2)
+    for job_id in ("three", "four", "five", "one", "two"):
         await processes.call("DELETE", f"/v1/jobs/{job_id}", expect=202)
         await processes.until(job_id, "SUCCESS")
 

@@ -1,0 +1,17 @@
+"""What the cluster last said about why a job waits."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add a column; what there was is kept."""
+    # Not in batch mode: a plain ADD COLUMN locks the table for a moment only.
+    op.add_column("jobs", sa.Column("explained", sa.JSON(), nullable=True))

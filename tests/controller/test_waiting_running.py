@@ -1,0 +1,147 @@
+"""Why jobs wait, as the orchestrator is told it, by a controller on the embedded cluster.
+
+The embedded scheduler tells no events: here an administrator creates those that a real cluster has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.kube.client import Kube
+from controller.kube.errors import NotFound
+from controller.kube.kinds import EVENTS, QUEUES, VCJOBS
+from controller.volcano.names import volcano_job_name
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.running import Controller, eventually, running
+from tests.controller.volcano.test_waiting import QUOTA, created
+from tests.programs import RedisServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+
+HUGE = {"cpu": 900, "memory": "64Mi"}
+QUEUE = "waits"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as one:
+        yield one
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        yield kube
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def controller(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> AsyncIterator[Controller]:
+    one = Controller(
+        tmp_path / "controller",
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
+    )
+    async with running(one):
+        yield one
+
+
+async def volcano_job(admin: Kube, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def is_there() -> bool:
+        try:
+            found.update(await admin.get(VCJOBS, volcano_job_name(job), "jobs"))
+        except NotFound:
+            return False
+        return True
+
+    await eventually(is_there, what=f"no VolcanoJob of {job}")
+    return found
+
+
+async def tell(admin: Kube, job: dict[str, Any], reason: str, message: str) -> str:
+    """Create an event about the VolcanoJob, as its controller does."""
+    metadata = job["metadata"]
+    about = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    name = f"{metadata['name']}.{reason.lower()}"
+    body = {"metadata": {"name": name}, "involvedObject": about, "reason": reason}
+    times = {"firstTimestamp": "2026-11-22T10:00:00Z", "lastTimestamp": "2026-11-22T10:00:00Z"}
+    more = {"message": message, "type": "Warning", "count": 1, "eventTime": None, **times}
+    await admin.create(EVENTS, body | more, metadata["namespace"])
+    return name
+
+
+async def says(controller: Controller, job: str, reason: str, text: str) -> None:
+    async def does() -> bool:
+        shown = await controller.call("GET", f"/v1/jobs/{job}")
+        return shown["reason"] == reason and text in (shown["message"] or "")
+
+    await eventually(does, seconds=60, what=f"{job} does not say {reason}: {text}")
+
+
+async def test_a_queue_that_is_not_there_is_said_at_submit_also_to_an_owners_first_job(
+    controller: Controller,
+) -> None:
+    job = {"id": "noqueue", "owner": {"user": "ada"}, "image": "busybox", "queue": "nobodys"}
+    said = await controller.call("POST", "/v1/jobs", {"items": [job]}, expect=422)
+    (problem,) = said["details"]["problems"]
+    assert problem["path"] == "items[0].queue"
+    assert "nobodys" in problem["message"]
+
+
+async def test_pods_that_the_server_refuses_are_why_it_waits_also_when_the_events_are_gone(
+    controller: Controller, admin: Kube
+) -> None:
+    await controller.submit("quota", resources=HUGE)
+    job = await volcano_job(admin, "quota")
+    event = await tell(admin, job, "FailedCreate", created(QUOTA))
+    text = "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
+    await says(controller, "quota", "forbidden", text)
+    await admin.delete(EVENTS, event, "jobs")
+    await controller.kill()
+    await controller.start()
+    await says(controller, "quota", "forbidden", text)
+    history = await controller.call("GET", "/v1/jobs/quota/history")
+    told = [one["message"] for one in history["updates"]]
+    assert sum(text in (message or "") for message in told) == 1, told
+
+
+async def test_a_group_that_is_not_placed_says_why(controller: Controller) -> None:
+    await controller.submit("group", resources=HUGE)
+
+    async def is_told() -> bool:
+        shown = await controller.call("GET", "/v1/jobs/group")
+        return shown["reason"] in ("queued", "unschedulable") and shown["message"] not in (
+            None,
+            "waiting in the queue",
+        )
+
+    await eventually(is_told, seconds=60, what="it only waits in the queue")
+
+
+async def test_a_queue_that_goes_is_why_it_waits(controller: Controller, admin: Kube) -> None:
+    await admin.create(QUEUES, {"metadata": {"name": QUEUE}, "spec": {"weight": 1}})
+
+    async def is_open() -> bool:
+        found = await admin.get(QUEUES, QUEUE)
+        return (found.get("status") or {}).get("state") == "Open"
+
+    await eventually(is_open, what="the queue does not open")
+    await controller.submit("lone", resources=HUGE, queue=QUEUE)
+    await volcano_job(admin, "lone")
+    await admin.delete(QUEUES, QUEUE)
+    await says(controller, "lone", "queued", f"there is no queue {QUEUE}")

@@ -1,0 +1,131 @@
+"""Why a VolcanoJob waits, from what Kubernetes 1.36.2 with Volcano 1.15.1 said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.volcano.observed import read_pod
+from controller.volcano.waiting import (
+    LONGEST,
+    Explanation,
+    explain_group,
+    explain_refused,
+    group_name,
+)
+
+STATUS = (
+    '&errors.StatusError{ErrStatus:v1.Status{TypeMeta:v1.TypeMeta{Kind:"", APIVersion:""}, '
+    'ListMeta:v1.ListMeta{SelfLink:"", ResourceVersion:"", Continue:"", '
+    'RemainingItemCount:(*int64)(nil)}, Status:"Failure", Message:"'
+)
+QUOTA = (
+    r"pods \"a-job-0\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, "
+    r"limited: pods=1"
+)
+SECURITY = (
+    r"pods \"a-job-0\" is forbidden: violates PodSecurity \"restricted:latest\": "
+    r"allowPrivilegeEscalation != false (container \"main\" must set it)"
+)
+
+
+def event(message: str, reason: str = "FailedCreate", **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "e"}, "reason": reason, "message": message} | fields
+
+
+def created(message: str) -> str:
+    end = '", Reason:"Forbidden", Details:(*v1.StatusDetails)(0xc000), Code:403}}]'
+    return f"Error creating pods: [failed to create pod a-job-0, err: {STATUS}{message}{end}"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            created(QUOTA),
+            "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1",
+        ),
+        (
+            "(combined from similar events): " + created(SECURITY),
+            'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
+            '(container "main" must set it)',
+        ),
+        # Events are cut off at 1 KiB.
+        (created(SECURITY).partition(" (container")[0],
+         'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'),
+        (
+            'Error creating pods: [failed to create pod a-job-0, err: pods "a-job-0" is forbidden: '
+            "exceeded quota: q]",
+            "exceeded quota: q",
+        ),
+        ("something else", "something else"),
+    ],
+)  # fmt: skip
+def test_what_the_server_refuses_of_pods_is_told_in_its_words(message: str, said: str) -> None:
+    assert explain_refused([event(message)]) == Explanation("forbidden", said)
+
+
+def test_the_last_event_counts() -> None:
+    events = [
+        event("old", lastTimestamp="2026-11-22T10:00:00Z"),
+        event("new", eventTime="2026-11-22T11:00:00.000000Z"),
+        event("series", series={"lastObservedTime": "2026-11-22T10:30:00.000000Z"}),
+        event("other", reason="PodGroupPending", lastTimestamp="2026-11-22T12:00:00Z"),
+        event("", lastTimestamp="2026-11-22T12:00:00Z"),
+    ]
+    assert explain_refused(events) == Explanation("forbidden", "new")
+    assert explain_refused([]) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "events", "found"),
+    [
+        # Not let into the queue: no conditions at all, and the event's type is Normal.
+        ({"phase": "Pending"}, ["queue resource quota insufficient: insufficient cpu"],
+         ("queued",
+          "waiting in the queue: queue resource quota insufficient: insufficient cpu")),
+        ({}, ["resource in cluster is overused: overused cpu"],
+         ("queued", "waiting in the queue: resource in cluster is overused: overused cpu")),
+        ({"phase": "Inqueue"}, ["2/1 tasks in gang unschedulable"],
+         ("unschedulable", "2/1 tasks in gang unschedulable")),
+        ({"phase": "Inqueue", "conditions": [
+            {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources",
+             "message": "1/1 tasks in gang unschedulable: 0/4 nodes are available"}]}, ["old"],
+         ("unschedulable", "1/1 tasks in gang unschedulable: 0/4 nodes are available")),
+        ({"phase": "Running", "conditions": [{"type": "Scheduled", "status": "True"}]}, [], None),
+        ({"phase": "Pending"}, [], None),
+        (None, [], None),
+    ],
+)  # fmt: skip
+def test_why_a_group_is_not_placed(
+    status: dict[str, Any] | None, events: list[str], found: tuple[str, str] | None
+) -> None:
+    told = [event(text, "Unschedulable", type="Normal") for text in events]
+    group = {"metadata": {}, "status": status}
+    assert explain_group(group, told) == (None if found is None else Explanation(*found))
+
+
+@given(st.text(max_size=300))
+def test_whatever_an_event_says_is_told_in_bounds(text: str) -> None:
+    found = explain_refused([event(text + "x" * LONGEST)])
+    assert found is not None
+    assert 0 < len(found.message) <= LONGEST
+
+
+def test_a_pod_that_no_node_takes_says_so() -> None:
+    said = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity/selector."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Pending", "conditions": [condition | {"message": said}]}
+    assert read_pod({"metadata": {}, "status": status}).unscheduled == said
+    assert read_pod({"metadata": {}, "status": {"conditions": [condition]}}).unscheduled == (
+        "Unschedulable"
+    )
+    scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    assert read_pod({"metadata": {}, "status": scheduled}).unscheduled == ""
+
+
+def test_a_group_is_called_as_volcano_does() -> None:
+    assert group_name("j-a", "123") == "j-a-123"
