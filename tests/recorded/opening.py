@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,14 +88,18 @@ async def start_without_nodes(cluster: EmbeddedCluster) -> None:
 async def restore_cluster(recording: Recording, admin: Kube) -> Recording:
     """Make the recorded objects; return the recording with the words that the cluster now uses."""
     words: dict[str, str] = {}
-    for recorded in recording.objects:
-        wanted = recording_of(recorded, words)
-        made = await _make(admin, kind_of(wanted), wanted)
-        words[recorded["metadata"]["uid"]] = made["metadata"]["uid"]
-        for field in ("clusterIP",):
-            was, now = recorded.get("spec", {}).get(field), made.get("spec", {}).get(field)
-            if was and was != now:
-                words[was] = now
+    # Those of a kind together; each kind comes after those that own its objects.
+    for kind, objects in groupby(recording.objects, kind_of):
+        some = list(objects)
+        wanted = [recording_of(one, words) for one in some]
+        for recorded, made in zip(
+            some, await asyncio.gather(*(_make(admin, kind, one) for one in wanted)), strict=True
+        ):
+            words[recorded["metadata"]["uid"]] = made["metadata"]["uid"]
+            was = recorded.get("spec", {}).get("clusterIP")
+            now_is = made.get("spec", {}).get("clusterIP")
+            if was and was != now_is:
+                words[was] = now_is
     return recording.with_replaced(words)
 
 

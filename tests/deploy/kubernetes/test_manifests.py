@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 import yaml
+from kubernetes_asyncio import client
 
 from controller.settings import read_settings
 from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of
@@ -309,3 +311,46 @@ def test_nothing_that_docs_advise_makes_apply_warn() -> None:
     for line in re.findall(r"^kubectl apply .*$|\| kubectl apply .*$", text, re.MULTILINE):
         assert "--server-side" in line, line
     assert "kubectl create namespace" not in text
+
+
+def unknown_fields(value: object, model: str, path: str) -> Iterator[str]:
+    """Yield what of *value* the client library's model of a type does not have."""
+    if inner := re.fullmatch(r"list\[(\w+)\]", model):
+        assert isinstance(value, list), path
+        for index, one in enumerate(value):
+            yield from unknown_fields(one, inner[1], f"{path}[{index}]")
+    elif inner := re.fullmatch(r"dict\(str, (\w+)\)", model):
+        assert isinstance(value, dict), path
+        for key, one in value.items():
+            yield from unknown_fields(one, inner[1], f"{path}.{key}")
+    elif hasattr(client, model):
+        assert isinstance(value, dict), path
+        kind = getattr(client, model)
+        names = {json_name: name for name, json_name in kind.attribute_map.items()}
+        for key, one in value.items():
+            if key not in names:
+                yield f"{path}.{key}"
+            else:
+                yield from unknown_fields(one, kind.openapi_types[names[key]], f"{path}.{key}")
+    elif model in SCALARS:
+        assert isinstance(value, SCALARS[model]), (path, value)
+
+
+SCALARS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "bool": bool}
+
+
+def test_every_field_is_one_of_its_kind(objects: list[Object]) -> None:
+    # Of all kinds, also of those that the embedded cluster does not serve.
+    for one in objects:
+        version = one["apiVersion"].rpartition("/")[2].capitalize()
+        found = [*unknown_fields(one, f"{version}{one['kind']}", one["kind"])]
+        assert found == [], one["metadata"]["name"]
+
+
+def test_a_field_that_is_misspelt_is_found() -> None:
+    (deployment,) = of_kind(read("base/gateway.yaml"), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["startUpProbe"] = container.pop("startupProbe")
+    assert [*unknown_fields(deployment, "V1Deployment", "Deployment")] == [
+        "Deployment.spec.template.spec.containers[0].startUpProbe"
+    ]
