@@ -29,7 +29,7 @@ from gateway.live import Live
 from gateway.loading import load_table
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
-from gateway.relay.upstream import Upstream
+from gateway.relay.http.upstream import UpstreamConnection as Upstream
 from shared.bus import Snapshot
 from shared.events import Head
 from shared.routes import RouteReader, RouteTable

@@ -61,7 +61,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hand:
-    """Hand it over to the gateway's pages; see :class:`gateway.relay.handed.Handed`."""
+    """Have a page of the gateway answer; see :mod:`gateway.relay.http.page_request`."""
 
     host: str
     sid: str

@@ -7,16 +7,16 @@ from aiohttp import web
 from gateway.core.answers import Errors, Refusal
 from gateway.core.refusal_rate import RefusalRate
 from gateway.pages.documents import Card, Documents, page_headers
-from gateway.relay.handed import EXTRA_INFO, Handed
+from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.meters import Meters
 
 
-def handed_of(request: web.Request) -> Handed:
+def page_request_of(request: web.Request) -> PageRequest:
     """Return the front's judgement of *request*; only the front ever hands requests over."""
-    handed = request.transport.get_extra_info(EXTRA_INFO) if request.transport else None
-    if not isinstance(handed, Handed):
+    page_request = request.transport.get_extra_info(EXTRA_INFO) if request.transport else None
+    if not isinstance(page_request, PageRequest):
         raise web.HTTPBadRequest
-    return handed
+    return page_request
 
 
 class Answers:
@@ -59,7 +59,7 @@ class Answers:
 
     def refuse(self, request: web.Request, refusal: Refusal) -> web.Response:
         """Return *refusal* as its client can read it, or a 429 after too many from there."""
-        refusal = self._refusals.judge(refusal, handed_of(request).client_address)
+        refusal = self._refusals.judge(refusal, page_request_of(request).client_address)
         self.meters.refusals[refusal.code] += 1
         accept = request.headers.get("Accept", "").encode("latin-1", "replace")
         page = self._errors.render(refusal, accept)

@@ -25,9 +25,9 @@ from gateway.core.passage import Passage
 from gateway.core.rates import Rate, whole_seconds
 from gateway.core.site import Site
 from gateway.feed import Feed
-from gateway.pages.answers import Answers, handed_of
+from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.documents import Card, form_action
-from gateway.relay.handed import Handed
+from gateway.relay.http.page_request import PageRequest
 from gateway.session_tokens import SessionTokens
 from shared.routes import Route, Standing
 from shared.tokens import SessionClaims
@@ -96,10 +96,10 @@ class OpenPage:
 
     async def post(self, request: web.Request) -> web.Response:
         """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
-        handed = handed_of(request)
+        page_request = page_request_of(request)
         opens = self._answers.meters.opens
         try:
-            answer = await self._open(request, handed)
+            answer = await self._open(request, page_request)
             opens["opened" if answer.status == 303 else _OTHER_USER.code] += 1
             return answer
         except OpeningRefused as refused:
@@ -109,28 +109,32 @@ class OpenPage:
                 refusal = refusal.again_in(refused.again_in)
             return self._answers.refuse(request, refusal)
 
-    async def _open(self, request: web.Request, handed: Handed) -> web.Response:
-        _check_rate(self._of_address, limit_key(handed.client_address))
-        self._check_origin(request, handed)
+    async def _open(self, request: web.Request, page_request: PageRequest) -> web.Response:
+        _check_rate(self._of_address, limit_key(page_request.client_address))
+        self._check_origin(request, page_request)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
-        peeked = self._tokens.peek(opening.token, sid=handed.sid)
-        claims = await self._tokens.verify(peeked, address=handed.client_address)
-        route = await self._find(claims, handed.host)
+        peeked = self._tokens.peek(opening.token, sid=page_request.sid)
+        claims = await self._tokens.verify(peeked, address=page_request.client_address)
+        route = await self._find(claims, page_request.host)
         self._check(claims, route)
-        if handed.holder is not None and handed.holder != claims.sub and not opening.replace:
-            return self._ask_first(request, opening, claims, handed.holder)
+        if (
+            page_request.holder is not None
+            and page_request.holder != claims.sub
+            and not opening.replace
+        ):
+            return self._ask_first(request, opening, claims, page_request.holder)
         _check_rate(self._of_user, claims.sub)
         await self._tokens.mark(claims, "open")
         # Much can have happened while Redis was asked.
-        route = await self._find(claims, handed.host)
+        route = await self._find(claims, page_request.host)
         self._check(claims, route)
         return self._opened(request, opening, make_grant(claims, now=self._wall()), route)
 
-    def _check_origin(self, request: web.Request, handed: Handed) -> None:
+    def _check_origin(self, request: web.Request, page_request: PageRequest) -> None:
         allowed = may_post(
             request.headers.get("Origin"),
             request.headers.get("Sec-Fetch-Site"),
-            own=self._site.origin_of(handed.host),
+            own=self._site.origin_of(page_request.host),
             others=self._open_origins,
         )
         if not allowed:

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from gateway.core.access import route_refusal
 from gateway.core.answers import REFUSALS, Refusal
-from gateway.pages.answers import Answers, handed_of
+from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.assets import Assets
-from gateway.relay.handed import Handed
+from gateway.relay.http.page_request import PageRequest
 
 
 class SessionPages:
@@ -23,14 +23,14 @@ class SessionPages:
 
     async def screen(self, request: web.Request) -> web.Response:
         """Serve the desktop or terminal."""
-        handed = handed_of(request)
-        refusal = self._refusal(handed)
-        if refusal is not None or handed.route is None or handed.grant is None:
+        page_request = page_request_of(request)
+        refusal = self._refusal(page_request)
+        if refusal is not None or page_request.route is None or page_request.grant is None:
             return self._answers.refuse(request, refusal or REFUSALS["not_found"])
-        title = f"{handed.route.job} · rank {handed.route.rank}"
+        title = f"{page_request.route.job} · rank {page_request.route.rank}"
         documents = self._answers.documents
-        mode, clipboard = handed.grant.mode, handed.route.clipboard
-        match handed.route.kind:
+        mode, clipboard = page_request.grant.mode, page_request.route.clipboard
+        match page_request.route.kind:
             case "terminal":
                 text = documents.terminal(title, mode=mode, clipboard=clipboard)
             case "vnc":
@@ -41,10 +41,10 @@ class SessionPages:
 
     async def state(self, request: web.Request) -> web.Response:
         """Say in which state the session is; nothing else of it."""
-        handed = handed_of(request)
-        if handed.refusal is not None or handed.route is None:
-            return self._answers.refuse(request, handed.refusal or REFUSALS["not_found"])
-        route = handed.route
+        page_request = page_request_of(request)
+        if page_request.refusal is not None or page_request.route is None:
+            return self._answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
+        route = page_request.route
         if route.expires_at is not None and self._wall() >= route.expires_at:
             return self._answers.refuse(request, REFUSALS["session_expired"])
         message = route.message if route.state == "starting" else None
@@ -65,12 +65,14 @@ class SessionPages:
 
     async def nothing(self, request: web.Request) -> web.Response:
         """Refuse any other path or method; without a grant, as any request without one."""
-        handed = handed_of(request)
-        if handed.refusal is not None:
-            return self._answers.refuse(request, handed.refusal)
+        page_request = page_request_of(request)
+        if page_request.refusal is not None:
+            return self._answers.refuse(request, page_request.refusal)
         return self._answers.refuse(request, REFUSALS["not_found"])
 
-    def _refusal(self, handed: Handed) -> Refusal | None:
-        if handed.refusal is not None:
-            return handed.refusal
-        return None if handed.route is None else route_refusal(handed.route, self._wall())
+    def _refusal(self, page_request: PageRequest) -> Refusal | None:
+        if page_request.refusal is not None:
+            return page_request.refusal
+        return (
+            None if page_request.route is None else route_refusal(page_request.route, self._wall())
+        )

@@ -2,78 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access import Access
-from gateway.core.answers import Errors, JsonErrors
-from gateway.core.app_heads import AnswerReader
-from gateway.core.fields import FieldReader
-from gateway.core.http_date import HttpDate
-from gateway.core.overload import Overload
 from gateway.core.passage import DRAINING
-from gateway.core.places import Places, Verdict
-from gateway.core.refusal_rate import RefusalRate
-from gateway.relay.admit import Admission
-from gateway.relay.ending.ends import Ends
-from gateway.relay.front import Front
-from gateway.relay.handover import Handover
-from gateway.relay.limits import Limits
-from gateway.relay.meters import Meters
-from gateway.relay.pipes import Pipes
-from gateway.relay.pool import Pool
-from gateway.relay.readiness import Readiness
-from gateway.relay.turns import Turns
-from gateway.relay.wheel import Wheel
+from gateway.core.places import Verdict
+from gateway.relay.context import Context, Parts
+from gateway.relay.http.admission import Admission
+from gateway.relay.http.downstream import DownstreamConnection
+from gateway.relay.http.page_connection import PageConnection
 
 if TYPE_CHECKING:
-    from gateway.core.grants import GrantKeys
-    from gateway.core.site import Site
-    from gateway.live import Live, Member
-    from gateway.relay.bridge import BridgeFactory
-    from gateway.relay.dial import Dialler
-    from gateway.relay.errands import Errands
-    from gateway.relay.world import BearerGate, World
-    from shared.routes import Kind
+    from gateway.live import Member
 
+__all__ = ["DataPath", "Parts"]
 
 _SHED_AT_ONCE: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """Everything that the data path is given.
-
-    ``pages`` makes a fresh aiohttp protocol for one request: a ``web.Server`` (from
-    ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)``: after ``setup()``, its
-    ``server``) is one; without cancellation a page goes on after its browser has left.
-    ``bridges`` are made with the same *dialler*, so that one setting bounds where all may dial.
-    ``wall`` returns unix seconds.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    site: Site
-    world: World
-    grants: GrantKeys
-    bearer: BearerGate
-    live: Live
-    errands: Errands
-    dialler: Dialler
-    pages: Callable[[], asyncio.Protocol]
-    bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
-    errors: Errors = field(default_factory=JsonErrors)
-    limits: Limits = field(default_factory=Limits)
-    meters: Meters = field(default_factory=Meters)
-    date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
-    refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
-    overload: Overload = field(default_factory=Overload)
-    wall: Callable[[], float] = time.time
-
-
-class DataPath:
+class DataPath(Context):
     """Serves browsers, whose connections a :class:`gateway.relay.listening.Listener` accepts.
 
     In the assembling order::
@@ -92,29 +39,8 @@ class DataPath:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.meters = parts.meters
-        self.draining = False
-        self.wheel = Wheel(parts.loop)
-        self.readiness = Readiness(parts.loop)
-        self.ends = Ends(parts.loop, parts.limits)
-        self.turns = Turns(parts.loop)
-        self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
-        self.pool = Pool(
-            loop=parts.loop, wheel=self.wheel, deferred=self.ends.deferred, limits=parts.limits
-        )
-        self.access = Access(parts.site, parts.grants)
-        self.admission = Admission(self)
-        self.fields = FieldReader(parts.site.cookie_name)
-        self.answers = AnswerReader(parts.site.frame_ancestors)
-        self.fronts: set[Front] = set()
-        self.handed: set[Handover] = set()
-        self.places = Places(
-            most=parts.limits.connections,
-            most_strangers=parts.limits.address_connections,
-            known=parts.live.__len__,
-            overload=parts.overload,
-        )
+        super().__init__(parts)
+        self.admission = Admission(self, Access(parts.site, parts.grants))
         parts.live.watch(self.pool)
         self.meters.open_by_kind(self._open_by_kind)
         self.meters.time_of(self.turns)
@@ -135,13 +61,13 @@ class DataPath:
         )
         self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
 
-    def welcome(self, peer: str) -> Front | None:
+    def welcome(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
-        front = Front(self, peer)
-        if front.take_place() is Verdict.DROPPED:
+        connection = DownstreamConnection(self, self.admission, peer)
+        if connection.take_place() is Verdict.DROPPED:
             self.meters.dropped += 1
             return None
-        return front
+        return connection
 
     @property
     def open(self) -> int:
@@ -153,8 +79,8 @@ class DataPath:
         # Those with a permit are registered as well; a front counts once.
         return {
             **self.parts.live.kinds,
-            "http": len(self.fronts),
-            "page": len(self.handed),
+            "http": len(self.connections),
+            "page": len(self.pages),
         }
 
     def tunnels(self) -> list[Member]:
@@ -162,14 +88,14 @@ class DataPath:
         return [
             member
             for member in self.parts.live.members()
-            if not isinstance(member, Front | Handover)
+            if not isinstance(member, DownstreamConnection | PageConnection)
         ]
 
     def drain(self) -> None:
         """Take no further requests: idle connections close, answers under way are the last."""
         self.draining = True
-        for front in tuple(self.fronts):
-            front.drain()
+        for connection in tuple(self.connections):
+            connection.drain()
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
         """Close connections that wait for a request, unused ones, and those whose peer stalls.
@@ -177,11 +103,11 @@ class DataPath:
         A thousand of the first at most: closing takes its time, and more of them are next.
         """
         idle = 0
-        for front in tuple(self.fronts):
-            if front.transport is None or front.transport.is_closing():
+        for connection in tuple(self.connections):
+            if connection.is_closing():
                 continue
-            front.drain()
-            idle += front.transport is None or front.transport.is_closing()
+            connection.drain()
+            idle += connection.is_closing()
             if idle == _SHED_AT_ONCE:
                 break
         pooled = len(self.pool)
@@ -192,10 +118,10 @@ class DataPath:
         """Reset what is still open, and end all errands."""
         self.draining = True
         self.parts.live.end_all(DRAINING)
-        for front in tuple(self.fronts):
-            front.abort()
-        for handover in tuple(self.handed):
-            handover.abort()
+        for connection in tuple(self.connections):
+            connection.abort()
+        for page in tuple(self.pages):
+            page.abort()
         self.pool.close()
         self.ends.shut_down()
         await self.parts.errands.close()

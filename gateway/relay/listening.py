@@ -30,8 +30,8 @@ from gateway.relay.ending.keep_alive import (
 from gateway.relay.preamble import read_preamble
 
 if TYPE_CHECKING:
-    from gateway.relay.front import Front
     from gateway.relay.gateway import DataPath
+    from gateway.relay.http.downstream import DownstreamConnection
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class Listener:
 
     async def _arrive(self, sock: socket.socket, peer: str) -> None:
         """Hand the connection to its protocol, once it is known whose it is."""
-        front: Front | None = None
+        front: DownstreamConnection | None = None
         arrived = False
         try:
             probe_after(sock, next(self._probed_after), stall_seconds=self._stall_seconds)
@@ -212,7 +212,7 @@ class Listener:
         )
         return behind or peer
 
-    async def _connect(self, sock: socket.socket, front: Front) -> None:
+    async def _connect(self, sock: socket.socket, front: DownstreamConnection) -> None:
         context = self._tls()
         if context is None:
             await self._loop.connect_accepted_socket(lambda: front, sock)

@@ -13,19 +13,7 @@ from typing import Final
 
 
 class State(IntEnum):
-    """Downstream first, then upstream, then large bodies."""
-
-    HEAD = 0
-    """Waiting for a request's head, or for the rest of it."""
-    DECIDING = 1
-    """The request is known; a proof, a repair or a connection to the app is awaited."""
-    RELAYING = 2
-    """The request is being sent to the app, or its answer to the browser."""
-    LINGERING = 3
-    """The last answer was written and our side shut down; what still comes is discarded."""
-    PASSED_ON = 4
-    """A tunnel, a bridge or a page has the transport."""
-    GONE = 5
+    """Upstream first, then large bodies."""
 
     IDLE = 10
     """In the pool: whatever comes now was not asked for."""
@@ -48,34 +36,23 @@ class State(IntEnum):
 class Event(IntEnum):
     """What happens, past tense."""
 
-    HEAD_READ = 0
-    """A strict head came, which needs to be waited for something."""
-    SENT = 1
-    """The request was sent to the app."""
-    ANSWERED = 2
-    """The answer is complete and the connection is kept."""
-    STALE = 3
-    """A pooled connection died before a byte came: the request is sent once more."""
-    REFUSED = 4
-    """The last answer was written: a refusal, an early answer, or one that ends with the
-    connection."""
-    SWITCHED = 5
+    SWITCHED = 0
     """The transport was given to a tunnel, a bridge or a page."""
-    LOST = 6
+    LOST = 1
     """The transport is closed, by whomever."""
-    TAKEN = 7
+    TAKEN = 2
     """A request took the connection out of the pool."""
-    RETURNED = 8
+    RETURNED = 3
     """Its answer was complete, and nothing speaks against another one."""
-    EMPTIED = 9
+    EMPTIED = 4
     """The sink's transport has nothing more to write."""
-    BLOCKED = 10
+    BLOCKED = 5
     """The sink did not take all."""
-    FREED = 11
+    FREED = 6
     """It has taken the rest."""
-    PASSED = 12
+    PASSED = 7
     """The sink has taken the body's last byte."""
-    HANDED_BACK = 13
+    HANDED_BACK = 8
     """There is no pipe, or the source has ended: the transports go on."""
 
 
@@ -83,22 +60,6 @@ S, E = State, Event
 
 NEXT: Final[Mapping[tuple[int, int], State]] = MappingProxyType(
     {
-        # Downstream
-        (S.HEAD, E.HEAD_READ): S.DECIDING,
-        (S.HEAD, E.REFUSED): S.LINGERING,  # a malformed head, or one that took too long
-        (S.HEAD, E.LOST): S.GONE,  # a browser that leaves, or an idle connection closed by us
-        (S.DECIDING, E.SENT): S.RELAYING,
-        (S.DECIDING, E.ANSWERED): S.HEAD,  # a refusal of a request without a body
-        (S.DECIDING, E.REFUSED): S.LINGERING,
-        (S.DECIDING, E.SWITCHED): S.PASSED_ON,
-        (S.DECIDING, E.LOST): S.GONE,  # left, or revoked, while it was being dialled
-        (S.RELAYING, E.ANSWERED): S.HEAD,  # what was pipelined is taken up now
-        (S.RELAYING, E.STALE): S.DECIDING,
-        (S.RELAYING, E.REFUSED): S.LINGERING,  # an early answer to an upload; 502 and 504
-        (S.RELAYING, E.SWITCHED): S.PASSED_ON,  # 101
-        (S.RELAYING, E.LOST): S.GONE,  # left, or reset because the app's answer broke off
-        (S.LINGERING, E.LOST): S.GONE,
-        (S.PASSED_ON, E.LOST): S.GONE,  # the app left between its 101 and the splice
         # Upstream
         (S.IDLE, E.TAKEN): S.BUSY,
         (S.IDLE, E.LOST): S.CLOSED,  # closed by the app, unasked bytes, too old, another target
@@ -120,7 +81,7 @@ NEXT: Final[Mapping[tuple[int, int], State]] = MappingProxyType(
 )
 
 
-LAST: Final = (State.GONE, State.CLOSED, State.OVER)
+LAST: Final = (State.CLOSED, State.OVER)
 """Of each machine."""
 
 # The same by position: every request takes five steps.
@@ -138,7 +99,7 @@ def draw(first: State) -> str:
         for (state, event), after in NEXT.items()
         if after // 10 == machine
     ]
-    last = LAST[machine]
+    last = LAST[machine - 1]
     return "\n".join([*lines, f"    {last.name} --> [*]"])
 
 

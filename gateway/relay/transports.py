@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+from contextlib import suppress
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -29,7 +30,8 @@ def shut(transport: asyncio.Transport) -> None:
     other side to close.
     """
     if not transport.is_closing() and transport.can_write_eof():
-        transport.write_eof()
+        with suppress(OSError):  # the peer has reset the connection, which is told soon
+            transport.write_eof()
 
 
 def reset(transport: asyncio.Transport | None) -> None:

@@ -17,7 +17,7 @@ from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
-    from gateway.relay.gateway import DataPath
+    from gateway.relay.context import Context
 
 
 class Phase(IntEnum):
@@ -60,7 +60,7 @@ class Tunnel(asyncio.Protocol):
     def __init__(
         self,
         *,
-        path: DataPath,
+        path: Context,
         passage: Passage,
         browser: asyncio.Transport,
         app: asyncio.Transport,
@@ -85,13 +85,13 @@ class Tunnel(asyncio.Protocol):
     def splice(
         cls,
         *,
-        path: DataPath,
+        path: Context,
         passage: Passage,
         browser: asyncio.Transport,
         app: asyncio.Transport,
         from_browser: bytes,
         from_app: bytes,
-    ) -> None:
+    ) -> Tunnel:
         """Make a tunnel of two transports; the bytes came before it, and go first."""
         tunnel = cls(path=path, passage=passage, browser=browser, app=app)
         browser.set_protocol(tunnel)
@@ -105,6 +105,7 @@ class Tunnel(asyncio.Protocol):
             tunnel.from_app(from_app)
         if from_browser:
             app.write(from_browser)
+        return tunnel
 
     # Keeping alive, where the settings ask for it
 

@@ -57,21 +57,18 @@ async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
 
 def states(r: Rig) -> list[State]:
     """Return what the kernel is at."""
-    exchanges = [front.exchange for front in r.path.fronts if front.exchange is not None]
-    splices = [s for e in exchanges for s in (e.upload, e.download) if s is not None]
+    splices = [s for e in r.connections for s in (e.upload, e.download) if s is not None]
     return [splice.state for splice in splices]
 
 
 def held(r: Rig) -> int:
     """Return what a connection and its app hold back, in bytes."""
-    (front,) = r.path.fronts
-    exchange = front.exchange
-    assert front.transport is not None
-    assert exchange is not None
+    (exchange,) = r.connections
+    assert exchange.transport is not None
     assert exchange.upstream is not None
     assert exchange.upstream.transport is not None
     splices = [s.held for s in (exchange.upload, exchange.download) if s is not None]
-    transports = (front.transport, exchange.upstream.transport)
+    transports = (exchange.transport, exchange.upstream.transport)
     return sum(splices) + sum(t.get_write_buffer_size() for t in transports)
 
 

@@ -22,6 +22,7 @@ from gateway.relay.bridge import BridgeFactory
 from gateway.relay.dial import Dialler
 from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
@@ -303,6 +304,11 @@ class Rig:
     listener: Listener
     live: Live
     peers: list[Peer]
+
+    @property
+    def connections(self) -> list[DownstreamConnection]:
+        """Browsers' connections that carry HTTP."""
+        return [one for one in self.path.connections if isinstance(one, DownstreamConnection)]
 
     @property
     def address(self) -> tuple[str, int]:

@@ -388,5 +388,5 @@ async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
         browser = await r.browser()
         browser.send(request(credential="Fumarole-Token: good"))
         assert await browser.gone() == b""
-        assert not r.path.fronts
+        assert not r.connections
     assert "an errand failed" in caplog.text

@@ -83,7 +83,7 @@ async def test_a_proxy_header_that_is_not_understood_ends_the_connection(raw: by
         browser.send(raw + request())
         assert await browser.gone() == b""
         assert r.app.count == 0
-        assert not r.path.fronts
+        assert not r.connections
 
 
 async def test_nobody_else_may_say_whose_connection_it_is() -> None:
@@ -113,7 +113,7 @@ async def test_limits_count_the_client_and_not_the_proxy() -> None:
             browser = await r.browser(PROXY)
             browser.send(header(f"2001:db8::{number}"))
         async with asyncio.timeout(5):
-            while len(r.path.fronts) < 4:
+            while len(r.connections) < 4:
                 await asyncio.sleep(0.005)
         # All in one /64: two of them are strangers too many.
         assert r.path.meters.refusals["too_many_connections"] == 2

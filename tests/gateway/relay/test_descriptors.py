@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.passage import BUS_LOST
-from gateway.relay.splice import Splice
+from gateway.relay.http.splice import Splice
 from tests.gateway.relay.harness import ORIGIN, Peer, Rig, request, rig
 
 SIZE = 8 << 20
@@ -43,8 +43,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def splices(r: Rig) -> list[Splice]:
-    exchanges = [front.exchange for front in r.path.fronts if front.exchange is not None]
-    return [s for e in exchanges for s in (e.upload, e.download) if s is not None]
+    return [s for e in r.connections for s in (e.upload, e.download) if s is not None]
 
 
 async def under_way(r: Rig, *, up: bool) -> tuple[Peer, Peer]:

@@ -313,7 +313,7 @@ async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
             if app.writer.transport.get_write_buffer_size() < 1 << 20:
                 app.send(b"x" * 65536)
             await asyncio.sleep(0.001)
-            (front,) = r.path.fronts
+            (front,) = r.connections
             assert front.transport is not None
             worst = max(worst, front.transport.get_write_buffer_size())
         assert 0 < worst <= 512 << 10
@@ -330,10 +330,9 @@ async def test_a_stalled_app_costs_no_more_than_its_buffers() -> None:
             if browser.writer.transport.get_write_buffer_size() < 1 << 20:
                 browser.send(b"x" * 65536)
             await asyncio.sleep(0.001)
-            (front,) = r.path.fronts
-            assert front.exchange is not None
-            assert front.exchange.upstream is not None
-            transport = front.exchange.upstream.transport
+            (front,) = r.connections
+            assert front.upstream is not None
+            transport = front.upstream.transport
             assert transport is not None
             worst = max(worst, transport.get_write_buffer_size())
         assert 0 < worst <= 512 << 10

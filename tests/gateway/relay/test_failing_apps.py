@@ -170,15 +170,27 @@ async def test_a_browser_that_leaves_ends_the_apps_connection() -> None:
         assert await app.rest() == b""
 
 
-async def test_a_browser_that_shut_its_side_still_gets_its_answer() -> None:
+async def test_a_browser_that_sends_a_fin_has_left_and_its_app_is_freed() -> None:
     async with rig() as r:
-        browser = await r.browser()
-        browser.send(request())
+        browser, app, _ = await r.joined(request())
         browser.writer.write_eof()
-        app = await r.app.connection()
-        await app.head()
-        app.send(answer(b"late"))
-        assert (await browser.rest()).endswith(b"late")
+        assert await app.rest() == b""
+        assert await browser.rest() == b""
+        assert not r.connections
+
+
+async def test_an_answer_that_is_complete_still_goes_out_after_a_fin() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request("/1") + request("/2"))
+        body = b"x" * 500_000
+        browser.stall()
+        app.send(answer(body))
+        assert b"GET /2 " in await app.head()
+        browser.writer.write_eof()
+        assert await app.rest() == b""
+        browser.go_on()
+        assert (await browser.rest()).endswith(body)
+        assert r.app.count == 1
 
 
 async def test_a_browser_that_leaves_within_its_upload_ends_the_apps_connection() -> None:

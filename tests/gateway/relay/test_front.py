@@ -8,6 +8,7 @@ import time
 import msgspec
 import pytest
 
+from gateway.core.http.phases import Phase
 from gateway.core.passage import BUS_LOST
 from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import (
@@ -95,7 +96,7 @@ async def test_a_request_that_is_being_dialled_is_refused_when_its_right_ends() 
     async with rig(networks=NETWORKS) as r:
         browser = await r.browser()
         browser.send(request())
-        while not r.path.fronts or not next(iter(r.path.fronts)).exchange:
+        while not r.connections or r.connections[0].phase is not Phase.CONNECTING:
             await asyncio.sleep(0)
         r.world.revoke(sid=SID)
         head, body = await browser.answer()
@@ -266,11 +267,11 @@ async def test_nothing_is_left_behind() -> None:
             browser, app, _ = await r.joined(request() if n % 2 else upgrade())
             (browser if n % 3 else app).reset()
         await asyncio.sleep(0.1)
-        assert all(front.exchange is None for front in r.path.fronts)
+        assert all(front.upstream is None for front in r.connections)
         for peer in r.peers:
             peer.close()
         await asyncio.sleep(0.1)
-        assert not r.path.fronts
+        assert not r.connections
         assert len(r.live) == 0
         assert len(r.path.pool) == 0
         assert not r.path.parts.errands

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from gateway.relay.handed import EXTRA_INFO, Handed
+from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from tests.gateway.relay.harness import (
     BASE,
     COOKIE,
@@ -32,7 +32,7 @@ class Pages:
     """Remembers what it was asked, and answers with what it got."""
 
     def __init__(self) -> None:
-        self.asked: list[Handed] = []
+        self.asked: list[PageRequest] = []
         self.bodies: list[bytes] = []
         self.heads: list[dict[str, str]] = []
         self.app = web.Application(client_max_size=16384)
@@ -242,7 +242,7 @@ async def test_a_browser_that_leaves_ends_its_page() -> None:
         await browser.until(b"begun")
         browser.reset()
         await asyncio.sleep(0.05)
-        assert not r.path.handed
+        assert not r.path.pages
         assert len(r.live) == 0
 
 

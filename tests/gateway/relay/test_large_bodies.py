@@ -159,7 +159,7 @@ async def test_both_go_on_after_a_stall(limits: Limits) -> None:
         browser.stall()
         body = BODY * 8
         app.send(answer(body))
-        await until(lambda: bool(r.path.fronts) and held(r) > 0)
+        await until(lambda: bool(r.connections) and held(r) > 0)
         browser.go_on()
         head, came = await browser.answer()
         assert status_of(head) == 200
@@ -172,7 +172,7 @@ async def test_what_was_written_before_goes_first() -> None:
         browser, app, _ = await r.joined(request("/1") + request("/2"))
         browser.stall()
         app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        await until(lambda: all(front.exchange is not None for front in r.path.fronts))
+        await until(lambda: all(front.upstream is not None for front in r.connections))
         chunks = 0
         async with asyncio.timeout(30):
             while held(r) == 0:
@@ -194,7 +194,9 @@ async def test_what_was_written_before_goes_first() -> None:
 
 @either
 async def test_an_upload_to_an_app_that_stalls_is_504(limits: Limits) -> None:
-    limits = Limits(splice_bytes=limits.splice_bytes, slow_body_seconds=0.2)
+    limits = Limits(
+        splice_bytes=limits.splice_bytes, slow_body_seconds=0.2, app_write_stall_seconds=0.4
+    )
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put())
         app.stall()
@@ -235,7 +237,7 @@ async def test_bodies_beyond_the_last_pipe_are_passed_on_all_the_same() -> None:
         assert (await browser.answer())[1] == BODY
         assert r.path.pipes.open == 1
         stalled.reset()
-        await until(lambda: len(r.path.fronts) == 1)
+        await until(lambda: len(r.connections) == 1)
         assert r.path.pipes.open == 0
 
 

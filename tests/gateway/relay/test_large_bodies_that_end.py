@@ -70,12 +70,12 @@ async def test_an_app_that_resets_while_both_bodies_cross_ends_both(limits: Limi
         app.reset()
         sending = browser.writer.transport
         await flood(
-            browser, lambda: not r.path.fronts or sending.get_write_buffer_size() >= 1 << 20
+            browser, lambda: not r.connections or sending.get_write_buffer_size() >= 1 << 20
         )
         browser.go_on()
         came = await browser.gone()
         assert came == (BODY * 3)[: len(came)]
-        await until(lambda: not r.path.fronts)
+        await until(lambda: not r.connections)
         assert nothing_left(r.path)
 
 
@@ -99,14 +99,14 @@ async def test_an_app_that_resets_is_noticed_though_its_answer_is_held_back(limi
         app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         await browser.head()
         browser.stall()
-        await until(lambda: len(r.path.fronts) == 1)
-        (front,) = r.path.fronts
+        await until(lambda: len(r.connections) == 1)
+        (front,) = r.connections
         async with asyncio.timeout(30):
-            while front.writable:
+            while not front.write_full:
                 app.send(b"8000\r\n%b\r\n" % BODY[:0x8000])
                 await asyncio.sleep(0.001)
         app.reset()
-        await flood(browser, lambda: not r.path.fronts)
+        await flood(browser, lambda: not r.connections)
         assert nothing_left(r.path)
 
 
@@ -135,7 +135,7 @@ async def test_a_browser_that_leaves_within_its_upload_ends_the_app(
         assert await app.exactly(SIZE) == BODY
         getattr(browser, how)()
         assert await app.gone() == b""
-        await until(lambda: not r.path.fronts)
+        await until(lambda: not r.connections)
         assert nothing_left(r.path)
 
 
@@ -153,7 +153,7 @@ async def test_a_browser_that_resets_within_its_answer_ends_the_app(
             await flood(app, lambda: held(r) > 0)
         browser.reset()
         assert await app.gone() == b""
-        await until(lambda: not r.path.fronts)
+        await until(lambda: not r.connections)
         assert nothing_left(r.path)
 
 

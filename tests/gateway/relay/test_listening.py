@@ -211,7 +211,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
             browser.send(raw)
             await browser.gone()
         assert r.path.places.strangers == 0
-        assert not r.path.fronts
+        assert not r.connections
         assert r.path.meters.failed_arrivals == 3
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gateway.relay.descriptors import RESERVED, ceiling
-from gateway.relay.pipes import Pipe, Pipes
+from gateway.relay.http.pipes import Pipe, Pipes
 
 SIZE = 128 << 10
 

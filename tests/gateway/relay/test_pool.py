@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.core.passage import Passage
-from gateway.relay.ending.deferred_aborts import DeferredAborts
+from gateway.relay.ending.ends import Ends
+from gateway.relay.http.pool import Pool
+from gateway.relay.http.upstream import UpstreamConnection
 from gateway.relay.limits import Limits
-from gateway.relay.pool import Pool
-from gateway.relay.upstream import Upstream
+from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 from shared.routes import Target
 from tests.gateway.relay.harness import GRANT, SID, App, route, table_of
@@ -26,19 +27,19 @@ async def pooled(**limits: Any) -> AsyncIterator[tuple[Pool, App, Target]]:
     app = App()
     async with app.running():
         most = Limits(**limits)
-        deferred = DeferredAborts(loop=loop, seconds=most.app_abort_seconds)
-        pool = Pool(loop=loop, wheel=Wheel(loop), deferred=deferred, limits=most)
+        ends = Ends(loop, most)
+        pool = Pool(loop=loop, wheel=Wheel(loop), ends=ends, turns=Turns(loop), limits=most)
         known = table_of(route(app.port)).route(SID)
         assert known is not None
         assert known.target is not None
         yield pool, app, known.target
         pool.close()
-        deferred.close()
+        ends.shut_down()
         await asyncio.sleep(0)
 
 
-async def put(pool: Pool, target: Target, user: str = "ada") -> Upstream:
-    upstream = Upstream(pool, sid=SID, user=user, target=target)
+async def put(pool: Pool, target: Target, user: str = "ada") -> UpstreamConnection:
+    upstream = UpstreamConnection(pool, sid=SID, user=user, target=target)
     used_by = table_of(route(target.port)).route(SID)
     assert used_by is not None
     upstream.passage = Passage(route=used_by, host=used_by.hosts[0], grant=GRANT)
@@ -48,7 +49,7 @@ async def put(pool: Pool, target: Target, user: str = "ada") -> Upstream:
     return upstream
 
 
-def take(pool: Pool, target: Target, **changes: Any) -> Upstream | None:
+def take(pool: Pool, target: Target, **changes: Any) -> UpstreamConnection | None:
     told: dict[str, Any] = {"sid": SID, "user": "ada", "target": target, "safe": True}
     return pool.take(**(told | changes))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.relay.readiness import Readiness
+from gateway.relay.http.readiness import Readiness
 
 Pair = tuple[socket.socket, socket.socket]
 

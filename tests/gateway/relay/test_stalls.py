@@ -21,7 +21,12 @@ from tests.gateway.relay.harness import (
 )
 
 MOST = 512 << 10
-SLOW = Limits(slow_body_seconds=0.5, slow_body_bytes_per_second=1000, app_head_seconds=1.0)
+SLOW = Limits(
+    slow_body_seconds=0.5,
+    slow_body_bytes_per_second=1000,
+    app_head_seconds=1.0,
+    app_write_stall_seconds=1.0,
+)
 
 
 def post(length: int, *fields: str) -> bytes:
@@ -177,7 +182,7 @@ async def test_pipelined_requests_behind_a_slow_one_are_held_back() -> None:
         line = request("/" + "p" * 8000)
 
         def held() -> list[int]:
-            return [len(front.early) for front in r.path.fronts]
+            return [len(front.inbox) for front in r.connections]
 
         worst = 0
         for _ in range(200):
@@ -205,8 +210,7 @@ async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
         browser.send(post(3_000_000))
 
         def held() -> list[int]:
-            exchanges = [front.exchange for front in r.path.fronts]
-            return [len(one.unsent) for one in exchanges if one is not None]
+            return [len(one.inbox) + len(one.first) for one in r.connections]
 
         worst = 0
         for _ in range(40):
@@ -236,12 +240,11 @@ async def test_an_upload_larger_than_memory_is_never_collected() -> None:
         sending = asyncio.create_task(send())
         while taken < size:
             taken += len(await asyncio.wait_for(app.reader.read(1 << 18), 10))
-            for front in r.path.fronts:
-                exchange = front.exchange
-                if exchange is not None and exchange.upstream is not None:
-                    transport = exchange.upstream.transport
+            for front in r.connections:
+                if front.upstream is not None:
+                    transport = front.upstream.transport
                     assert transport is not None
-                    worst = max(worst, transport.get_write_buffer_size() + len(exchange.unsent))
+                    worst = max(worst, transport.get_write_buffer_size() + len(front.inbox))
         await sending
         assert worst <= MOST
         app.send(answer(b"all"))

@@ -6,16 +6,46 @@ import asyncio
 import fcntl
 import struct
 import termios
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.framing import Body, LengthBody
-from gateway.relay.pipes import Pipes
-from gateway.relay.readiness import Readiness
-from gateway.relay.splice import Splice, descriptor_of
-from gateway.relay.transports import resume_reading
+from gateway.relay.ending.kernel import descriptor_of, is_secured
+from gateway.relay.http.pipes import Pipes
+from gateway.relay.http.readiness import Readiness
+from gateway.relay.http.splice import Splice
 
 if TYPE_CHECKING:
-    from gateway.relay.exchange import Exchange
+    from gateway.relay.context import Context
+    from gateway.relay.http.upstream import UpstreamConnection
+
+
+class Exchange(Protocol):
+    """Whose bodies are moved: :class:`gateway.relay.http.downstream.DownstreamConnection`."""
+
+    context: Context
+    transport: asyncio.Transport | None
+    upstream: UpstreamConnection | None
+    upstream_closes: bool
+    uploaded: int
+    upload: Upload | None
+    request: Body
+    response: Body | None
+
+    def upload_over(self) -> None:
+        """The request's body has passed, or is handed back."""
+        ...
+
+    def download_over(self) -> None:
+        """The response's body has passed, or is handed back."""
+        ...
+
+    def is_moving(self) -> bool:
+        """Say whether the kernel moves the response's body."""
+        ...
+
+    def app_stalled(self) -> None:
+        """The app has taken nothing for as long as it may."""
+        ...
 
 
 def make_upload(exchange: Exchange) -> Upload | None:
@@ -28,14 +58,14 @@ def make_upload(exchange: Exchange) -> Upload | None:
 
 
 def make_download(exchange: Exchange) -> Download | None:
-    """Return what moves the rest of an answer's body; None when that is not for the kernel.
+    """Return what moves the rest of a response's body; None when that is not for the kernel.
 
     Not while the request's body is written by a transport: when that fails, the app's connection
     is closed with what it still holds.
     """
     if not exchange.request.done and exchange.upload is None:
         return None
-    large = _large(exchange, exchange.answer)
+    large = _large(exchange, exchange.response)
     if large is None:
         return None
     body, browser, app = large
@@ -49,18 +79,18 @@ def _large(
 
     That is: its rest passes unchanged and is long enough, and both are plain sockets.
     """
-    least = exchange.front.path.parts.limits.splice_bytes
+    least = exchange.context.parts.limits.splice_bytes
     if not isinstance(body, LengthBody) or not body.left >= least > 0:
         return None
     upstream = exchange.upstream
-    browser, app = exchange.front.transport, upstream.transport if upstream is not None else None
+    browser, app = exchange.transport, upstream.transport if upstream is not None else None
     if browser is None or app is None or not (Pipes.possible and Readiness.possible):
         return None
     return (body, browser, app) if _is_plain(browser) and _is_plain(app) else None
 
 
 def _is_plain(transport: asyncio.Transport) -> bool:
-    return not transport.is_closing() and descriptor_of(transport) >= 0
+    return not (transport.is_closing() or is_secured(transport)) and descriptor_of(transport) >= 0
 
 
 class _Body(Splice):
@@ -75,7 +105,7 @@ class _Body(Splice):
         source: asyncio.Transport,
         sink: asyncio.Transport,
     ) -> None:
-        super().__init__(exchange.front.path, body, source, sink)
+        super().__init__(exchange.context, body, source, sink)
         self._exchange = exchange
 
 
@@ -87,30 +117,28 @@ class Upload(_Body):
     def came(self, size: int) -> None:
         """Count it."""
         self._exchange.uploaded += size
-        self._path.meters.http.up += size
+        self._context.meters.http.up += size
 
     def went(self, size: int) -> None:
         """The app's side is not counted."""
 
-    def passed(self) -> None:
-        """Wait for the answer; what the browser sends now is its next request."""
-        self._exchange.upload = None
-        self._exchange.front.request_ended()
+    def waits(self) -> None:
+        """An app that takes nothing for long is given up."""
+        self._context.ends.watch_app(self._sink, self._exchange.app_stalled)
 
-    def handed_back(self) -> None:
-        """Read from the browser again."""
-        self._exchange.upload = None
-        self._exchange.regulate()
+    def over(self) -> None:
+        """Read from the browser again: the rest of the body, or its next request."""
+        self._exchange.upload_over()
 
     def sink_lost(self, error: OSError) -> None:
-        """The app may have answered before it closed: what the kernel holds of that goes on."""
+        """The app may have responded before it closed: what the kernel holds of that goes on."""
         upstream = self._exchange.upstream
-        if upstream is not None and self._exchange.download is None:
+        if upstream is not None and not self._exchange.is_moving():
             upstream.fail(error)
 
 
 class Download(_Body):
-    """An answer's body, from the app to the browser."""
+    """A response's body, from the app to the browser."""
 
     __slots__ = ()
 
@@ -119,28 +147,22 @@ class Download(_Body):
 
     def went(self, size: int) -> None:
         """Count it."""
-        self._path.meters.http.down += size
+        self._context.meters.http.down += size
 
-    def passed(self) -> None:
-        """The answer is whole; an app that has sent more is not asked again."""
-        exchange = self._exchange
-        exchange.download = None
-        if has_unread(self._from):
-            exchange.close_after = True
-        if exchange.upstream is not None:
-            resume_reading(exchange.upstream.transport)
-        exchange.complete()
+    def waits(self) -> None:
+        """A browser that takes nothing for long is reset."""
+        self._context.ends.watch(self._sink)
 
-    def handed_back(self) -> None:
-        """Read from the app again."""
-        self._exchange.download = None
-        self._exchange.go_on()
+    def over(self) -> None:
+        """Read from the app again, or complete; one that has sent more is not asked again."""
+        if self.body.done and has_unread(self._from):
+            self._exchange.upstream_closes = True
+        self._exchange.download_over()
 
     def sink_lost(self, error: OSError) -> None:
         """The browser has gone; its transport finds nothing wrong by itself."""
-        browser = self._exchange.front.transport
-        if browser is not None:
-            browser.abort()
+        if self._exchange.transport is not None:
+            self._exchange.transport.abort()
 
 
 def has_unread(descriptor: int) -> bool:

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.core.fields import FieldReader, Fields
 from gateway.core.heads import StartLine, read_start_line
+from gateway.core.http.cached_decision import CachedDecision
 from gateway.core.passage import Passage
-from gateway.relay.permit import Permit
 from shared.routes import RouteTable
 from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
 
@@ -25,7 +25,7 @@ def start(line: str = "GET / HTTP/1.1") -> StartLine:
     return read_start_line(line.encode())
 
 
-def permit(table: RouteTable, **changes: Any) -> Permit:
+def permit(table: RouteTable, **changes: Any) -> CachedDecision:
     known = table.route(SID)
     assert known is not None
     assert known.target is not None
@@ -34,7 +34,7 @@ def permit(table: RouteTable, **changes: Any) -> Permit:
         "passage": passage, "target": known.target, "table": table, "user": "sub ada",
         "forwarded": b"", "kept": True,
     } | changes  # fmt: skip
-    made = Permit(**told)
+    made = CachedDecision(**told)
     made.fields = fields()
     return made
 

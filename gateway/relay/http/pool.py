@@ -14,14 +14,15 @@ from gateway.relay.states import Event, step
 if TYPE_CHECKING:
     import asyncio
 
-    from gateway.relay.ending.deferred_aborts import DeferredAborts
+    from gateway.relay.ending.ends import Ends
+    from gateway.relay.http.upstream import UpstreamConnection
     from gateway.relay.limits import Limits
-    from gateway.relay.upstream import Upstream
+    from gateway.relay.turns import Turns
     from gateway.relay.wheel import Wheel
     from shared.routes import RouteTable, Target
 
 
-def _is_over(upstream: Upstream, table: RouteTable, now: float) -> bool:
+def _is_over(upstream: UpstreamConnection, table: RouteTable, now: float) -> bool:
     passage = upstream.passage
     return passage is None or judge(passage, table, now) is not None
 
@@ -29,27 +30,29 @@ def _is_over(upstream: Upstream, table: RouteTable, now: float) -> bool:
 class Pool:
     """Keeps connections that can take another request."""
 
-    __slots__ = ("_deferred", "_idle", "_loop", "_wheel", "limits")
+    __slots__ = ("_idle", "_loop", "_wheel", "ends", "limits", "turns")
 
     def __init__(
         self,
         *,
         loop: asyncio.AbstractEventLoop,
         wheel: Wheel,
-        deferred: DeferredAborts,
+        ends: Ends,
+        turns: Turns,
         limits: Limits,
     ) -> None:
         self._loop = loop
         self._wheel = wheel
-        self._deferred = deferred
+        self.ends = ends
+        self.turns = turns
         self.limits = limits
-        self._idle: dict[str, dict[str, list[Upstream]]] = {}
+        self._idle: dict[str, dict[str, list[UpstreamConnection]]] = {}
 
     def __len__(self) -> int:
         """Return how many connections are kept."""
         return sum(len(kept) for users in self._idle.values() for kept in users.values())
 
-    def take(self, *, sid: str, user: str, target: Target, safe: bool) -> Upstream | None:
+    def take(self, *, sid: str, user: str, target: Target, safe: bool) -> UpstreamConnection | None:
         """Return the connection last used by *user* of *sid* that leads to *target*.
 
         Args:
@@ -74,7 +77,7 @@ class Pool:
         upstream.state = step(upstream.state, Event.TAKEN)
         return upstream
 
-    def put(self, upstream: Upstream) -> None:
+    def put(self, upstream: UpstreamConnection) -> None:
         """Keep *upstream*, whose last answer is complete; the oldest goes when there are many."""
         upstream.state = step(upstream.state, Event.RETURNED)
         upstream.exchange = None
@@ -92,7 +95,7 @@ class Pool:
         if len(kept) > self.limits.upstream_idle_per_user:
             kept[0].close()
 
-    def forget(self, upstream: Upstream) -> None:
+    def forget(self, upstream: UpstreamConnection) -> None:
         """Take out a connection that has closed, and the place where it would have come back to."""
         self._wheel.disarm(upstream)
         kept = self._idle.get(upstream.sid, {}).get(upstream.user)
@@ -119,7 +122,7 @@ class Pool:
                 if up.target != target or _is_over(up, table, now)
             ]
             for upstream in unfit:
-                upstream.give_up(self._deferred)
+                upstream.give_up(self.ends.deferred)
 
     def close(self) -> None:
         """Close all."""

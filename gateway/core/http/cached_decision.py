@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shared.routes import RouteTable, Target
 
 
-class Permit:
+class CachedDecision:
     """A decision to forward that holds for later requests of the connection, too.
 
     That is: for those with the same host, cookie and forwarded address and no other credential,

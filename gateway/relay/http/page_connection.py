@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from gateway.core.answers import CLOSE_DRAINING
 from gateway.core.framing import Body, FramingError
 from gateway.relay.ending.lingering import Lingering
-from gateway.relay.handed import EXTRA_INFO, Handed
+from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.passage import Ending, Passage
-    from gateway.relay.gateway import DataPath
+    from gateway.relay.context import Context
 
 
-class Handover(asyncio.Protocol):
+class PageConnection(asyncio.Protocol):
     """The downstream protocol while a page answers.
 
     Args:
@@ -42,7 +42,7 @@ class Handover(asyncio.Protocol):
     def __init__(
         self,
         *,
-        path: DataPath,
+        path: Context,
         browser: asyncio.Transport,
         page: asyncio.Protocol,
         body: Body,
@@ -59,7 +59,7 @@ class Handover(asyncio.Protocol):
         self._writable = writable
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, handed: Handed, head: bytes, beyond: bytes) -> None:
+    def start(self, page_request: PageRequest, head: bytes, beyond: bytes) -> None:
         """Give the page its request; *beyond* followed the head."""
         self._browser.set_protocol(self)
         page = self._page
@@ -74,7 +74,7 @@ class Handover(asyncio.Protocol):
             self._timer = self._path.parts.loop.call_later(
                 self._path.parts.limits.idle_seconds, self._impatient
             )
-        page.connection_made(PageTransport(self, self._browser, handed))
+        page.connection_made(PageTransport(self, self._browser, page_request))
         if not self._writable:
             # The answers before it are still being read; aiohttp takes a resume for its own.
             self.pause_writing()
@@ -169,7 +169,7 @@ class Handover(asyncio.Protocol):
             self._path.parts.live.discard(self)
         else:
             self._path.places.leave(self._key)
-        self._path.handed.discard(self)
+        self._path.pages.discard(self)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -185,6 +185,13 @@ class Handover(asyncio.Protocol):
     def abort(self) -> None:
         """Reset the connection."""
         reset(self._browser)
+
+    def drain(self) -> None:
+        """Its response is its last one anyway."""
+
+    def is_closing(self) -> bool:
+        """Say whether it is closed, or about to be."""
+        return self._browser.is_closing()
 
     def wrote(self, count: int) -> None:
         """Count what the page has written."""
@@ -217,17 +224,19 @@ class Handover(asyncio.Protocol):
 class PageTransport(asyncio.Transport):
     """What aiohttp sees of the connection."""
 
-    def __init__(self, handover: Handover, browser: asyncio.Transport, handed: Handed) -> None:
+    def __init__(
+        self, connection: PageConnection, browser: asyncio.Transport, page_request: PageRequest
+    ) -> None:
         super().__init__()
-        self._handover = handover
+        self._connection = connection
         self._browser = browser
-        self._handed = handed
+        self._page_request = page_request
         self._closing = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return our judgement for ``fumarole``; anything else from the real transport."""
         if name == EXTRA_INFO:
-            return self._handed
+            return self._page_request
         return self._browser.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
@@ -238,7 +247,7 @@ class PageTransport(asyncio.Transport):
         """End the answer."""
         if not self._closing:
             self._closing = True
-            self._handover.finish()
+            self._connection.finish()
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -248,14 +257,14 @@ class PageTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Write to the browser."""
         if not self._closing:
-            self._handover.wrote(len(data))
+            self._connection.wrote(len(data))
             self._browser.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
         """Write to the browser."""
         if not self._closing:
             pieces = list(list_of_data)
-            self._handover.wrote(sum(map(len, pieces)))
+            self._connection.wrote(sum(map(len, pieces)))
             self._browser.writelines(pieces)
 
     def can_write_eof(self) -> bool:
@@ -264,11 +273,11 @@ class PageTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Hold the browser back."""
-        self._handover.set_reading(False)
+        self._connection.set_reading(False)
 
     def resume_reading(self) -> None:
         """Let the browser go on."""
-        self._handover.set_reading(True)
+        self._connection.set_reading(True)
 
     def is_reading(self) -> bool:
         """Say whether bytes may come."""

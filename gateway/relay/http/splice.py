@@ -12,14 +12,15 @@ import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from gateway.relay.ending.kernel import descriptor_of
 from gateway.relay.states import Event, State, step
 from gateway.relay.transports import pause_reading
 
 if TYPE_CHECKING:
     from gateway.core.framing import LengthBody
-    from gateway.relay.gateway import DataPath
-    from gateway.relay.pipes import Pipe, Pipes
-    from gateway.relay.readiness import Readiness
+    from gateway.relay.context import Context
+    from gateway.relay.http.pipes import Pipe, Pipes
+    from gateway.relay.http.readiness import Readiness
 
 _ROUNDS: Final = 8
 """Full pipes moved before the loop turns: about half a millisecond."""
@@ -29,22 +30,22 @@ class Splice:
     """Moves *body* from *source* to *sink*; a subclass says what that means.
 
     Args:
-        path: Whose pipes, readiness and limits are used.
+        context: Whose pipes, readiness and limits are used.
         body: What is left of it is moved, and counted off as the sink takes it.
         source: A plain TCP transport that has given away all that it has read.
         sink: Another one; what it still has to write goes first.
     """
 
-    __slots__ = ("_from", "_path", "_pipe", "_sink", "_to", "body", "held", "state")
+    __slots__ = ("_context", "_from", "_pipe", "_sink", "_to", "body", "held", "state")
 
     def __init__(
         self,
-        path: DataPath,
+        context: Context,
         body: LengthBody,
         source: asyncio.Transport,
         sink: asyncio.Transport,
     ) -> None:
-        self._path = path
+        self._context = context
         self.body = body
         self._sink = sink
         self._from = descriptor_of(source)
@@ -66,12 +67,12 @@ class Splice:
         """So many bytes were taken by the sink."""
 
     @abstractmethod
-    def passed(self) -> None:
-        """The body is complete; nothing is watched any more."""
+    def waits(self) -> None:
+        """The sink is waited for, and watched."""
 
     @abstractmethod
-    def handed_back(self) -> None:
-        """The rest is to be read and written as any other body."""
+    def over(self) -> None:
+        """The body is complete, or its rest is to be read and written as any other body."""
 
     @abstractmethod
     def sink_lost(self, error: OSError) -> None:
@@ -90,7 +91,7 @@ class Splice:
         """The sink's transport has written everything."""
         if self.state is not State.EMPTYING:
             return
-        self._sink.set_write_buffer_limits(high=self._path.parts.limits.write_high_bytes)
+        self._sink.set_write_buffer_limits(high=self._context.parts.limits.write_high_bytes)
         self.state = step(self.state, Event.EMPTIED)
         self._readiness.readable(self._from, self._flow)
 
@@ -108,11 +109,11 @@ class Splice:
 
     @property
     def _readiness(self) -> Readiness:
-        return self._path.readiness
+        return self._context.readiness
 
     @property
     def _pipes(self) -> Pipes:
-        return self._path.pipes
+        return self._context.pipes
 
     def _flow(self) -> None:
         """Move what the source has, through a pipe that is empty before and after."""
@@ -151,12 +152,13 @@ class Splice:
             return False
         if self.held:
             self.state = step(self.state, Event.BLOCKED)
+            self.waits()
             self._readiness.readable(self._from, None)
             self._readiness.writable(self._to, self._go_on)
             return False
         if self.body.done:
             self._end(Event.PASSED)
-            self.passed()
+            self.over()
             return False
         return True
 
@@ -167,9 +169,10 @@ class Splice:
             return
         if self.body.done:
             self._end(Event.PASSED)
-            self.passed()
+            self.over()
             return
         self.state = step(self.state, Event.FREED)
+        self._context.ends.stalls.forget(self._sink)
         self._readiness.writable(self._to, None)
         self._pipe = None
         self._pipes.give(pipe)
@@ -194,7 +197,7 @@ class Splice:
 
     def _hand_back(self) -> None:
         self._end(Event.HANDED_BACK)
-        self.handed_back()
+        self.over()
 
     def _end(self, event: Event) -> None:
         before, self.state = self.state, step(self.state, event)
@@ -202,17 +205,10 @@ class Splice:
             self._readiness.readable(self._from, None)
         elif before is State.BLOCKED:
             self._readiness.writable(self._to, None)
+            self._context.ends.stalls.forget(self._sink)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             (self._pipes.drop if self.held else self._pipes.give)(pipe)
-
-
-def descriptor_of(transport: asyncio.Transport) -> int:
-    """Return the socket of *transport*; -1 when there is none, or it is not plain."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or transport.get_extra_info("sslcontext") is not None:
-        return -1
-    return int(sock.fileno())
 
 
 _FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from gateway.relay.last_words import read_left
+from gateway.relay.http.last_words import read_left
 from gateway.relay.states import Event, State, step
+from gateway.relay.transports import pause_reading, resume_reading
+from gateway.relay.turns import SMALL_READ, Turns
 
 if TYPE_CHECKING:
     from gateway.core.app_heads import AnswerHead
+    from gateway.core.http.connection import Connection
     from gateway.core.passage import Passage
     from gateway.relay.ending.deferred_aborts import DeferredAborts
-    from gateway.relay.exchange import Exchange
-    from gateway.relay.pool import Pool
+    from gateway.relay.ending.ends import Ends
+    from gateway.relay.limits import Limits
     from shared.routes import Target
 
 
-class Upstream(asyncio.Protocol):
+class Pool(Protocol):
+    """Where a connection is kept while it is unused: :class:`gateway.relay.http.pool.Pool`."""
+
+    limits: Limits
+    ends: Ends
+    turns: Turns
+
+    def forget(self, upstream: UpstreamConnection) -> None:
+        """Take out a connection that has closed."""
+        ...
+
+
+class UpstreamConnection(asyncio.Protocol):
     """A connection to *target*, used by one session's one user.
 
     Busy, it passes what comes to its exchange; idle, it belongs to the pool, and anything that
@@ -31,6 +46,7 @@ class Upstream(asyncio.Protocol):
         "idle_since",
         "passage",
         "pool",
+        "reading",
         "sid",
         "state",
         "target",
@@ -46,9 +62,11 @@ class Upstream(asyncio.Protocol):
         self.user = user
         self.target = target
         self.state = State.BUSY
-        self.exchange: Exchange | None = None
+        self.exchange: Connection | None = None
         self.transport: asyncio.Transport | None = None
         self.writable = True
+        self.reading = True
+        """False while the browser does not take the response."""
         self.tick = 0
         self.deadline = 0.0
         self.idle_since = 0.0
@@ -64,40 +82,84 @@ class Upstream(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(high=self.pool.limits.write_high_bytes)
 
+    # What an exchange calls
+
+    def write(self, data: bytes) -> None:
+        """Send *data*."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def pause_reading(self) -> None:
+        """Stop reading responses."""
+        self.reading = False
+        pause_reading(self.transport)
+
+    def resume_reading(self) -> None:
+        """Read responses again."""
+        self.reading = True
+        resume_reading(self.transport)
+
+    # What the transport calls
+
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the exchange; close when nobody asked for it."""
+        if len(data) < SMALL_READ:
+            self.receive(data)
+        else:
+            self.pool.turns.take(self, data)
+
+    def receive(self, data: bytes) -> None:
+        """Pass *data* on to the exchange; close when nobody asked for it."""
         if self.exchange is not None:
-            self.exchange.from_app(data)
+            self.exchange.response_received(data)
         else:
             self.close()
+
+    def pause_for_others(self) -> None:
+        """Stop reading for a turn."""
+        pause_reading(self.transport)
+
+    def resume_after_others(self) -> None:
+        """Read again, unless the exchange has stopped it."""
+        if self.reading:
+            resume_reading(self.transport)
 
     def eof_received(self) -> bool:
         """Tell the exchange; the transport then closes by itself."""
         if self.exchange is not None:
-            self.exchange.app_ended()
+            self.exchange.upstream_ended()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the exchange, after what the kernel still holds of an answer."""
+        """Tell the exchange, after what the kernel still holds of a response."""
+        self.pool.ends.forget(self.transport)
         if exc is not None and self.exchange is not None:
             self._last_words()
         self._gone()
         exchange, self.exchange = self.exchange, None
         self.transport = None
         if exchange is not None:
-            exchange.app_lost(exc)
+            exchange.upstream_lost(exc)
 
     def pause_writing(self) -> None:
-        """Hold the browser back."""
+        """Stop reading the request; an app that takes nothing for long is given up."""
         self.writable = False
+        self.pool.ends.watch_app(self.transport, self._stalled)
         if self.exchange is not None:
             self.exchange.regulate()
 
     def resume_writing(self) -> None:
-        """Let the browser go on."""
+        """Read the request again."""
         self.writable = True
+        self.pool.ends.forget(self.transport)
         if self.exchange is not None:
             self.exchange.regulate()
+
+    def _stalled(self) -> None:
+        if self.exchange is not None:
+            self.exchange.app_stalled()
+        else:
+            self.close()
 
     def due(self, now: float) -> float:
         """Close after having been idle for too long; called by the wheel."""
@@ -125,6 +187,7 @@ class Upstream(asyncio.Protocol):
         self.exchange = None
         self._gone()
         if self.transport is not None:
+            self.pool.ends.forget(self.transport)
             self.transport.abort()
             self.transport = None
 
@@ -146,8 +209,8 @@ class Upstream(asyncio.Protocol):
         # did not want, say) may be waiting to be read.
         exchange = self.exchange
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
-        if exchange is None or sock is None or exchange.download is not None:
+        if exchange is None or sock is None or exchange.is_moving():
             return  # what is left would come before what is in the pipe
         for data in read_left(sock.fileno(), self.pool.limits.last_words_bytes):
             if self.exchange is exchange:
-                exchange.from_app(data)
+                exchange.response_received(data)

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from shared.routes import Route
 
 EXTRA_INFO: Final = "fumarole"
-"""``request.transport.get_extra_info(EXTRA_INFO)`` returns the :class:`Handed` of a request."""
+"""``request.transport.get_extra_info(EXTRA_INFO)`` returns a request's :class:`PageRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class PageRequest:
     """The front's judgement of one request.
 
     ``host`` is the private host (lower case, without port), ``sid`` the session whose own host it

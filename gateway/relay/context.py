@@ -1,0 +1,114 @@
+"""What all connections of one data path share, and are given when they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.core.answers import Errors, JsonErrors
+from gateway.core.app_heads import AnswerReader
+from gateway.core.fields import FieldReader
+from gateway.core.http_date import HttpDate
+from gateway.core.overload import Overload
+from gateway.core.places import Places
+from gateway.core.refusal_rate import RefusalRate
+from gateway.relay.ending.ends import Ends
+from gateway.relay.http.pipes import Pipes
+from gateway.relay.http.pool import Pool
+from gateway.relay.http.readiness import Readiness
+from gateway.relay.limits import Limits
+from gateway.relay.meters import Meters
+from gateway.relay.turns import Turns
+from gateway.relay.wheel import Wheel
+
+if TYPE_CHECKING:
+    from gateway.core.grants import GrantKeys
+    from gateway.core.site import Site
+    from gateway.live import Live
+    from gateway.relay.bridge.contract import BridgeFactory
+    from gateway.relay.dial import Dialler
+    from gateway.relay.errands import Errands
+    from gateway.relay.world import BearerGate, World
+    from shared.routes import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that the data path is given.
+
+    ``pages`` makes a fresh aiohttp protocol for one request: a ``web.Server`` (from
+    ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)``: after ``setup()``, its
+    ``server``) is one; without cancellation a page goes on after its browser has left.
+    ``bridges`` are made with the same *dialler*, so that one setting bounds where all may dial.
+    ``wall`` returns unix seconds.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    site: Site
+    world: World
+    grants: GrantKeys
+    bearer: BearerGate
+    live: Live
+    errands: Errands
+    dialler: Dialler
+    pages: Callable[[], asyncio.Protocol]
+    bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
+    errors: Errors = field(default_factory=JsonErrors)
+    limits: Limits = field(default_factory=Limits)
+    meters: Meters = field(default_factory=Meters)
+    date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
+    refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
+    overload: Overload = field(default_factory=Overload)
+    wall: Callable[[], float] = time.time
+
+
+class Abortable(Protocol):
+    """A connection that the data path can end."""
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        ...
+
+    def drain(self) -> None:
+        """Take no further request, and close where none is under way."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Say whether it is closed, or about to be."""
+        ...
+
+
+class Context:
+    """What connections share: limits, meters, deadlines, pools, and who else is there."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.meters = parts.meters
+        self.draining = False
+        self.wheel = Wheel(parts.loop)
+        self.readiness = Readiness(parts.loop)
+        self.ends = Ends(parts.loop, parts.limits)
+        self.turns = Turns(parts.loop)
+        self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
+        self.pool = Pool(
+            loop=parts.loop,
+            wheel=self.wheel,
+            ends=self.ends,
+            turns=self.turns,
+            limits=parts.limits,
+        )
+        self.fields = FieldReader(parts.site.cookie_name)
+        self.answers = AnswerReader(parts.site.frame_ancestors)
+        self.connections: set[Abortable] = set()
+        """Browsers' connections that carry HTTP."""
+        self.pages: set[Abortable] = set()
+        """Those that a page of the gateway answers."""
+        self.places = Places(
+            most=parts.limits.connections,
+            most_strangers=parts.limits.address_connections,
+            known=parts.live.__len__,
+            overload=parts.overload,
+        )

@@ -1,0 +1,343 @@
+"""Admitting requests: the decision is the core's, what it needs and what follows is done here.
+
+A decision may need a token verified, a token marked, or the table repaired; each is a background
+task, after which the request is decided again with what is then known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, assert_never
+
+from gateway.core.access import (
+    Ask,
+    Connect,
+    Decision,
+    Forward,
+    Hand,
+    Proof,
+    Prove,
+    Refuse,
+    Repair,
+)
+from gateway.core.addresses import client_address
+from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.framing import request_body
+from gateway.core.headers import Facts, forwarded_fields, head_to_app, head_to_bridge, head_to_page
+from gateway.core.http.cached_decision import CachedDecision
+from gateway.core.overload import Step
+from gateway.core.passage import Passage
+from gateway.core.refusal_rate import COUNTED
+from gateway.relay.bridge.contract import UpgradeRequest
+from gateway.relay.http.page_connection import PageConnection
+from gateway.relay.http.page_request import PageRequest
+from gateway.relay.transports import resume_reading
+from gateway.relay.world import BearerRefused
+
+if TYPE_CHECKING:
+    from gateway.core.access import Access
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
+    from gateway.relay.context import Context
+    from gateway.relay.http.downstream import DownstreamConnection
+    from shared.routes import RouteTable
+    from shared.tokens import SessionClaims
+
+
+class Admission:
+    """Admits the requests of all connections of one data path."""
+
+    __slots__ = ("_access", "_context", "_parts")
+
+    def __init__(self, context: Context, access: Access) -> None:
+        self._context = context
+        self._parts = context.parts
+        self._access = access
+
+    def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
+        """Send the request of *connection* on its way, or refuse it."""
+        world = self._parts.world
+        if self._parts.overload.step is Step.REQUESTS:
+            connection.refuse("gateway_overloaded")
+            return
+        if world.stale:
+            connection.drop_decision()
+            ask = Ask(start, fields, fields.websocket)
+            self._run(connection, self._wake_up(connection, ask))
+            return
+        table = world.table
+        if table is None or not world.serving:
+            if not self._serve_asset(connection, Ask(start, fields, fields.websocket)):
+                connection.refuse("bus_lost")
+            return
+        kept = connection.decision
+        if kept is not None and kept.covers(start, fields, table, self._parts.wall()):
+            if kept.fields is fields and kept.method == start.method:
+                connection.admitted(prefix=kept.prefix, rest=kept.tail, upgrade=False)
+                return
+            if kept.said_so(start, fields) or self._access.comes_from_here(
+                kept.passage, start.method, fields.provenance
+            ):
+                self._relay(connection, start, fields, kept, upgrade=False)
+                return
+        connection.drop_decision()
+        ask = Ask(start, fields, fields.websocket)
+        if self._serve_asset(connection, ask):
+            return
+        self._decide(connection, ask)
+
+    def _serve_asset(self, connection: DownstreamConnection, ask: Ask) -> bool:
+        hand = self._access.asset(ask)
+        if hand is None:
+            return False
+        connection.drop_decision()
+        self._hand(connection, ask, hand, self._client(connection, ask))
+        return True
+
+    def _decide(
+        self,
+        connection: DownstreamConnection,
+        ask: Ask,
+        *,
+        proof: Proof | None = None,
+        marked: bool = False,
+        repaired: bool = False,
+    ) -> None:
+        table = self._parts.world.table
+        if table is None:
+            connection.refuse("bus_lost")
+            return
+        decision = self._access.decide(
+            ask, table=table, now=self._parts.wall(), proof=proof, repaired=repaired
+        )
+        self._carry_out(connection, ask, decision, table, marked=marked)
+
+    def _carry_out(
+        self,
+        connection: DownstreamConnection,
+        ask: Ask,
+        decision: Decision,
+        table: RouteTable,
+        *,
+        marked: bool,
+    ) -> None:
+        if (
+            self._parts.overload.step
+            and not connection.was_admitted
+            and not _has_credential(decision)
+        ):
+            connection.refuse("gateway_overloaded")
+            return
+        match decision:
+            case Refuse(refusal=refusal):
+                connection.refuse(refusal)
+            case Prove(token=token):
+                remembered = self._parts.bearer.remembered(token)
+                if remembered is not None:
+                    self._decide(connection, ask, proof=remembered, marked=True)
+                else:
+                    self._run(connection, self._prove(connection, ask, token))
+            case Repair():
+                self._run(connection, self._repair(connection, ask))
+            case Forward() | Connect() | Hand():
+                if decision.claims is not None and not marked:
+                    self._run(connection, self._mark(connection, ask, decision.claims))
+                else:
+                    self._proceed(connection, ask, decision, table)
+            case _:
+                assert_never(decision)
+
+    # Background tasks. A connection that goes, or whose right ends, cancels the one it waits for.
+
+    def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
+        connection.task = self._parts.errands.run(task, failed=connection.abort)
+
+    async def _prove(self, connection: DownstreamConnection, ask: Ask, token: str) -> None:
+        proof: Proof
+        try:
+            proof = await self._parts.bearer.verify(token, address=self._client(connection, ask))
+        except BearerRefused as refused:
+            proof = REFUSALS[refused.code]
+        connection.task = None
+        self._decide(connection, ask, proof=proof)
+
+    async def _mark(
+        self, connection: DownstreamConnection, ask: Ask, claims: SessionClaims
+    ) -> None:
+        """Use up the token, and decide once more: much can have happened meanwhile."""
+        try:
+            await self._parts.bearer.mark(claims)
+        except BearerRefused as refused:
+            connection.task = None
+            connection.refuse(refused.code)
+            return
+        connection.task = None
+        self._decide(connection, ask, proof=claims, marked=True)
+
+    async def _wake_up(self, connection: DownstreamConnection, ask: Ask) -> None:
+        await self._parts.world.repair()
+        connection.task = None
+        if self._parts.world.serving:
+            self._decide(connection, ask)
+        else:
+            connection.refuse("bus_lost")
+
+    async def _repair(self, connection: DownstreamConnection, ask: Ask) -> None:
+        await self._parts.world.repair()
+        connection.task = None
+        self._decide(connection, ask, repaired=True)
+
+    # Proceeding
+
+    def _proceed(
+        self,
+        connection: DownstreamConnection,
+        ask: Ask,
+        decision: Forward | Connect | Hand,
+        table: RouteTable,
+    ) -> None:
+        client = self._client(connection, ask)
+        passage = passage_of(decision)
+        if passage is not None and not self._parts.live.has_room(passage):
+            connection.refuse("too_many_connections")
+            return
+        match decision:
+            case Forward(passage=passage, claims=claims):
+                kept = claims is None and not ask.upgrade
+                cached = self._cached(ask, passage, table, client, kept=kept)
+                if cached is None:
+                    connection.refuse("session_starting")
+                    return
+                connection.keep(cached)
+                self._relay(connection, ask.start, ask.fields, cached, upgrade=ask.upgrade)
+            case Connect(passage=passage):
+                self._connect(connection, ask, passage, client)
+            case Hand():
+                self._hand(connection, ask, decision, client)
+
+    def _client(self, connection: DownstreamConnection, ask: Ask) -> str:
+        return self._address(connection, ask.fields)
+
+    def _address(self, connection: DownstreamConnection, fields: Fields | None) -> str:
+        told = fields.forwarded_for if fields is not None else None
+        return client_address(connection.peer, told, self._parts.site.trusted_proxies)
+
+    def limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
+        """Return *refusal*, or another where the client of *connection* has drawn too many."""
+        if refusal.status not in COUNTED:
+            return refusal
+        address = self._address(connection, connection.reader.fields)
+        return self._parts.refusals.judge(refusal, address)
+
+    def _cached(
+        self, ask: Ask, passage: Passage, table: RouteTable, client: str, *, kept: bool
+    ) -> CachedDecision | None:
+        target = passage.route.target
+        if target is None:
+            return None
+        user = passage.grant.sub if passage.grant is not None else None
+        facts = Facts(client_address=client, scheme=self._parts.site.scheme, user=user)
+        return CachedDecision(
+            passage=passage,
+            target=target,
+            table=table,
+            # Nobody is known on a public host: there a connection is one address' at most.
+            user=f"sub {user}" if user is not None else f"address {client}",
+            forwarded=forwarded_fields(ask.fields.host, facts),
+            kept=kept,
+        )
+
+    @staticmethod
+    def _relay(
+        connection: DownstreamConnection,
+        start: StartLine,
+        fields: Fields,
+        cached: CachedDecision,
+        *,
+        upgrade: bool,
+    ) -> None:
+        cached.fields = fields
+        cached.method = start.method
+        cached.tail = head_to_app(fields, cached.forwarded, upgrade=upgrade)
+        connection.admitted(prefix=cached.prefix, rest=cached.tail, upgrade=upgrade)
+
+    def _connect(
+        self, connection: DownstreamConnection, ask: Ask, passage: Passage, client: str
+    ) -> None:
+        factory = self._parts.bridges.get(passage.route.kind)
+        if factory is None:
+            connection.refuse("not_found")
+            return
+        offered = (ask.fields.socket_protocols or b"").decode("latin-1").split(",")
+        bridge = factory(
+            UpgradeRequest(
+                head=head_to_bridge(ask.start, ask.fields),
+                protocols=tuple(name.strip() for name in offered if name.strip()),
+                passage=passage,
+                client_address=client,
+                live=self._parts.live,
+                errands=self._parts.errands,
+                ends=self._context.ends,
+                turns=self._context.turns,
+            )
+        )
+        beyond, full = connection.inbox, connection.write_full
+        transport = connection.give_up()
+        if transport is None:
+            return
+        transport.set_protocol(bridge)
+        bridge.connection_made(transport)
+        if full:
+            bridge.pause_writing()
+        resume_reading(transport)
+        if beyond:
+            bridge.data_received(beyond)
+
+    def _hand(self, connection: DownstreamConnection, ask: Ask, hand: Hand, client: str) -> None:
+        page_request = PageRequest(
+            client_address=client,
+            scheme=self._parts.site.scheme,
+            host=hand.host,
+            sid=hand.sid,
+            route=hand.route,
+            grant=hand.grant,
+            refusal=hand.refusal,
+            holder=hand.holder,
+        )
+        beyond, full = connection.inbox, connection.write_full
+        transport = connection.give_up()
+        if transport is None:
+            return
+        page = PageConnection(
+            path=self._context,
+            browser=transport,
+            page=self._parts.pages(),
+            body=request_body(ask.fields),
+            passage=passage_of(hand),
+            key=connection.key,
+            writable=not full,
+        )
+        self._context.pages.add(page)
+        resume_reading(transport)
+        page.start(page_request, head_to_page(ask.start, ask.fields), beyond)
+
+
+def _has_credential(decision: Decision) -> bool:
+    """Say whether *decision* is about a credential that is good, or has still to be proven."""
+    match decision:
+        case Prove() | Repair():
+            return True
+        case Forward() | Connect() | Hand():
+            passage = passage_of(decision)
+            return passage is not None and passage.grant is not None
+        case _:
+            return False
+
+
+def passage_of(decision: Forward | Connect | Hand) -> Passage | None:
+    """Return the right by which *decision* lets a request in; None where it asks for none."""
+    if not isinstance(decision, Hand):
+        return decision.passage
+    if decision.route is None or decision.grant is None:
+        return None
+    return Passage(route=decision.route, host=decision.host, grant=decision.grant)

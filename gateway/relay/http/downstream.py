@@ -1,0 +1,529 @@
+"""A browser's connection: the machine of :mod:`gateway.core.http` on a transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from gateway.core.addresses import is_within, limit_key
+from gateway.core.answers import CLOSE_DRAINING, write_answer
+from gateway.core.http.connection import Connection
+from gateway.core.http.phases import Event, step
+from gateway.core.places import Verdict
+from gateway.core.request_reader import RequestReader
+from gateway.relay.dial import DialFailed
+from gateway.relay.ending.lingering import Lingering
+from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
+from gateway.relay.http.upstream import UpstreamConnection
+from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.tunnel import Tunnel
+from gateway.relay.turns import SMALL_READ
+
+if TYPE_CHECKING:
+    from gateway.core.answers import Refusal
+    from gateway.core.app_heads import AnswerHead
+    from gateway.core.fields import Fields
+    from gateway.core.heads import StartLine
+    from gateway.core.http.cached_decision import CachedDecision
+    from gateway.core.oversize import Oversized
+    from gateway.core.passage import Ending, Passage
+    from gateway.relay.context import Context
+
+_OFTEN_SECONDS: Final = 60.0
+"""A deadline that is further away waits until the wheel asks anyway."""
+
+
+class Admits(Protocol):
+    """Judges requests: :class:`gateway.relay.http.admission.Admission`."""
+
+    def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
+        """Send the request of *connection* on its way, or refuse it."""
+        ...
+
+    def limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
+        """Return *refusal*, or another where the client of *connection* has drawn too many."""
+        ...
+
+
+class DownstreamConnection(Connection, asyncio.Protocol):
+    """A connection from *peer*, until something else takes the transport.
+
+    It has a place among the unauthenticated ones while ``placed``: until a credential of its is
+    found good, or until it is closed.
+    """
+
+    kind = "http"
+
+    __slots__ = (
+        "admission",
+        "began",
+        "context",
+        "deadline",
+        "decision",
+        "download",
+        "key",
+        "peer",
+        "placed",
+        "task",
+        "tick",
+        "transport",
+        "upload",
+        "upstream",
+        "verdict",
+        "was_admitted",
+    )
+
+    def __init__(self, context: Context, admission: Admits, peer: str) -> None:
+        super().__init__(RequestReader(context.fields), context.parts.limits)
+        self.context = context
+        self.admission = admission
+        self.peer = peer
+        self.transport: asyncio.Transport | None = None
+        self.upstream: UpstreamConnection | None = None
+        self.upload: Upload | None = None
+        self.download: Download | None = None
+        """Each while the kernel moves that body's bytes."""
+        self.decision: CachedDecision | None = None
+        self.task: asyncio.Task[None] | None = None
+        """What is waited for: a proof, a repair, a connection to the app."""
+        self.key = ""
+        """By what it is counted; "" for a proxy's, which is many people's."""
+        self.placed = False
+        self.verdict = Verdict.WELCOME
+        self.was_admitted = False
+        """Whether a request of its was ever let in."""
+        self.began = 0.0
+        self.deadline = 0.0
+        self.tick = 0
+
+    # Its place among the others
+
+    def take_place(self) -> Verdict:
+        """Enter among the unauthenticated connections; one that is dropped stays outside."""
+        trusted = self.context.parts.site.trusted_proxies
+        if not (trusted and is_within(self.peer, trusted)):
+            self.key = limit_key(self.peer)
+        self.verdict = self.context.places.judge(self.key)
+        if self.verdict is not Verdict.DROPPED:
+            self._enter_place()
+        return self.verdict
+
+    def _enter_place(self) -> None:
+        if not self.placed:
+            self.placed = True
+            self.context.places.enter(self.key)
+
+    def leave_place(self) -> None:
+        """It has a good credential now, or has gone."""
+        if self.placed:
+            self.placed = False
+            self.context.places.leave(self.key)
+
+    @property
+    def passage(self) -> Passage:
+        """By which right it is registered; only asked while it is."""
+        assert self.decision is not None  # noqa: S101  # entered into the registry only with one
+        return self.decision.passage
+
+    def keep(self, decision: CachedDecision) -> None:
+        """Register the connection by *decision*, which may hold for its next requests."""
+        self.decision = decision
+        self.was_admitted = True
+        self.leave_place()
+        self.context.parts.live.add(self)
+
+    def drop_decision(self) -> None:
+        """Leave the registry, and forget what was decided."""
+        if self.decision is not None:
+            self.context.parts.live.discard(self)
+            self.decision = None
+            if self.transport is not None:
+                self._enter_place()
+
+    def end(self, ending: Ending) -> None:
+        """End what is under way by a right that holds no more."""
+        if ending.close_code == CLOSE_DRAINING:
+            return
+        self.drop_decision()
+        self.right_ended(ending.refusal)
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a head, if there is a place for one more connection."""
+        # uvloop's transports have the interface but not the base class.
+        transport = cast(asyncio.Transport, transport)
+        self.transport = transport
+        context = self.context
+        context.connections.add(self)
+        transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
+        context.meters.connections += 1
+        if self.verdict is Verdict.WELCOME:
+            self.set_deadline(context.parts.limits.idle_seconds)
+        else:
+            self.refuse(self.verdict.value, bare=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the browser sent, as the phase says."""
+        self.context.meters.http.up += len(data)
+        if len(data) < SMALL_READ:
+            self.receive(data)
+        else:
+            self.context.turns.take(self, data)
+
+    def pause_for_others(self) -> None:
+        """Stop reading for a turn."""
+        pause_reading(self.transport)
+
+    def resume_after_others(self) -> None:
+        """Read again, unless the machine or the kernel speaks against it."""
+        if self.reading and self.upload is None:
+            resume_reading(self.transport)
+
+    def eof_received(self) -> bool:
+        """The browser has left."""
+        self.ended()
+        return False
+
+    def pause_writing(self) -> None:
+        """Stop reading from the app; a browser that takes nothing for long is reset."""
+        self.context.ends.watch(self.transport)
+        self.set_write_full(True)
+
+    def resume_writing(self) -> None:
+        """Read from the app again."""
+        self.context.ends.stalls.forget(self.transport)
+        self.set_write_full(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything."""
+        self.context.ends.forget(self.transport)
+        self.transport = None
+        self._gone()
+
+    def _gone(self) -> None:
+        self.lost()
+        self._forget()
+
+    def due(self, now: float) -> float:
+        """Act on a deadline that has passed; called by the wheel."""
+        if self.deadline and now >= self.deadline:
+            self.deadline = 0.0
+            self.deadline_passed()
+        return self.deadline
+
+    # What the machine has done: the browser's side
+
+    def write(self, data: bytes) -> None:
+        """Write to the browser."""
+        if self.transport is not None:
+            self.context.meters.http.down += len(data)
+            self.transport.write(data)
+
+    def set_reading(self, reading: bool) -> None:
+        """Take bytes from the browser, or stop; unread it may still leave."""
+        hangups = self.context.ends.hangups
+        if reading:
+            hangups.forget(self.transport)
+            resume_reading(self.transport)
+        else:
+            pause_reading(self.transport)
+            hangups.watch(self.transport, self.hung_up)
+
+    def later(self, go_on: Callable[[], None]) -> None:
+        """Call *go_on* in a later turn of the loop."""
+        self.context.turns.later(go_on)
+
+    def set_deadline(self, seconds: float) -> None:
+        """Have the wheel ask in so many seconds; 0 for never."""
+        if not seconds:
+            self.deadline = 0.0
+            return
+        self.deadline = self.context.parts.loop.time() + seconds
+        if not self.tick or seconds < _OFTEN_SECONDS:
+            self.context.wheel.arm(self, self.deadline)
+
+    def limited(self, refusal: Refusal) -> Refusal:
+        """Return *refusal*, or another where the client has drawn too many."""
+        return self.admission.limited(self, refusal)
+
+    def refusal_bytes(
+        self, refusal: Refusal, asked: tuple[StartLine, Fields] | None, *, close: bool
+    ) -> bytes:
+        """Return, and count, the response to *asked*; None is a request that cannot be read."""
+        self._count(refusal)
+        accept = asked[1].accept if asked is not None else b""
+        parts = self.context.parts
+        page = parts.errors.render(refusal, accept)
+        head_only = asked is not None and asked[0].method == b"HEAD"
+        date = parts.date.field()
+        return write_answer(refusal, page, close=close, head_only=head_only, date=date)
+
+    def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
+        """Return, and count, the response that expires the cookies of a head too large."""
+        self._count(refusal)
+        parts = self.context.parts
+        page = parts.errors.render(refusal, seen.accept)
+        expired = seen.expiring(secure=parts.site.scheme == "https")
+        page = page._replace(fields=page.fields + expired)
+        return write_answer(refusal, page, close=True, date=parts.date.field())
+
+    def _count(self, refusal: Refusal) -> None:
+        meters = self.context.meters
+        meters.refusals[refusal.code] += 1
+        meters.own_answers[refusal.status // 100] += 1
+
+    def is_draining(self) -> bool:
+        """Say whether no further request is taken."""
+        return self.context.draining
+
+    # How it ends
+
+    def close(self) -> None:
+        """Close after what was written."""
+        self.context.ends.close(self.transport)
+
+    def linger(self) -> None:
+        """Shut our side after what was written, discard what still comes, and close soon."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        self.set_deadline(0.0)
+        self.context.ends.forget(transport)
+        seconds = self.context.parts.limits.linger_seconds
+        Lingering(self.context.ends, transport, seconds=seconds, gone=self._lingered)
+
+    def _lingered(self) -> None:
+        self.transport = None
+        self._gone()
+
+    def reset(self) -> None:
+        """Close at once, with a reset."""
+        reset(self.transport)
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        reset(self.transport)
+
+    def is_closing(self) -> bool:
+        """Say whether it is closed, or about to be."""
+        return self.transport is None or self.transport.is_closing()
+
+    def give_up(self) -> asyncio.Transport | None:
+        """Hand out the transport for good; None when it is closing already."""
+        transport, self.transport = self.transport, None
+        self.context.ends.forget(transport)
+        self.phase = step(self.phase, Event.SWITCHED)
+        self._forget()
+        return None if transport is None or transport.is_closing() else transport
+
+    def _forget(self) -> None:
+        """Forget the connection: it is closed, or somebody else's."""
+        self.drop_decision()
+        self.context.connections.discard(self)
+        self.leave_place()
+        self.context.wheel.disarm(self)
+        self.reader.forget()
+
+    def abandon(self) -> None:
+        """Free the app's connection, and stop waiting for a decision."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        self.stop_moving()
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.close()
+
+    # What the machine has done: the app's side
+
+    def decide(self, start: StartLine, fields: Fields) -> None:
+        """Have the request judged."""
+        self.admission.admit(self, start, fields)
+
+    def connect(self) -> None:
+        """Take a pooled connection to the app, or make one."""
+        context, decision = self.context, self.decision
+        if decision is None:  # its right has ended
+            return
+        self.began = context.parts.loop.time()
+        pooled = None
+        if not self.upgrade and not self.reused:
+            pooled = context.pool.take(
+                sid=decision.passage.route.sid,
+                user=decision.user,
+                target=decision.target,
+                safe=self.is_repeatable(),
+            )
+        if pooled is not None:
+            context.meters.reused += 1
+            self._attach(pooled, decision, reused=True)
+        elif context.parts.world.dialling:
+            context.meters.dials += 1
+            self.task = context.parts.errands.run(self._dial(decision), failed=self.abort)
+            self.regulate()
+        else:
+            self.refuse("controller_silent")
+
+    async def _dial(self, decision: CachedDecision) -> None:
+        context, target = self.context, decision.target
+        upstream = UpstreamConnection(
+            context.pool, sid=decision.passage.route.sid, user=decision.user, target=target
+        )
+        try:
+            await context.parts.dialler.dial(target, lambda: upstream)
+        except asyncio.CancelledError:
+            upstream.close()  # it may have connected at this very moment
+            raise
+        except DialFailed as error:
+            context.meters.upstream_failures[error.code] += 1
+            self.task = None
+            self.refuse(error.code)
+            return
+        self.task = None
+        if upstream.transport is None:  # lost between the dial's end and now
+            self.refuse("app_unreachable")
+        else:
+            self._attach(upstream, decision, reused=False)
+
+    def _attach(
+        self, upstream: UpstreamConnection, decision: CachedDecision, *, reused: bool
+    ) -> None:
+        upstream.exchange = self
+        upstream.passage = decision.passage
+        self.connected(upstream, reused=reused)
+
+    def release(self, *, reusable: bool) -> None:
+        """Give the app's connection back to its pool, or close it."""
+        upstream, self.upstream = self.upstream, None
+        if upstream is None:
+            return
+        upstream.exchange = None
+        transport = upstream.transport
+        if reusable and upstream.writable and transport is not None and not transport.is_closing():
+            if not upstream.reading:
+                upstream.resume_reading()
+            self.context.pool.put(upstream)
+        else:
+            upstream.close()
+
+    def read_response_head(self, raw: bytes) -> AnswerHead:
+        """Return what *raw* says."""
+        return self.context.answers.read_head(raw)
+
+    def responded(self, status: int) -> None:
+        """Count a response whose head is there."""
+        meters = self.context.meters
+        meters.answers[status // 100] += 1
+        if status != 101:
+            meters.first_byte(self.context.parts.loop.time() - self.began)
+
+    def broken(self) -> None:
+        """Count an app whose response cannot be relayed."""
+        self.context.meters.upstream_failures["app_bad_answer"] += 1
+        super().broken()
+
+    def app_timed_out(self) -> None:
+        """Count an app that is too slow."""
+        self.context.meters.upstream_failures["app_timeout"] += 1
+
+    def switch(self, beyond: bytes) -> None:
+        """Make a tunnel of both transports."""
+        upstream, decision = self.upstream, self.decision
+        if upstream is None or upstream.transport is None or decision is None:
+            self.broken()
+            return
+        app, passage, early, full = (
+            upstream.transport,
+            decision.passage,
+            self.inbox,
+            self.write_full,
+        )
+        upstream.exchange = self.upstream = None
+        self.inbox = b""
+        browser = self.give_up()
+        if browser is None:
+            upstream.close()
+            return
+        upstream.spliced()
+        tunnel = Tunnel.splice(
+            path=self.context,
+            passage=passage,
+            browser=browser,
+            app=app,
+            from_browser=early,
+            from_app=beyond,
+        )
+        if full:
+            tunnel.pause_writing()
+
+    # Large bodies, moved by the kernel
+
+    def regulate(self) -> None:
+        """Read from the browser, or not; nothing of a body that the kernel moves."""
+        if self.upload is None:
+            super().regulate()
+        elif self.upstream is not None and self.upstream.writable:
+            self.upload.emptied()
+
+    def set_write_full(self, full: bool) -> None:
+        """Note whether more waits for the browser than may; the kernel waits until none does."""
+        super().set_write_full(full)
+        if not full and self.download is not None:
+            self.download.emptied()
+
+    def resume_response(self) -> None:
+        """Read from the app again, unless the kernel does."""
+        if self.download is None:
+            super().resume_response()
+
+    def app_reads(self) -> bool:
+        """Say whether it is the browser that a request's body waits for, and not the app."""
+        return super().app_reads() and not (self.upload is not None and self.upload.blocked)
+
+    def move_request(self) -> None:
+        """Have the kernel move the rest of a large body, if it can."""
+        self.upload = make_upload(self)
+        if self.upload is not None:
+            # What the kernel reads is not asked for here; its end is.
+            self.reading = False
+            self.context.ends.hangups.watch(self.transport, self.hung_up)
+            self.upload.begin()
+
+    def upload_over(self) -> None:
+        """The transport reads on: the body has passed, or the kernel has handed it back."""
+        self.upload = None
+        if self.request.done:
+            self.request_moved()
+        else:
+            self.regulate()
+
+    def move_response(self) -> None:
+        """Have the kernel move the rest of a large body, if it can."""
+        self.download = make_download(self)
+        if self.download is not None:
+            if self.upstream is not None:
+                self.upstream.reading = False
+            self.download.begin()
+
+    def download_over(self) -> None:
+        """The transport reads on: the body has passed, or the kernel has handed it back."""
+        self.download = None
+        if self.response is not None and self.response.done:
+            self.finish_response()
+        elif not self.write_full:
+            self.resume_response()
+
+    def stop_moving(self) -> None:
+        """Have the kernel move nothing more."""
+        upload, self.upload = self.upload, None
+        if upload is not None:
+            upload.stop()
+        download, self.download = self.download, None
+        if download is not None:
+            download.stop()
+
+    def is_moving(self) -> bool:
+        """Say whether the kernel moves the response's body, and reads it."""
+        return self.download is not None
