@@ -11,7 +11,8 @@ import argparse
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 PAGE_PORT: Final = 8480
 PUBLIC_PORT: Final = 8488
 WATCH_SECONDS: Final = 0.5
+UNREACHED_SECONDS: Final = 5.0
 PULL_SECONDS: Final = 600.0
 """What an app gets where its image may have to be pulled first."""
 
@@ -96,7 +98,13 @@ async def _smoke(system: LocalSystem, progress: Progress, stopping: asyncio.Even
 
 
 def explanation_of(system: LocalSystem) -> Explain | None:
-    """Return what says why an app cannot be used in a cluster that was given.
+    """Return what says why an app cannot be used in a cluster that was given."""
+    diagnosis = diagnosis_of(system)
+    return None if diagnosis is None else diagnosis.explain
+
+
+def diagnosis_of(system: LocalSystem) -> Diagnosis | None:
+    """Return what looks at the pods in a cluster that was given.
 
     The embedded cluster's pods are on this machine: there the programs' logs say it all.
     """
@@ -108,7 +116,22 @@ def explanation_of(system: LocalSystem) -> Explain | None:
         namespace=use.namespace,
         pod_networks=use.pod_networks,
         hub_log=lambda: layout.log_of("hub").read_text(errors="replace"),
-    ).explain
+    )
+
+
+async def tell_unreached(
+    diagnosis: Diagnosis, say: Callable[[str], None], *, every_seconds: float = UNREACHED_SECONDS
+) -> None:
+    """Say of each pod, once, that it runs and is not reached from here; until cancelled."""
+    told: set[str] = set()
+    while True:
+        # The API server may be away for a while, and says so elsewhere.
+        with suppress(KubeError):
+            for uid, why in (await diagnosis.unreached()).items():
+                if uid not in told:
+                    told.add(uid)
+                    say(f"  ✗ {why}")
+        await asyncio.sleep(every_seconds)
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
@@ -133,6 +156,19 @@ def _welcome(system: LocalSystem, progress: Progress) -> None:
 
 
 async def _watch(system: LocalSystem, progress: Progress, stopping: asyncio.Event) -> int:
+    diagnosis = diagnosis_of(system)
+    telling = None
+    if diagnosis is not None:
+        telling = asyncio.create_task(tell_unreached(diagnosis, progress.say))
+    try:
+        return await _until_one_ends(system, progress, stopping)
+    finally:
+        if telling is not None:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _until_one_ends(system: LocalSystem, progress: Progress, stopping: asyncio.Event) -> int:
     while not stopping.is_set():
         for program in system.dead():
             progress.say(f"{program.name} has ended:\n{program.last_words()}")

@@ -22,6 +22,8 @@ from deploy.local.apps.catalogue import App
 from shared.settings import networks
 
 DIAL_SECONDS: Final = 3.0
+ANSWERS: Final = "answers from this machine"
+REFUSES: Final = "connection refused"
 REFUSED_SHELL: Final = "a shell could not be opened: "
 _NO_ROUTE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 
@@ -61,10 +63,37 @@ class Diagnosis:
             found += await self._of_pod(pod, job, app)
         return found
 
+    async def unreached(self) -> dict[str, str]:
+        """Return the pods that run and are not reached from this machine, by UID, with why.
+
+        One that refuses a connection is reached: its program may only be starting.
+
+        Raises:
+            KubeError: If the pods cannot be listed.
+        """
+        async with Kube.connect(self._kubeconfig) as kube:
+            pods = await kube.list(PODS, self._namespace, labels=JOB_LABEL)
+        running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
+        found = await asyncio.gather(*(self._why_unreached(pod) for pod in running))
+        return {
+            pod["metadata"]["uid"]: why
+            for pod, why in zip(running, found, strict=True)
+            if why is not None
+        }
+
+    async def _why_unreached(self, pod: Object) -> str | None:
+        where, job = _where(pod), pod["metadata"]["labels"][JOB_LABEL]
+        address, ports = pod["status"].get("podIP"), _ports(pod)
+        if not ports:
+            refused = refused_shell(self._hub_log(), job)
+            return None if refused is None else f"{where} runs; {self._of_shell(job)}"
+        if address is None:
+            return None
+        said = await self._of_address(where, address, ports[0])
+        return None if said.endswith(ANSWERS) or REFUSES in said else said
+
     async def _of_pod(self, pod: Object, job: str, app: App) -> list[str]:
-        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        node = pod["spec"].get("nodeName")
-        where = f"the pod {name} on the node {node}" if node else f"the pod {name}"
+        where = _where(pod)
         status = pod.get("status") or {}
         if status.get("phase") != "Running":
             why = "; ".join(_reasons(status)) or "nothing says why"
@@ -93,7 +122,7 @@ class Diagnosis:
             )
         answer = await try_to_connect(address, port)
         if answer is None:
-            return f"{dialled}, and answers from this machine"
+            return f"{dialled}, and {ANSWERS}"
         return f"{dialled}: {answer}"
 
 
@@ -109,7 +138,7 @@ async def try_to_connect(address: str, port: int, seconds: float = DIAL_SECONDS)
     except TimeoutError:
         return f"no answer in {seconds:g} s. Most likely {not_routed}; or a NetworkPolicy drops it"
     except ConnectionRefusedError:
-        return "connection refused. It is reached, but its program does not listen there (yet)"
+        return f"{REFUSES}. It is reached, but its program does not listen there (yet)"
     except OSError as error:
         if error.errno in _NO_ROUTE:
             return f"{error.strerror}: {not_routed}"
@@ -131,6 +160,22 @@ def refused_shell(log: str, job: str) -> str | None:
         if found and f"job={job!r}" in rest.split():
             return rest.partition(" sid=")[0].strip()
     return None
+
+
+def _where(pod: Object) -> str:
+    name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    node = pod["spec"].get("nodeName")
+    return f"the pod {name} on the node {node}" if node else f"the pod {name}"
+
+
+def _ports(pod: Object) -> list[int]:
+    """Return the ports on which the job's own program serves people."""
+    return [
+        port["containerPort"]
+        for container in pod["spec"]["containers"]
+        if container["name"] == JOB_CONTAINER
+        for port in container.get("ports") or ()
+    ]
 
 
 def _reasons(status: Object) -> Iterator[str]:

@@ -15,6 +15,7 @@ import pytest
 from controller.kube.client import Kube
 from controller.kube.kinds import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from deploy.local.apps.catalogue import APPS
+from deploy.local.demo import tell_unreached
 from deploy.local.diagnosis import Diagnosis, port_of, refused_shell, try_to_connect
 from shared.log import TextFormatter
 from tests.controller.running import eventually
@@ -40,9 +41,14 @@ async def namespace(admin: Kube) -> str:
     return name
 
 
-async def make_pod(admin: Kube, namespace: str, status: dict[str, Any]) -> None:
+async def make_pod(
+    admin: Kube, namespace: str, status: dict[str, Any], *, port: int | None = None
+) -> None:
     # Bound to a node without a kubelet: nobody but the test writes its status.
-    spec = {"containers": [{"name": "job", "image": "x"}], "nodeName": "far-away"}
+    container: dict[str, Any] = {"name": "job", "image": "x"}
+    if port is not None:
+        container["ports"] = [{"name": "lab", "containerPort": port}]
+    spec = {"containers": [container], "nodeName": "far-away"}
     labels = {"fumarole.dev/job": "a"}
     body = {"metadata": {"name": "j-a-job-0", "labels": labels}, "spec": spec}
     await admin.create(PODS, body, namespace)
@@ -160,3 +166,40 @@ def test_another_job_s_shell_is_not_this_one_s() -> None:
 async def test_no_api_server_is_said_and_raises_nothing(tmp_path: Path) -> None:
     (said,) = await diagnosis(tmp_path / "none", "jobs").explain("a", LAB)
     assert said.startswith("the API server does not say what became of the pods")
+
+
+async def test_a_pod_that_runs_and_is_not_reached_is_told_once(
+    embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
+) -> None:
+    await make_pod(admin, namespace, running("127.99.4.9"), port=8888)
+    said: list[str] = []
+    elsewhere = diagnosis(embedded_cluster_kubeconfig, namespace, networks="10.0.0.0/8")
+    telling = asyncio.create_task(tell_unreached(elsewhere, said.append, every_seconds=0.05))
+
+    async def told() -> bool:
+        return bool(said)
+
+    await eventually(told, what="nothing is said")
+    await asyncio.sleep(0.5)
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+    (one,) = said
+    assert f"the pod {namespace}/j-a-job-0 on the node far-away" in one
+    assert "not in POD_NETWORKS (10.0.0.0/8)" in one
+    # One that refuses connections, or answers them, is reached.
+    near = diagnosis(embedded_cluster_kubeconfig, namespace)
+    assert await near.unreached() == {}
+    with socket.create_server(("127.99.4.9", 8888)):
+        assert await near.unreached() == {}
+
+
+async def test_a_shell_that_the_hub_was_refused_is_told(
+    embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
+) -> None:
+    await make_pod(admin, namespace, running("127.99.4.10"))
+    quiet = diagnosis(embedded_cluster_kubeconfig, namespace)
+    assert await quiet.unreached() == {}
+    log = line("pods/exec was refused with 500", job="a")
+    found = await diagnosis(embedded_cluster_kubeconfig, namespace, log=log).unreached()
+    (why,) = found.values()
+    assert "was answered: pods/exec was refused with 500" in why
