@@ -88,6 +88,8 @@ class BrowserFilter:
         self._has_asked = False
         self._unread = bytearray()
         self._skip = 0
+        self._pass = 0
+        """What is left of a message that passes as it comes: a text may have 2 GiB."""
         self.has_more = False
 
     def feed(self, data: bytes) -> bytes:
@@ -106,13 +108,20 @@ class BrowserFilter:
                 break
             left -= 1
             if self._skip:
-                self._drop(self._skip)
+                self._skip -= len(self._take(self._skip))
+                continue
+            if self._pass:
+                piece = self._take(self._pass)
+                self._pass -= len(piece)
+                passed += piece
                 continue
             size, passes = self._measure()
             if size == 0:
                 break
             if not (passes or self._may_send(self._unread[0])):
                 self._skip = size
+            elif self._unread[0] == Message.CUT_TEXT:
+                self._pass = size
             elif len(self._unread) < size:
                 break
             else:
@@ -123,10 +132,10 @@ class BrowserFilter:
     def _may_send(self, kind: int) -> bool:
         return self._pastes if kind == Message.CUT_TEXT else self._controls
 
-    def _drop(self, count: int) -> None:
-        dropped = min(count, len(self._unread))
-        del self._unread[:dropped]
-        self._skip -= dropped
+    def _take(self, most: int) -> bytes:
+        piece = bytes(self._unread[:most])
+        del self._unread[: len(piece)]
+        return piece
 
     def _measure(self) -> tuple[int, bool]:
         """Return the size of the next message, 0 while it is not known, and whether it passes."""

@@ -70,14 +70,14 @@ class Intake:
     def _go_through(self, data: bytes) -> None:
         work, until, at = self._work, self._clock() + WORK_SECONDS, 0
         while at < len(data) or work.has_more:
-            if self._clock() >= until:
-                self._waiting = data[at:]
-                self.waits = True
-                work.sync_reading()
-                self._turns.later(self._go_on)
-                return
             at += work.step(data[at:] if at else data)
-        self.waits = False
+            if self._clock() >= until:
+                break
+        self._waiting = data[at:]
+        self.waits = bool(self._waiting) or work.has_more
+        if self.waits:
+            work.sync_reading()
+            self._turns.later(self._go_on)
 
     def _go_on(self) -> None:
         data, self._waiting = self._waiting, b""

@@ -100,19 +100,13 @@ class TerminalBridge(WebSocketBridge):
         else:
             self._unsent.append(frame)
 
-    def received(self, frame: Frame) -> None:
-        """Take input from the browser."""
-        if self._text is not None or frame.opcode is Opcode.TEXT:
-            self._take_text(frame)
-        elif not self._views and self._hub is not None:
-            self._hub.send(bytes(frame.data))
-
     def received_bytes(self, data: bytes) -> None:
         """Take what is typed."""
         if not self._views and self._hub is not None:
             self._hub.send(data)
 
-    def _take_text(self, frame: Frame) -> None:
+    def received_text(self, frame: Frame) -> None:
+        """Take a message for the hub, put together so that it can be judged."""
         text = self._text = bytearray() if self._text is None else self._text
         text += frame.data
         if len(text) > MAX_TEXT_BYTES:

@@ -119,15 +119,12 @@ class VncBridge(WebSocketBridge):
         for data in unsent:
             self._from_desktop(data)
 
-    def received(self, frame: Frame) -> None:
-        """Take bytes from the browser; how they are cut into messages means nothing."""
-        if frame.opcode is Opcode.TEXT:
-            self.close(CLOSE_UNSUPPORTED, "RFB is binary")
-        else:
-            self._from_browser(bytes(frame.data))
+    def received_text(self, frame: Frame) -> None:
+        """Take nothing that is not binary."""
+        self.close(CLOSE_UNSUPPORTED, "RFB is binary")
 
     def received_bytes(self, data: bytes) -> None:
-        """Take bytes from the browser."""
+        """Take bytes from the browser; how they are cut into messages means nothing."""
         self._from_browser(data)
 
     @property

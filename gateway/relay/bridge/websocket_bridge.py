@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -45,6 +46,9 @@ sent anything from one ping until the one after the next is gone, unless it is s
 was sent before."""
 
 
+_DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+
+
 class BridgeState(Enum):
     """Where a bridge stands."""
 
@@ -56,8 +60,8 @@ class BridgeState(Enum):
 class WebSocketBridge(Bridge):
     """The browser's side; a subclass connects it with something.
 
-    It implements :meth:`connect`, :meth:`received` and :attr:`upstream`, and calls :meth:`send`,
-    :meth:`close` and :meth:`lost`.
+    It implements :meth:`connect`, :meth:`received_text`, :meth:`received_bytes` and
+    :attr:`upstream`, and calls :meth:`send`, :meth:`close` and :meth:`lost`.
     """
 
     subprotocol: ClassVar[str]
@@ -77,6 +81,8 @@ class WebSocketBridge(Bridge):
         self._replies = Replies(self._socket)
         self._tracker = FrameTracker()
         self._fragmented = False
+        self._is_text = False
+        """Whether the message under way, or the last one, is a text."""
         self._whole = True
         """Whether the library has seen nothing of the next message yet."""
         self._early = b""
@@ -89,6 +95,8 @@ class WebSocketBridge(Bridge):
         """What the browser had acknowledged at the last ping."""
         self._upstream_full = False
         self._yields = False
+        self._watches = False
+        """Whether it is watched for leaving."""
 
     @property
     def is_open(self) -> bool:
@@ -106,8 +114,8 @@ class WebSocketBridge(Bridge):
         """
 
     @abstractmethod
-    def received(self, frame: Frame) -> None:
-        """Take a data frame from the browser."""
+    def received_text(self, frame: Frame) -> None:
+        """Take a frame of a text message from the browser."""
 
     @abstractmethod
     def received_bytes(self, data: bytes) -> None:
@@ -189,23 +197,33 @@ class WebSocketBridge(Bridge):
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
         self._socket.receive_data(data if taken == len(data) else data[:taken])
         self._replies.flush(self.transport)
-        for event in self._socket.events_received():
-            if self.state is BridgeState.OPEN and isinstance(event, Frame):
-                self._take(event)
+        frames = [event for event in self._socket.events_received() if isinstance(event, Frame)]
+        self._take_all(frame for frame in frames if frame.opcode in _DATA)
         self._whole = self._tracker.at_boundary and not self._fragmented
         if self._socket.state is not SocketState.OPEN:
             self._closed_by_browser()
         return taken
 
-    # When the browser is read. It is watched for leaving while the job's side reads nothing, which
-    # may be long; other pauses end within a turn or two.
+    # When the browser is read. While it is not for longer than a turn, it is watched for leaving.
 
     def sync_reading(self) -> None:
         """Read from the browser unless something speaks against it."""
-        if self._upstream_full or self._intake.waits or self._yields:
+        if self._upstream_full or self._intake.waits:
+            pause_reading(self.transport)
+            self._watch_hangups()
+            return
+        if self._watches:
+            self._watches = False
+            self.request.ends.hangups.forget(self.transport)
+        if self._yields:
             pause_reading(self.transport)
         else:
             resume_reading(self.transport)
+
+    def _watch_hangups(self) -> None:
+        if not self._watches and self.state is not BridgeState.CLOSING:
+            self._watches = True
+            self.request.ends.hangups.watch(self.transport, self._left)
 
     def pause_for_others(self) -> None:
         """Stop reading from the browser for a turn."""
@@ -222,12 +240,10 @@ class WebSocketBridge(Bridge):
         self._upstream_full = True
         if self.state is BridgeState.OPEN:
             self.sync_reading()
-            self.request.ends.hangups.watch(self.transport, self._left)
 
     def upstream_drained(self) -> None:
         """Read from the browser again."""
         self._upstream_full = False
-        self.request.ends.hangups.forget(self.transport)
         self.sync_reading()
 
     def pause_writing(self) -> None:
@@ -269,10 +285,26 @@ class WebSocketBridge(Bridge):
             # Nobody may send before the upgrade was answered.
             self.transport.abort()
 
-    def _take(self, frame: Frame) -> None:
-        if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+    def _take_all(self, frames: Iterable[Frame]) -> None:
+        """Pass on what data *frames* hold: of those that follow each other, in one piece."""
+        pieces: list[bytes] = []
+        for frame in frames:
+            if frame.opcode is not Opcode.CONT:
+                self._is_text = frame.opcode is Opcode.TEXT
             self._fragmented = not frame.fin
-            self.received(frame)
+            if not self._is_text:
+                pieces.append(bytes(frame.data))
+                continue
+            self._pass_bytes(pieces)
+            pieces = []
+            if self.is_open:
+                self.received_text(frame)
+        self._pass_bytes(pieces)
+
+    def _pass_bytes(self, pieces: list[bytes]) -> None:
+        data = b"".join(pieces)
+        if data and self.is_open:
+            self.received_bytes(data)
 
     # Opening
 
@@ -384,7 +416,7 @@ class WebSocketBridge(Bridge):
         self.state = BridgeState.CLOSING
         self._drop_upstream()
         self._stop_pinging()
-        self._upstream_full = False
+        self._upstream_full = self._watches = False
         if self.transport is not None:
             self.request.ends.forget(self.transport)
             self._close_handshake = CloseHandshake(

@@ -285,3 +285,13 @@ def test_a_handshake_minds_no_split(desktop: int, browser: int) -> None:
     assert talk.handshake.done
     assert talk.browser == b"RFB 003.008\n\x01\x01" + OK
     assert talk.handshake.rest(Side.DESKTOP) == b"beyond"
+
+
+def test_a_long_text_that_may_pass_does_so_as_it_comes() -> None:
+    """Its length says up to 2 GiB: it is not collected."""
+    filter_ = BrowserFilter(controls=True, pastes=True)
+    head = b"\x06\0\0\0" + (1 << 30).to_bytes(4, "big")
+    assert filter_.feed(head + b"a") == head + b"a"
+    for _ in range(100):
+        assert filter_.feed(bytes(65536)) == bytes(65536)
+    assert not filter_._unread

@@ -203,6 +203,27 @@ async def test_a_browser_that_leaves_without_a_close_is_let_go(how: str, when: s
         await until(lambda: not r.path.ends.hangups and not len(r.path.ends.stalls))
 
 
+@pytest.mark.parametrize("how", ["fin", "reset"])
+async def test_a_browser_that_leaves_behind_a_flood_is_let_go_before_that_is_understood(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.relay.bridge.intake.WORK_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.FRAMES_AT_ONCE", 1)
+    async with desktops() as r:
+        browser, _ = await joined(r)
+        # Less than what kernels hold, so that a FIN arrives behind it.
+        browser.send(b"\x02\x81mask\x00" + b"\x00\x80mask" * 40_000)
+        await until(lambda: bridge_of(r)._intake.waits)
+        bridge = bridge_of(r)
+        if how == "fin":
+            browser.writer.write_eof()
+        else:
+            browser.reset()
+        await until(lambda: not len(r.live))
+        await until(lambda: not bridge._intake.waits)
+        assert sum(r.path.turns.counts) < 30_000, "the flood was understood first"
+
+
 async def test_a_browser_that_reads_nothing_is_reset_after_its_stall_deadline() -> None:
     async with desktops(Limits(write_stall_seconds=0.5)) as r:
         browser, desktop = await joined(r)
