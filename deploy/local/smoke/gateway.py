@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,6 +142,15 @@ class Opened:
                 if answer.status not in (200, *_NOT_YET):
                     raise SmokeFailed(f"the session's state was answered {answer.status}")
             await asyncio.sleep(LOOK_SECONDS)
+
+
+async def code_of(answer: aiohttp.ClientResponse) -> str:
+    """Return the code of a refusal of the gateway's, in brackets; "" of any other answer."""
+    try:
+        content = json.loads(await answer.read())
+        return f" ({content['code']}: {content['message']})"
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 async def open_link(http: aiohttp.ClientSession, url: str) -> Opened | None:

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import WSMsgType
 
 from deploy.local.smoke.failure import SmokeFailed
-from deploy.local.smoke.gateway import Opened
+from deploy.local.smoke.gateway import Opened, code_of
 from deploy.local.smoke.work import Stopwatch
 
 CODE = "6*7"
@@ -19,7 +19,8 @@ async def use(opened: Opened, watch: Stopwatch) -> str:
     async with await opened.get(opened.start) as page:
         watch.first_byte()
         if page.status != 200 or b"jupyter-config-data" not in await page.read():
-            raise SmokeFailed(f"JupyterLab's page was answered {page.status}")
+            said = await code_of(page)
+            raise SmokeFailed(f"JupyterLab's page was answered {page.status}{said}")
     # Jupyter's own protection against foreign pages, which a page answers with its cookie.
     token = {"X-XSRFToken": opened.cookie("_xsrf")}
     kernel = await opened.post("/api/kernels", {"name": "python3"}, **token)

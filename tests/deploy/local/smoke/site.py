@@ -32,6 +32,7 @@ class Site:
     security: bytes = b"\x01\x01"
     pixels: bytes = b"\x00\x00\x00\x00" + b"\xff\xff\xff\x00" * 3
     not_ready: int = 2
+    refusal: dict[str, str] | None = None
     jobs: dict[str, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     spent: set[str] = field(default_factory=set)
@@ -128,6 +129,8 @@ class Site:
 
     async def page(self, request: web.Request) -> web.Response:
         self._guard(request)
+        if self.refusal is not None:
+            return web.json_response(self.refusal, status=502)
         answer = web.Response(text=PAGE, content_type="text/html")
         answer.set_cookie("_xsrf", "x")
         return answer

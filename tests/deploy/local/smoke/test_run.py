@@ -39,6 +39,11 @@ async def test_three_apps_that_work_are_three_good_lines_with_two_times_each(sit
 SPOILED = [
     ("web", {"result": "41"}, "6*7 is 41"),
     ("web", {"kernel_closes": True}, "closed before it answered"),
+    (
+        "web",
+        {"refusal": {"code": "app_unreachable", "message": "It cannot be reached."}},
+        "answered 502 (app_unreachable: It cannot be reached.)",
+    ),
     # What was typed holds 42 nowhere, and a 42 within a line is no answer.
     ("terminal", {"answer": b"echo $((6*7))\r\nbash: syntax error\r\n"}, "closed with 4410"),
     ("vnc", {"security": b"\x01\x02"}, "password"),
