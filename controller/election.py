@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from typing import Final, Protocol
 
 from controller.jobs.ground import ensure_namespace
@@ -30,6 +31,7 @@ RENEW_SECONDS: Final = 2.0
 SILENT_SECONDS: Final = 15.0
 """A leader that could not write to its store for so long frees the Lease."""
 PROBE_SECONDS: Final = 4.0
+ROUNDS_TO_WAIT: Final = 4
 FRESH_SECONDS: Final = 5.0
 """Only who has written to its store within so long takes it."""
 
@@ -113,6 +115,7 @@ class ByLease:
         self._store = store
         self._probe: asyncio.Task[None] | None = None
         self._is_free = False
+        self._rounds_to_wait = 0
         self._kube = kube
         self._lease = lease
         self._namespace = namespace
@@ -121,11 +124,23 @@ class ByLease:
     async def won(self) -> None:
         """Return when the Lease is held."""
         self._ask_store()
-        while self._silent_seconds() >= FRESH_SECONDS or not await self._try():
+        while not self._may_stand() or not await self._try():
             await asyncio.sleep(RENEW_SECONDS)
             self._ask_store()
         self._is_free = False
         log.info("elected", extra={"holder": self._lease.holder})
+
+    def _may_stand(self) -> bool:
+        """Say whether the store answers, and has for a while where it was away.
+
+        Whoever led before it was away may be back, too: then nothing need change hands.
+        """
+        silent = self._silent_seconds()
+        if silent >= FRESH_SECONDS:
+            self._rounds_to_wait = ROUNDS_TO_WAIT if silent < inf else 0
+            return False
+        self._rounds_to_wait = max(0, self._rounds_to_wait - 1)
+        return not self._rounds_to_wait
 
     async def _try(self) -> bool:
         try:

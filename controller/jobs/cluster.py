@@ -16,6 +16,7 @@ from typing import Any, Final
 from controller.jobs.builder import Companion
 from controller.jobs.pipeline import Plan
 from controller.jobs.recovery import recovery_name
+from controller.jobs.verdicts import verdict_on
 from controller.kube.client import Kube, Object
 from controller.kube.errors import (
     AlreadyExists,
@@ -279,6 +280,8 @@ class JobsInCluster:
         try:
             return await self._kube.json_patch(kind, name, [*tests, *patch], namespace)
         except Invalid as error:
+            if verdict_on(error, "patch") == "final":
+                raise  # the patch itself, and not one of its tests
             raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
 
     def _is_ours(self, given: Object, job_id: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from controller.jobs.pipeline import Plan
 from controller.jobs.problems import Problem
 from controller.jobs.refusals import lacks_dry_run, problems_in
+from controller.jobs.verdicts import verdict_on
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, KubeError, NotFound, Throttled, Unavailable
 from controller.kube.kinds import QUEUES, VCJOBS
@@ -86,11 +87,12 @@ class DryRun:
         try:
             async with asyncio.timeout(self._seconds):
                 await self._kube.try_create(VCJOBS, job.manifest(), job.namespace)
-        except (Unavailable, Throttled) as error:
-            self._rest(max(REST_SECONDS, error.retry_after_seconds or 0.0), str(error))
         except TimeoutError:
             self._rest(REST_SECONDS, f"no answer within {self._seconds:g} s")
         except KubeError as refusal:
+            is_down = isinstance(refusal, Unavailable | Throttled)
+            if is_down and verdict_on(refusal, "dry_run") != "final":
+                self._rest(max(REST_SECONDS, refusal.retry_after_seconds or 0.0), str(refusal))
             if lacks_dry_run(refusal):
                 self._rest(NO_DRY_RUN_SECONDS, str(refusal))
             problems = tuple(problems_in(refusal, plan.job))

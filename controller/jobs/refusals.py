@@ -6,31 +6,18 @@ rights there, its queue) and what passes (a server that is away or busy) says no
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from controller.jobs.model import Job
 from controller.jobs.origins import problems_with
 from controller.jobs.problems import Problem
+from controller.jobs.verdicts import QUEUE_NOT_OPEN, QUEUE_UNSEEN, row_of, verdict_on
 from controller.kube.errors import KubeError
 from controller.volcano.denials import findings_of
 
-# 413: larger than a server reads.
-_OF_THE_OBJECT: Final = frozenset({400, 413, 422})
-_DENIED: Final = re.compile(
-    r"admission webhook \S+ denied the request"
-    # Kubernetes' own policies: ValidatingAdmissionPolicy, with the code that they name.
-    r"|denied request: "
-    # RBAC answers 403 too, with "User … cannot create": that is ours to wait for.
-    r"|is forbidden: (?:exceeded|failed) quota: "
-)
 # Webhooks are anybody's, and say as much as they like.
 _MOST_PROBLEMS: Final = 100
 _LONGEST_TEXT: Final = 2000
-_NO_DRY_RUN: Final = "does not support dry run"
-# Volcano's webhook, of a queue. One that is closed may open again; none of our own may be made yet.
-_NOT_YET: Final = re.compile(r"to queue with state|failed to get list queues")
-_NO_QUEUE: Final = "unable to find job queue"
 
 
 def lacks_dry_run(refusal: KubeError) -> bool:
@@ -39,30 +26,20 @@ def lacks_dry_run(refusal: KubeError) -> bool:
     ``admissionregistration.k8s.io/v1`` takes only webhooks without side effects; older ones may
     be there still.
     """
-    return refusal.status == 400 and _NO_DRY_RUN in refusal.message
+    return row_of(refusal).name == "no dry run"
 
 
 def problems_in(refusal: KubeError, job: Job) -> list[Problem]:
     """Return what is wrong with *job*; nothing where that is not what the refusal is about."""
-    if not _is_about_the_job(refusal):
+    if verdict_on(refusal, "dry_run") != "final":
         return []
     found = findings_of(refusal.message, refusal.details)
     kept = [(path, text[:_LONGEST_TEXT]) for path, text in found if not _may_pass(text, job)]
     return problems_with(job, kept[:_MOST_PROBLEMS])
 
 
-def _is_about_the_job(refusal: KubeError) -> bool:
-    if lacks_dry_run(refusal):
-        return False
-    if refusal.status in _OF_THE_OBJECT:
-        return True
-    # Admission gives any code; 429 and those of a server's fault say *later*.
-    is_final = 400 <= refusal.status < 500 and refusal.status != 429
-    return is_final and _DENIED.search(refusal.message) is not None
-
-
 def _may_pass(text: str, job: Job) -> bool:
-    if _NO_QUEUE in text:
+    if QUEUE_UNSEEN in text:
         # One that the job names is made by operators, before anybody names it.
         return job.queue is None
-    return _NOT_YET.search(text) is not None
+    return QUEUE_NOT_OPEN.search(text) is not None

@@ -21,7 +21,8 @@ from controller.jobs.records import Records, decided_as
 from controller.jobs.recovery import annotations_of, recovery_name
 from controller.jobs.states import State
 from controller.jobs.steps import Later
-from controller.kube.errors import Forbidden, Invalid
+from controller.jobs.verdicts import row_of, verdict_on
+from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
 from controller.store.jobs import JobRecord, hold_job, move_job
 from controller.store.progress import (
@@ -39,6 +40,7 @@ from controller.volcano.observed import ObservedJob
 LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0
 NOT_KEPT_SECONDS: Final = 60.0
+LONGEST_MESSAGE: Final = 2000
 
 log = logging.getLogger(__name__)
 
@@ -81,15 +83,39 @@ class Submitting:
             await self._wait_for_others(record, plan)
             made = await self._make(plan)
             companions = await self._apply(plan, record, owner=made, already=before)
-        except (NameTaken, Invalid, JobRejected) as error:
+        except (NameTaken, JobRejected) as error:
             # Asking again would change nothing.
             await self._fail(record, "refused", str(error))
             return
-        except Forbidden as error:
-            # A quota that is used up, or rights that are being given.
-            await self._records.tell(record, reason="forbidden", message=str(error))
-            raise
+        except KubeError as error:
+            await self._refused(record, error)
+            return
         await self._record(record, plan, made, companions)
+
+    async def _refused(self, record: JobRecord, error: KubeError) -> None:
+        """End the job, or have it wait and say why, as the table says.
+
+        Raises:
+            Later: If it waits for somebody, or for what is catching up.
+            KubeError: If it is tried again.
+        """
+        row = row_of(error)
+        if row.means["submission"] == "final":
+            await self._fail(record, "refused", str(error))
+            return
+        if row.reason:
+            text = str(error)[:LONGEST_MESSAGE]
+            await self._records.tell(record, reason=row.reason, message=text)
+        if row.reason == "preparing" and row.means["submission"] == "waits":
+            # What was good there is so no more.
+            self._ground.forget()
+            raise Later(self._patience(record))
+        raise error
+
+    def _patience(self, record: JobRecord) -> float:
+        # It may take hours: so the longer it has, the less often it is looked at.
+        waited = self._records.clock() - record.created_at
+        return min(max(LOOK_AGAIN_SECONDS, waited / 10), LONGEST_WAIT_SECONDS)
 
     async def _make(self, plan: Plan) -> ObservedJob:
         """Make the VolcanoJob.
@@ -99,7 +125,9 @@ class Submitting:
         """
         try:
             return await self._cluster.ensure_volcano_job(plan)
-        except Invalid as error:
+        except KubeError as error:
+            if verdict_on(error, "submission") != "final":
+                raise
             found = findings_of(error.message, error.details)
             raise JobRejected(problems_with(plan.job, found)) from error
 
@@ -196,9 +224,7 @@ class Submitting:
         if plan.waiting:
             text = f"waiting for {plan.waiting[0]}"
             await self._records.tell(record, reason="preparing", message=text)
-            # The other one may wait for hours: so the longer this one has, the less often it looks.
-            waited = self._records.clock() - record.created_at
-            raise Later(min(max(LOOK_AGAIN_SECONDS, waited / 10), LONGEST_WAIT_SECONDS))
+            raise Later(self._patience(record))
 
     async def _apply(
         self,

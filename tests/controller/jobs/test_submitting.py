@@ -11,8 +11,9 @@ from controller.jobs.model import Job
 from controller.jobs.pipeline import Pipeline, make_plugins
 from controller.jobs.plugin import JobPlugin
 from controller.jobs.records import Records
+from controller.jobs.steps import Later
 from controller.jobs.submitting import Submitting
-from controller.kube.errors import Invalid
+from controller.kube.errors import Invalid, KubeError, error_from
 from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.jobs import JobRecord, find_job, insert_job
@@ -36,7 +37,7 @@ class Breaks(JobPlugin):
 class Cluster:
     """A cluster that refuses VolcanoJobs, and remembers what was made in it."""
 
-    def __init__(self, refusal: Invalid | None = None) -> None:
+    def __init__(self, refusal: KubeError | None = None) -> None:
         self.refusal = refusal
         self.made: list[str] = []
 
@@ -54,6 +55,9 @@ class Ground:
 
     async def why_not_ready(self, *_: Any) -> None:
         return None
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
 
 
 async def submit(
@@ -109,7 +113,8 @@ async def test_what_the_clusters_volcano_lacks_is_refused_when_it_is_known(
 @pytest.mark.parametrize(
     ("refusal", "message"),
     [
-        (Invalid('admission webhook "x" denied the request: unable to find job plugin: ray'),
+        (Invalid('admission webhook "validatejob.volcano.sh" denied the request: '
+                 'unable to find job plugin: ray'),
          "framework: unable to find job plugin: ray"),
         (Invalid("no", status=422, details={"causes": [
             {"field": "spec.minSuccess", "message": "too many"},
@@ -128,3 +133,55 @@ async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
     record = await submit(store, clock, Cluster(refusal), pipeline_of())
     decided = (record.outcome, record.end_reason, record.end_message)
     assert decided == ("FAILURE", "refused", message)
+
+
+DENIES = 'admission webhook "validatejob.volcano.sh" denied the request: '
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "reason", "raised"),
+    [
+        (400, DENIES + "can only submit job to queue with state `Open`", "preparing", Later),
+        (400, DENIES + 'unable to find job queue: queue "q" not found', "preparing", Later),
+        (500, 'failed calling webhook "x": connection refused', "preparing", KubeError),
+        (403, "x is forbidden: exceeded quota: q", "forbidden", KubeError),
+        (503, "later", "submitting", KubeError),
+        (429, "later", "submitting", KubeError),
+    ],
+)
+async def test_a_refusal_that_passes_ends_no_job_and_says_why(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    status: int, message: str, reason: str, raised: type[Exception],
+) -> None:  # fmt: skip
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(Submitting, "_prepare", nothing)
+    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    cluster = Cluster(error_from(status, {"message": message}))
+    with pytest.raises(raised):
+        await submit(store, clock, cluster, pipeline_of(), queue="q")
+    async with store.read() as transaction:
+        record = await find_job(transaction, "j1")
+    assert record is not None
+    assert (record.outcome, record.reason) == (None, reason)
+    assert reason == "submitting" or record.message == message
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(413, "Request entity too large: limit is 3145728"),
+     (500, "etcdserver: request is too large")],
+)  # fmt: skip
+async def test_what_is_too_large_ends_the_job(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, status: int, message: str
+) -> None:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(Submitting, "_prepare", nothing)
+    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    cluster = Cluster(error_from(status, {"message": message}))
+    record = await submit(store, clock, cluster, pipeline_of())
+    assert (record.outcome, record.end_reason) == ("FAILURE", "refused")
+    assert message in (record.end_message or "")

@@ -1,0 +1,121 @@
+"""What an API server's refusal means, in one table: for dry runs, submissions and patches alike.
+
+- ``final``: asking again changes nothing. A dry run refuses the job; a submission ends it.
+- ``waits``: it passes by what somebody does, or catches up. The job waits, and says why.
+- ``retried``: it passes by itself. It is asked again, after pauses that double up to a minute or as
+  the server asks for, until it is done or somebody ends the job.
+
+The first row that fits decides. No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+from controller.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
+
+Call = Literal["dry_run", "submission", "patch"]
+Verdict = Literal["final", "waits", "retried"]
+CALLS: Final[tuple[Call, ...]] = ("dry_run", "submission", "patch")
+
+_DENIED: Final = re.compile(r"admission webhook \S+ denied the request|denied request: ")
+_TOO_LARGE: Final = re.compile(
+    r"request is too large|Request entity too large|trying to send message larger than max"
+    r"|Too long: (?:must have|may not be) (?:at most|more than)"
+)
+_WEBHOOK_FAILS: Final = re.compile(r"failed (?:calling|to call) webhook")
+_QUOTA: Final = re.compile(r"(?:exceeded|failed) quota: ")
+_ENDING: Final = re.compile(r"because it is being terminated")
+_NO_DRY_RUN: Final = "does not support dry run"
+QUEUE_NOT_OPEN: Final = re.compile(r"to queue with state|failed to get list queues")
+"""Volcano's webhook, of a queue. One that is closed may open again."""
+QUEUE_UNSEEN: Final = "unable to find job queue"
+"""Volcano's webhook: nobody has made it; or its cache is behind, and it was made just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of refusal: how it is known, what it means to each call, and the job's reason."""
+
+    name: str
+    fits: Callable[[KubeError], bool]
+    means: Mapping[Call, Verdict]
+    reason: str
+
+
+def _always(verdict: Verdict) -> Mapping[Call, Verdict]:
+    return MappingProxyType(dict.fromkeys(CALLS, verdict))
+
+
+def _but_dry_run(dry_run: Verdict, others: Verdict) -> Mapping[Call, Verdict]:
+    return MappingProxyType({**dict.fromkeys(CALLS, others), "dry_run": dry_run})
+
+
+def _says(pattern: re.Pattern[str]) -> Callable[[KubeError], bool]:
+    return lambda error: pattern.search(error.message) is not None
+
+
+def _refuses(error: KubeError) -> bool:
+    # Admission gives any code; 429 and those of a server's fault say *later*.
+    return 400 <= error.status < 500 and error.status != 429
+
+
+def _is(*kinds: type[KubeError]) -> Callable[[KubeError], bool]:
+    return lambda error: isinstance(error, kinds)
+
+
+TABLE: Final[tuple[Row, ...]] = (
+    # A webhook with side effects: it says nothing about the job.
+    Row("no dry run", lambda e: e.status == 400 and _NO_DRY_RUN in e.message,
+        _always("retried"), "preparing"),
+    # 413 by the server; 500 by etcd, which takes 1.5 MiB.
+    Row("too large", lambda e: e.status == 413 or _says(_TOO_LARGE)(e), _always("final"), ""),
+    # Its reason may be one of the job's, so it comes before what denies.
+    Row("webhook fails", lambda e: e.status >= 500 and _says(_WEBHOOK_FAILS)(e),
+        _always("retried"), "preparing"),
+    Row("queue not open", lambda e: _refuses(e) and _says(QUEUE_NOT_OPEN)(e),
+        _always("waits"), "preparing"),
+    # Whether the job named it, or it is ours to make, is for the dry run's caller to see.
+    Row("queue unseen", lambda e: _refuses(e) and QUEUE_UNSEEN in e.message,
+        _but_dry_run("final", "waits"), "preparing"),
+    Row("quota", lambda e: _refuses(e) and _says(_QUOTA)(e),
+        _but_dry_run("final", "waits"), "forbidden"),
+    Row("denied", lambda e: _refuses(e) and _says(_DENIED)(e), _always("final"), ""),
+    Row("namespace ends", lambda e: _refuses(e) and _says(_ENDING)(e),
+        _always("waits"), "preparing"),
+    # Its namespace, or the rights there, are still to come.
+    Row("not found", _is(NotFound), _always("waits"), "preparing"),
+    Row("not allowed", _is(Forbidden), _always("waits"), "forbidden"),
+    Row("changed meanwhile", _is(AlreadyExists, Conflict, Expired), _always("retried"), ""),
+    # A patch's test that fails is no mistake of the job's: it is read again, and decided anew.
+    Row("patch does not apply", lambda e: e.status == 422 and not e.details.get("causes")
+        and "error in our request" in e.message, _always("retried"), ""),
+    Row("invalid", _is(Invalid), _always("final"), ""),
+    Row("busy", _is(Throttled), _always("retried"), ""),
+    Row("failed", _is(Unavailable), _always("retried"), ""),
+    Row("anything else", lambda _: True, _always("retried"), "preparing"),
+)  # fmt: skip
+
+
+def row_of(refusal: KubeError) -> Row:
+    """Return the row that decides."""
+    return next(row for row in TABLE if row.fits(refusal))
+
+
+def verdict_on(refusal: KubeError, call: Call) -> Verdict:
+    """Return what *refusal* means to the call."""
+    return row_of(refusal).means[call]
