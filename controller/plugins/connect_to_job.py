@@ -28,6 +28,9 @@ _POLICY: Final = "network"
 _TAKEN: Final = frozenset({"localhost"})
 
 
+_NO_POLICY: Final = "--disable-network-policy=true"
+
+
 class ConnectToJobPlugin(JobPlugin):
     """Connects jobs that name each other: policies, a Service to rank 0, host aliases.
 
@@ -40,6 +43,7 @@ class ConnectToJobPlugin(JobPlugin):
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add the job's policy, what leads to it where it is named, and its aliases."""
         _check_hostnames(job, builder)
+        _spare_volcanos_policy(builder)
         if not builder.submitted:
             self._check_licences(job, builder)
         if builder.accepted_in is None:
@@ -139,6 +143,16 @@ class ConnectToJobPlugin(JobPlugin):
             when="before",
             lasting=True,
         )
+
+
+def _spare_volcanos_policy(builder: JobBuilder) -> None:
+    """Have Volcano's ``svc`` make no policy of its own: ours admits the job's own pods as well.
+
+    One object less for each job, which Volcano makes and the cluster's collector removes.
+    """
+    arguments = builder.volcano_job.plugins.get("svc")
+    if arguments is not None and _NO_POLICY not in arguments:
+        arguments.append(_NO_POLICY)
 
 
 def _check_hostnames(job: Job, builder: JobBuilder) -> None:

@@ -58,8 +58,8 @@ class ProxyPlugin(JobPlugin):
 
     def _policy(self, job: Job) -> Companion:
         # All ports, not only the declared ones: a session may be opened to any port of a job,
-        # and the gateway, which decides who, is trusted with them. Volcano's svc plugin makes a
-        # policy that admits the job's own pods alone; policies add up.
+        # and the gateway, which decides who, is trusted with them. Beside what connect_to_job
+        # admits, the job's own pods: policies add up.
         jobs = self.context.jobs
         gateways = [
             pods_in(jobs.gateway_namespace, dict(jobs.gateway_labels)),

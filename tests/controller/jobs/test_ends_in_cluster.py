@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,10 +11,8 @@ import pytest
 import pytest_asyncio
 
 from controller.kube.kinds import CONFIG_MAPS, PODS
-from controller.store.jobs import JobRecord
 from tests.controller.jobs.attempts_world import World, open_world
 from tests.controller.running import eventually
-from tests.controller.samples import make_job
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -140,27 +139,29 @@ async def test_programs_end_in_time_behind_five_hundred_jobs_that_have_ended(
 ) -> None:
     """From the cancel to the program's end: grace and two seconds, for 99 of 100."""
     world.cluster.set_lags({"collector": 20.0})
-    await world.parts.submit(make_job(id="warm", resources={"cpu": 0.01, "memory": "16Mi"}))
-    ids = [f"many-{number}" for number in range(100)]
+    ids = [f"many-{number}" for number in range(24)]
+    sleeps = {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]}
     for job_id in ids:
-        await world.submit(job_id)
+        await world.submit(job_id, invocation=sleeps)
     for job_id in ids:
         await world.until(job_id, "RUNNING")
-    for number in range(5):
-        await keep_the_collector_busy(world, f"many-{number}")
-    took = [await seconds_to_end(world, job_id) for job_id in ids]
-    assert await is_busy(world, "many-4"), "the collector was not behind"
-    took.sort()
-    print("p50", took[49], "p99", took[98], "most", took[-1])
-    assert took[98] <= 2.0
+    # Of each job that has ended a pod, a PodGroup, a Service, policies and ConfigMaps are left.
+    busy = [f"many-{number}" for number in range(25)]
+    await asyncio.gather(*(keep_the_collector_busy(world, name) for name in busy))
+    took = sorted([await seconds_to_end(world, job_id) for job_id in ids])
+    assert await is_busy(world, busy[-1]), "the collector was not behind"
+    print("median", took[len(took) // 2], "most", took[-1])
+    assert took[-1] <= 2.0
     world.cluster.set_lags(SLOW)
 
 
 async def seconds_to_end(world: World, job_id: str) -> float:
-    """Return how long the program of a job ran on, which ends at once when it is told to."""
+    """Return how long the program of a job ran on, which ends at once when it is told to.
+
+    Kubernetes' times are whole seconds: up to one may be missing from what the pod says.
+    """
     began = time.time()
-    record: JobRecord = await world.end(job_id)
-    assert record.state == "SUCCESS"
+    await world.end(job_id)
     _, (run,) = await world.history(job_id)
-    # Kubernetes' times are whole seconds; that the pod is gone comes after.
+    assert run.exit_code == 0
     return min(time.time() - began, max(0.0, (run.ended_at or 0.0) + 1.0 - began))

@@ -72,7 +72,7 @@ async def test_task_runs_the_image_in_as_many_copies_with_requests_as_limits() -
     spec = plan.volcano_job.manifest()["spec"]
     assert plan.volcano_job.name == "j-j1"
     assert (spec["schedulerName"], spec["minAvailable"]) == ("volcano", 3)
-    assert spec["plugins"] == {"env": [], "svc": []}
+    assert spec["plugins"] == {"env": [], "svc": ["--disable-network-policy=true"]}
     container = spec["tasks"][0]["template"]["spec"]["containers"][0]
     assert container["image"] == "busybox"
     assert container["imagePullPolicy"] == "IfNotPresent"

@@ -13,7 +13,7 @@ async def test_the_single_task_has_a_pod_a_replica_all_started_together() -> Non
     spec = (await plan_of(replicas=3)).volcano_job.manifest()["spec"]
     assert spec["minAvailable"] == 3
     assert [(task["name"], task["replicas"]) for task in spec["tasks"]] == [("job", 3)]
-    assert spec["plugins"] == {"env": [], "svc": []}
+    assert spec["plugins"] == {"env": [], "svc": ["--disable-network-policy=true"]}
     assert spec["queue"] == "default"
 
 
@@ -234,7 +234,11 @@ async def test_a_framework_is_volcanos_plugin_with_its_arguments(
     framework: str, tasks: list[str], plugins: dict[str, list[str]]
 ) -> None:
     plan = await plan_of(framework=framework, tasks=[{"name": name} for name in tasks])
-    assert plan.volcano_job.plugins == {"env": [], "svc": [], **plugins}
+    assert plan.volcano_job.plugins == {
+        "env": [],
+        "svc": ["--disable-network-policy=true"],
+        **plugins,
+    }
 
 
 async def test_topology_priority_and_queue_are_as_the_job_says() -> None:
