@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError
@@ -45,10 +47,19 @@ class Shelf(Generic[T]):
     Args:
         changed: Called with the id of a job one of whose objects has changed.
         remembers: Whether what is gone is kept as it was last, until it is forgotten.
+        leaving: Makes of an object that has gone what is kept of it; told whether that is known
+            by a list alone.
     """
 
-    def __init__(self, changed: Callable[[str], None], *, remembers: bool = False) -> None:
+    def __init__(
+        self,
+        changed: Callable[[str], None],
+        *,
+        remembers: bool = False,
+        leaving: Callable[[T, bool], T] = lambda one, _listed: one,
+    ) -> None:
         self._changed = changed
+        self._leaving = leaving
         self._remembers = remembers
         self._objects: dict[Key, T] = {}
         self._by_job: dict[str, dict[Key, T]] = {}
@@ -79,7 +90,7 @@ class Shelf(Generic[T]):
     def replace(self, objects: Mapping[Key, T]) -> None:
         """Take *objects* for all that there are."""
         for key in self._objects.keys() - objects.keys():
-            self.drop(self._objects[key])
+            self.drop(self._objects[key], listed=True)
         for one in objects.values():
             self.put(one)
 
@@ -95,7 +106,7 @@ class Shelf(Generic[T]):
         self._by_job.setdefault(one.job_id, {})[key] = one
         self._changed(one.job_id)
 
-    def drop(self, one: T) -> None:
+    def drop(self, one: T, *, listed: bool = False) -> None:
         """Take *one* for gone, as it is given; unless another of its name is there by now."""
         key = (one.namespace, one.name)
         before = self._objects.get(key)
@@ -107,8 +118,57 @@ class Shelf(Generic[T]):
         if not of_job:
             del self._by_job[before.job_id]
         if self._remembers:
-            self._departed.setdefault(before.job_id, {})[one.uid] = one
+            self._departed.setdefault(before.job_id, {})[one.uid] = self._leaving(one, listed)
         self._changed(before.job_id)
+
+
+CATCH_UP_SECONDS: Final = 1.0
+"""After a watch goes on: a deletion that it tells so soon happened while it could not."""
+RELIST_SECONDS: Final = 60.0
+"""After a watch goes on: a list so soon is because it did not, after all (410, and a pause)."""
+
+
+class Followed:
+    """Since when a kind could not be followed: what is told to be gone then went since.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._heard_at: float | None = None
+        self._blind_since: float | None = None
+        self._again_at: float | None = None
+
+    def unseen_since(self, *, listed: bool) -> float | None:
+        """Return since when nobody looked; None where what is told has just happened.
+
+        Args:
+            listed: Whether it is told by a list, and not by the watch.
+        """
+        if self._again_at is None:
+            return self._blind_since
+        passed = self._clock() - self._again_at
+        return (
+            self._blind_since
+            if passed <= (RELIST_SECONDS if listed else CATCH_UP_SECONDS)
+            else None
+        )
+
+    def told(self, trouble: KubeError | None) -> None:
+        """Take note that the watch goes on, or of why it does not."""
+        now = self._clock()
+        if trouble is None:
+            self._heard_at = now
+            if self._blind_since is not None and self._again_at is None:
+                self._again_at = now
+            return
+        if self.unseen_since(listed=False) is None and self._heard_at is not None:
+            # A connection that breaks was whole until then; one that fell silent may not have been.
+            silent = isinstance(trouble.__cause__, TimeoutError)
+            self._blind_since = self._heard_at if silent else now
+        self._again_at = None
 
 
 class Picture:
@@ -119,6 +179,7 @@ class Picture:
         instance: Whose objects; those of others are not looked at.
         changed: Called with the id of a job of which something has changed.
         services: Whether Services are followed too; else none is ever seen.
+        clock: Unix seconds.
     """
 
     def __init__(
@@ -128,12 +189,14 @@ class Picture:
         instance: str,
         changed: Callable[[str], None],
         services: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance}"
         # How one ended may be seen no earlier than when it is gone.
         self.jobs: Shelf[ObservedJob] = Shelf(changed, remembers=True)
-        self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True)
+        self._pods_followed = Followed(clock)
+        self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True, leaving=self._as_it_left)
         self.services: Shelf[ObservedService] = Shelf(changed)
         self._trouble: dict[str, str] = {}
         self._jobs_seen = asyncio.Event()
@@ -175,6 +238,10 @@ class Picture:
                 services = self._follow(SERVICES, self.services, read_service, self._services_seen)
                 tasks.create_task(services)
 
+    def _as_it_left(self, pod: ObservedPod, listed: bool) -> ObservedPod:
+        since = self._pods_followed.unseen_since(listed=listed)
+        return pod if since is None else replace(pod, unseen_since=since)
+
     async def _follow(
         self,
         kind: Kind,
@@ -183,6 +250,8 @@ class Picture:
         seen: asyncio.Event,
     ) -> None:
         def told(trouble: KubeError | None) -> None:
+            if kind is PODS:
+                self._pods_followed.told(trouble)
             if trouble is None:
                 self._trouble.pop(kind.plural, None)
             else:

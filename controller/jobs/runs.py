@@ -129,6 +129,10 @@ def _end(pod: ObservedPod, *, gone: bool, now: float, before: Run | None) -> flo
         return None
     if before is not None and before.ended_at is not None:
         return before.ended_at
+    if gone and pod.unseen_since is not None:
+        # It went while nobody looked: what is sure is how long it ran until then, and that it had
+        # not been asked to end before it was.
+        now = min(now, max(pod.unseen_since, pod.asked_to_end_at or 0.0))
     return max(now, pod.started_at or now)
 
 

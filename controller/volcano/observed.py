@@ -132,6 +132,10 @@ class ObservedPod:
     """The container that was to prepare it and failed, and what that said."""
     unscheduled: str = ""
     """Why no node takes it: the scheduler's words, or empty."""
+    asked_to_end_at: float | None = None
+    """When its deletion was asked for, by the server's clock."""
+    unseen_since: float | None = None
+    """Of one that has gone: since when nobody looked, where that is how it was missed."""
 
     @property
     def is_over(self) -> bool:
@@ -238,6 +242,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         unprepared=_unprepared(status),
         disrupted=_disruption(status),
         unscheduled=_unscheduled(status),
+        asked_to_end_at=_asked_to_end(metadata),
         created_at=read_time(metadata.get("creationTimestamp")),
         retry=whole_number(
             (metadata.get("annotations") or {}).get(_RETRY_ANNOTATION) or "", most=_MOST
@@ -310,6 +315,13 @@ def _disruption(status: Mapping[str, Any]) -> str:
         if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
             return one.get("reason") or "DisruptionTarget"
     return ""
+
+
+def _asked_to_end(metadata: Mapping[str, Any]) -> float | None:
+    # The server's timestamp is that of the end of the grace (ObjectMeta, "deletionTimestamp").
+    at = read_time(metadata.get("deletionTimestamp"))
+    grace = metadata.get("deletionGracePeriodSeconds")
+    return None if at is None else at - (grace if isinstance(grace, int) else 0)
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:

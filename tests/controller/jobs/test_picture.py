@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.picture import Picture, Shelf
+from controller.jobs.picture import Followed, Picture, Shelf
+from controller.kube.errors import KubeError, Unavailable
 from controller.volcano.observed import ObservedPod
 from tests.controller.samples import make_observed, make_pod
 
@@ -94,3 +95,81 @@ def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> 
             assert {(one.namespace, one.name): one for one in shelf.of_job(job_id)} == mine
             was = {k: one for k, one in before.items() if one.job_id == job_id}
             assert (job_id in changed) == (mine != was)
+
+
+class Watched:
+    """A watch of pods that is told of troubles, by a clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.followed = Followed(lambda: self.now)
+        self.followed.told(None)
+
+    def after(self, seconds: float, trouble: KubeError | None) -> None:
+        self.now += seconds
+        self.followed.told(trouble)
+
+    def unseen(self, seconds: float = 0.0, *, listed: bool = False) -> float | None:
+        self.now += seconds
+        return self.followed.unseen_since(listed=listed)
+
+
+def silence() -> Unavailable:
+    error = Unavailable("the API server did not answer")
+    error.__cause__ = TimeoutError()
+    return error
+
+
+def test_while_a_watch_goes_on_what_it_tells_has_just_happened() -> None:
+    watched = Watched()
+    assert watched.unseen(600.0) is None
+    assert watched.unseen(listed=True) is None
+
+
+def test_what_went_while_nobody_could_look_went_since_the_connection_broke() -> None:
+    watched = Watched()
+    watched.after(10.0, Unavailable("cut"))
+    for _ in range(5):
+        watched.after(9.0, Unavailable("refused"))
+    watched.after(2.0, None)
+    assert watched.unseen() == 110.0
+    assert watched.unseen(0.9) == 110.0, "what it tells first has happened before"
+    assert watched.unseen(0.2) is None
+    # It was told at once that it cannot go on: a list follows, after a pause.
+    assert watched.unseen(30.0, listed=True) == 110.0
+    assert watched.unseen(60.0, listed=True) is None
+
+
+def test_a_connection_that_fell_silent_was_whole_when_something_came_last() -> None:
+    watched = Watched()
+    watched.after(10.0, None)
+    watched.after(90.0, silence())
+    watched.after(1.0, None)
+    assert watched.unseen() == 110.0
+
+
+def test_a_watch_that_breaks_again_at_once_was_blind_all_the_time() -> None:
+    watched = Watched()
+    watched.after(10.0, Unavailable("cut"))
+    watched.after(20.0, None)
+    watched.after(0.1, Unavailable("cut"))
+    watched.after(20.0, None)
+    assert watched.unseen() == 110.0
+    watched.after(300.0, Unavailable("cut"))
+    watched.after(1.0, None)
+    assert watched.unseen() == 450.1
+
+
+def test_a_pod_that_went_unseen_says_since_when() -> None:
+    now = [100.0]
+    picture = Picture(None, instance="test", changed=lambda _job: None, clock=lambda: now[0])  # type: ignore[arg-type]  # no cluster here
+    for index in range(2):
+        picture.pods.put(make_pod(index))
+    picture.pods.drop(make_pod(0))
+    picture._pods_followed.told(None)
+    picture._pods_followed.told(Unavailable("cut"))
+    now[0] = 147.6
+    picture._pods_followed.told(None)
+    picture.pods.replace({})
+    seen, unseen = picture.pods.departed_of("j1")
+    assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)

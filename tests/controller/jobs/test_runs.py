@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,3 +144,30 @@ def test_whatever_is_seen_is_written_down_in_one_step(
 def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
     (run,) = write({}, make_pod(phase=phase)).values()
     assert run.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    ("pod", "end"),
+    [
+        # It began at 2, the connection broke at 3, and it was seen to be gone at 50.
+        (make_pod(unseen_since=3.0), 3.0),
+        (make_pod(unseen_since=1.0), 2.0),
+        (make_pod(unseen_since=3.0, asked_to_end_at=20.0), 20.0),
+        (make_pod(unseen_since=3.0, asked_to_end_at=2.5), 3.0),
+        (make_pod(unseen_since=3.0, asked_to_end_at=99.0), 50.0),
+        (make_pod(), 50.0),
+        (make_pod(asked_to_end_at=20.0), 50.0),
+    ],
+)
+def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_does(
+    pod: ObservedPod, end: float
+) -> None:
+    (run,) = make_runs(
+        make_job(), 1, runs={}, present=(), departed=[pod], now=50.0, looked_until=0.0
+    )
+    assert run.ended_at == end
+    said = replace(pod, ended=Ended(exit_code=0, signal=0, reason="", finished_at=7.0))
+    (run,) = make_runs(
+        make_job(), 1, runs={}, present=(), departed=[said], now=50.0, looked_until=0.0
+    )
+    assert run.ended_at == 7.0
