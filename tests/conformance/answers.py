@@ -57,6 +57,7 @@ REFUSALS: Final = {
         422, "Invalid", "should have at least 1 items"
     ),
     "no token": _kube(403, "Forbidden", 'User "system:anonymous" cannot list'),
+    "no token, where nobody is anonymous": _kube(401, "Unauthorized", "Unauthorized"),
     "a bad token": _kube(401, "Unauthorized", "Unauthorized"),
     "a token without the right": _kube(403, "Forbidden", "cannot list resource"),
     "create in a namespace that goes": _kube(403, "Forbidden", "is being terminated"),

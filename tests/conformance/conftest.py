@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from kubernetes_asyncio import client, config
@@ -15,6 +16,9 @@ from kubernetes_asyncio.client.exceptions import ApiException
 
 from deploy.local.cluster import EmbeddedCluster
 from tests.conformance.calls import MERGE, SCHEDULING, Kube, eventually, make_pod
+
+_IDLE_SECONDS: Final = 15.0
+_PULL_SECONDS: Final = 120.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,16 +127,33 @@ async def _try_a_pod(kubeconfig: Path) -> str | None:
         pod = make_pod("tried", schedulingGates=None)
         pod["spec"]["containers"][0]["command"] = ["sh", "-c", "exit 0"]
 
-        async def has_run() -> bool:
+        async def state() -> Any:
             with suppress(ApiException):  # its ServiceAccount may not be there yet
                 await kube.core.create_namespaced_pod(name, pod)
             found = (await kube.core.list_namespaced_pod(name)).items
-            return bool(found) and found[0].status.phase == "Succeeded"
+            return found[0].status if found else None
 
         try:
-            await eventually(has_run, seconds=12, every=0.5)
-        except TimeoutError:
-            return "this cluster runs no containers: a busybox did not come to its end"
+            return await _watch_a_pod(state)
         finally:
             await kube.core.delete_namespace(name)
-    return None
+
+
+async def _watch_a_pod(state: Callable[[], Awaitable[Any]]) -> str | None:
+    """Return why a pod does not run, None once it has ended.
+
+    An image may take its time to come. What is not even begun, or has begun and does not end,
+    is not waited for that long: every case that needs a kubelet would wait with it.
+    """
+    loop = asyncio.get_running_loop()
+    since, last = loop.time(), None
+    while True:
+        status = await state()
+        if status is not None and status.phase == "Succeeded":
+            return None
+        waits = status is not None and status.phase == "Pending" and status.start_time is not None
+        if (now := status and status.phase) != last:
+            since, last = loop.time(), now
+        if loop.time() - since > (_PULL_SECONDS if waits else _IDLE_SECONDS):
+            return f"this cluster runs no containers: a busybox stayed {last or 'uncreated'}"
+        await asyncio.sleep(0.5)

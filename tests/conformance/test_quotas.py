@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.local.cluster import EmbeddedCluster
-from tests.conformance.calls import Kube, Object, eventually, make_config_map, make_pod
+from tests.conformance.calls import Kube, Object, eventually, make_pod
 
 
 async def _set_quota(kube: Kube, namespace: str, **hard: str) -> None:
@@ -55,19 +54,15 @@ async def test_a_pod_has_to_say_what_the_quota_is_about(kube: Kube, namespace: s
     assert "failed quota: q: must specify limits.memory for: main" in said
 
 
-async def test_other_objects_are_counted_and_storage_is_summed(
-    kube: Kube, namespace: str, embedded: EmbeddedCluster | None
-) -> None:
-    async def maps() -> int:
-        return len((await kube.core.list_namespaced_config_map(namespace)).items)
+def _service(name: str) -> Object:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
 
-    # A real cluster puts one, kube-root-ca.crt, into each namespace, after a while.
-    present = 0 if embedded else await eventually(maps)
-    await _set_quota(
-        kube, namespace, **{"count/configmaps": str(present + 1), "requests.storage": "3Gi"}
-    )
-    assert (await _create(kube, namespace, "configmaps", make_config_map("a")))[0] == 201
-    assert (await _create(kube, namespace, "configmaps", make_config_map("b")))[0] == 403
+
+async def test_other_objects_are_counted_and_storage_is_summed(kube: Kube, namespace: str) -> None:
+    # No cluster puts a Service into each namespace, as it does with ConfigMaps and Secrets.
+    await _set_quota(kube, namespace, **{"count/services": "1", "requests.storage": "3Gi"})
+    assert (await _create(kube, namespace, "services", _service("a")))[0] == 201
+    assert (await _create(kube, namespace, "services", _service("b")))[0] == 403
 
     def claim(name: str) -> Object:
         asked = {"requests": {"storage": "2Gi"}}

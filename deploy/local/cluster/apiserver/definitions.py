@@ -8,6 +8,18 @@ from deploy.local.cluster.apiserver.kinds import Columns, Kind, Object
 
 DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 
+_VERBS: Final = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
+"""In the order in which a real server tells them of custom kinds."""
+
 
 def make_custom_kinds(definition: Object) -> Iterator[Kind]:
     """Yield a kind for each served version of *definition*."""
@@ -28,6 +40,7 @@ def make_custom_kinds(definition: Object) -> Iterator[Kind]:
             generation=True,
             schema=(version.get("schema") or {}).get("openAPIV3Schema"),
             columns=_columns(version),
+            verbs=_VERBS,
             custom=True,
         )
 

@@ -7,6 +7,7 @@ any are concerned, and stores it only if it still is what the decision was made 
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Final
@@ -247,7 +248,8 @@ class Registry:
             # A built-in status is not checked; Required is what its other fields can lack here.
             # Metadata has been checked, in other words.
             unchecked = ("metadata",) if kind.custom else ("metadata", "status")
-            yield from (p for p in found if not p.field.startswith(unchecked))
+            kept = [p for p in found if not p.field.startswith(unchecked)]
+            yield from map(_as_ratcheted, kept) if old is not None else kept
         if kind.key == DEFINITIONS:
             yield from definition_problems(value)
         yield from SEMANTICS.get(kind.key, _PLAIN).check(value, old)
@@ -283,6 +285,13 @@ def _check_types(kind: Kind, value: Object) -> None:
             f"json: cannot unmarshal into Go struct field {kind.kind}.{wrong[0].field}: "
             f"{wrong[0].message}"
         )
+
+
+def _as_ratcheted(problem: Problem) -> Problem:
+    """Return *problem* as an update has it: what did not change is let be, so fields are alone."""
+    alone = problem.field.rpartition(".")[2]
+    message = problem.message.replace(f" {problem.field} in body", f" {alone} in body")
+    return replace(problem, message=message)
 
 
 def _wrong_kind(kinds: KindTable, kind: Kind, body: Object) -> ApiError:

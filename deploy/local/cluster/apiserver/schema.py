@@ -21,6 +21,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "boolean": (bool,),
 }
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_MAP_KEYS: Final = "x-kubernetes-list-map-keys"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _OF_EVERY_OBJECT: Final = ("apiVersion", "kind", "metadata")
 
@@ -98,10 +99,21 @@ def violations(schema: Object, value: Any, path: str = "") -> Iterator[Problem]:
         return
     yield from _wrong_value(schema, value, path)
     if isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from violations(schema.get("items", {}), item, f"{path}[{position}]")
+        yield from _wrong_items(schema, value, path)
     elif isinstance(value, dict):
         yield from _wrong_fields(schema, value, path)
+
+
+def _wrong_items(schema: Object, value: list[Any], path: str) -> Iterator[Problem]:
+    keys, seen = schema.get(_MAP_KEYS), []
+    for position, item in enumerate(value):
+        place = f"{path}[{position}]"
+        yield from violations(schema.get("items", {}), item, place)
+        if keys and isinstance(item, dict):
+            key = {name: item.get(name) for name in keys}
+            if key in seen:
+                yield Problem.duplicate(place, key)
+            seen.append(key)
 
 
 def _wrong_fields(schema: Object, value: Object, path: str) -> Iterator[Problem]:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from deploy.local.cluster.quantities import quantity
+from deploy.local.cluster.quantities import NOT_A_QUANTITY, quantity
 from deploy.local.cluster.volcano.definitions import EVENTS
+from deploy.local.cluster.volcano.templates import KEY_RULE, pod_problems
+from deploy.local.cluster.volcano.types import are_quantities
 
 Object = dict[str, Any]
 ACTIONS: Final = (
@@ -37,6 +39,11 @@ _NEEDS: Final = {
 }
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DEFAULT_RETRIES: Final = 3
+_LONGEST_NAME: Final = 63
+_VALID: Final = (
+    f" valid events are [{' '.join(e for e in EVENTS if e not in _INTERNAL_EVENTS)}], valid "
+    f"actions are [{' '.join(ACTIONS)}]"
+)
 
 
 def completed_job(job: Object) -> Object:
@@ -58,19 +65,50 @@ def completed_job(job: Object) -> Object:
 
 
 def _completed_task(task: Object, position: int) -> Object:
-    replicas = task.get("replicas", 1)
-    return {
+    completed = {
         **task,
         "name": task.get("name") or f"default{position}",
-        "replicas": replicas,
-        "minAvailable": task.get("minAvailable", replicas),
+        "minAvailable": task.get("minAvailable", task.get("replicas", 0)),
         "maxRetry": task.get("maxRetry") or _DEFAULT_RETRIES,
     }
+    if "template" in task:
+        completed["template"] = _completed_template(task["template"])
+    return completed
+
+
+def _completed_template(template: Object) -> Object:
+    """Return *template* as Go writes it: fields that are not ``omitempty`` are always there."""
+    spec = template.get("spec") or {}
+    containers = spec.get("containers")
+    if containers is not None:
+        containers = [_completed_container(container) for container in containers]
+    spec = {**spec, "containers": containers}
+    if spec.get("initContainers"):
+        spec["initContainers"] = [_completed_container(c) for c in spec["initContainers"]]
+    return {**template, "metadata": template.get("metadata") or {}, "spec": spec}
+
+
+def _completed_container(container: Object) -> Object:
+    completed = {**container, "resources": container.get("resources") or {}}
+    if "ports" in completed:
+        ports = completed["ports"] or []
+        completed["ports"] = [{"protocol": "TCP", **port} for port in ports]
+    return completed
 
 
 def job_denial(job: Object, queues: Mapping[str, Object]) -> str | None:
     """Return why the validating webhook refuses a new *job*, or None."""
-    return "; ".join(_job_problems(job, queues)) or None
+    if "mpi" in (job["spec"].get("plugins") or {}) and not _has_mpi_master(job["spec"]):
+        return "The specified mpi master task was not found"
+    problems = list(_job_problems(job, queues))
+    # Volcano ends each with a semicolon, but a pod template's with a full stop.
+    return " ".join(p if p.endswith(".") else f"{p};" for p in problems) or None
+
+
+def _has_mpi_master(spec: Object) -> bool:
+    arguments = spec["plugins"]["mpi"] or []
+    asked = (a.partition("=")[2] for a in arguments if a.startswith("--master="))
+    return next(asked, "master") in [task["name"] for task in spec["tasks"]]
 
 
 def _job_problems(job: Object, queues: Mapping[str, Object]) -> Iterator[str]:
@@ -79,15 +117,15 @@ def _job_problems(job: Object, queues: Mapping[str, Object]) -> Iterator[str]:
     if not tasks:
         yield "No task specified in job spec"
         return
-    if not _QUALIFIED.fullmatch(name):
-        yield f"create job with name {name} validate failed"
     names: set[str] = set()
     for position, task in enumerate(tasks):
         if task["name"] in names:
             yield f"duplicated task name {task['name']}"
         names.add(task["name"])
         yield from _task_problems(task, position, name)
-    replicas = sum(task["replicas"] for task in tasks)
+    if why := _name_problem(name):
+        yield f"create job with name {name} validate failed [{why}]"
+    replicas = sum(task.get("replicas", 0) for task in tasks)
     if spec["minAvailable"] > replicas:
         yield "job 'minAvailable' should not be greater than total replicas in tasks"
     yield from _policy_problems(spec.get("policies") or [], "spec.policies")
@@ -95,27 +133,27 @@ def _job_problems(job: Object, queues: Mapping[str, Object]) -> Iterator[str]:
         if plugin not in _PLUGINS:
             yield f"unable to find job plugin: {plugin}"
     yield from _volume_problems(spec.get("volumes") or [])
-    yield from _dependency_problems(tasks, names)
+    yield from _dependency_problems(tasks)
     yield from _queue_problems(spec["queue"], queues)
 
 
 def _task_problems(task: Object, position: int, job: str) -> Iterator[str]:
-    if task["minAvailable"] > task["replicas"]:
+    if task["minAvailable"] > task.get("replicas", 0):
         yield f"'minAvailable' is greater than 'replicas' in task: {task['name']}, job: {job}"
     # Volcano builds the name with the task's own position, so that many replicas slip through.
     pod = f"{job}-{task['name']}-{position}"
-    if not _QUALIFIED.fullmatch(pod):
-        yield f"create pod with name {pod} validate failed: must be no more than 63 characters"
+    if why := _name_problem(pod):
+        yield f"create pod with name {pod} validate failed [{why}]"
     yield from _policy_problems(task.get("policies") or [], f"spec.tasks[{position}].policies")
-    containers = ((task.get("template") or {}).get("spec") or {}).get("containers")
-    if not containers:
-        yield f"spec.task[{position}].template.spec.containers: Required value"
-    for number, container in enumerate(containers or []):
-        for field in ("name", "image"):
-            if not container.get(field):
-                path = f"spec.task[{position}].template.spec.containers[{number}].{field}"
-                yield f"{path}: Required value"
+    template = task.get("template") or {}
+    yield from pod_problems(template.get("spec") or {}, position)
     yield from _topology_problems(task, position)
+
+
+def _name_problem(name: str) -> str:
+    if len(name) > _LONGEST_NAME:
+        return f"name part must be no more than {_LONGEST_NAME} bytes"
+    return "" if _QUALIFIED.fullmatch(name) else KEY_RULE
 
 
 def _topology_problems(task: Object, position: int) -> Iterator[str]:
@@ -134,28 +172,41 @@ def _topology_problems(task: Object, position: int) -> Iterator[str]:
 
 
 def _policy_problems(policies: list[Object], path: str) -> Iterator[str]:
-    events: list[str] = []
-    codes: list[int] = []
+    problems = list(_wrong_policies(policies, path))
+    if problems:
+        number, plural = len(problems), "" if len(problems) == 1 else "s"
+        listed = "".join(f"\n\t* {problem}" for problem in problems)
+        yield f"{number} error{plural} occurred:{listed}\n\n{_VALID}"
+
+
+def _wrong_policies(policies: list[Object], path: str) -> Iterator[str]:
+    seen: set[object] = set()
     for policy in policies:
         own = [*([policy["event"]] if policy.get("event") else []), *(policy.get("events") or [])]
         code = policy.get("exitCode")
-        if own and code is not None:
-            yield f"{path}: must not specify event and exitCode simultaneously"
-        if not own and code is None:
-            yield f"{path}: either event and exitCode should be specified"
-        for event in own:
-            if event in _INTERNAL_EVENTS or event not in EVENTS:
-                yield f"{path}.event: invalid policy event {event}"
+        if bool(own) == (code is not None):
+            both = "must not specify event and exitCode simultaneously"
+            yield both if own else "either event and exitCode should be specified"
+            return
+        yield from _wrong_events(own, seen, path)
         if policy.get("action") not in ACTIONS:
-            yield f"{path}.action: invalid policy action {policy.get('action')}"
+            yield f'{path}: Invalid value: "{policy.get("action", "")}": invalid policy action'
         if code == 0:
-            yield f"{path}.exitCode: 0 is not a valid error code"
-        events += own
-        codes += [] if code is None else [code]
-    if len(set(events)) < len(events) or len(set(codes)) < len(codes):
-        yield f"{path}: duplicate event or exitCode across different policies"
-    if "*" in events and len(events) > 1:
-        yield f"{path}: if there's * here, no other policy should be here"
+            yield "0 is not a valid error code"
+        elif code is not None and code in seen:
+            yield f"duplicate exitCode {code}"
+        seen |= {*own, *([] if code is None else [code])}
+    if "*" in seen and len(seen) > 1:
+        yield "if there's * here, no other policy should be here"
+
+
+def _wrong_events(events: list[str], seen: set[object], path: str) -> Iterator[str]:
+    for event in events:
+        if event in _INTERNAL_EVENTS or event not in EVENTS:
+            yield f'{path}: Invalid value: "{event}": invalid policy event'
+        elif event in seen or events.count(event) > 1:
+            yield f"duplicate event {event}  across different policy"
+            return
 
 
 def _volume_problems(volumes: list[Object]) -> Iterator[str]:
@@ -166,16 +217,12 @@ def _volume_problems(volumes: list[Object]) -> Iterator[str]:
             yield f"duplicated mountPath: {path}"
         seen.add(path)
         if bool(volume.get("volumeClaim")) == bool(volume.get("volumeClaimName")):
-            yield f"either VolumeClaim or VolumeClaimName must be specified for {path}, not both"
+            yield "either VolumeClaim or VolumeClaimName must be specified"
 
 
-def _dependency_problems(tasks: list[Object], names: set[str]) -> Iterator[str]:
+def _dependency_problems(tasks: list[Object]) -> Iterator[str]:
     needs = {task["name"]: (task.get("dependsOn") or {}).get("name") or [] for task in tasks}
-    for task, needed in needs.items():
-        for name in needed:
-            if name not in names:
-                yield f"task {task} depends on a task that does not exist: {name}"
-    left = {task: set(needed) & names for task, needed in needs.items()}
+    left = {task: set(needed) for task, needed in needs.items()}  # what is no task stays for ever
     while ready := [task for task, needed in left.items() if not needed]:
         left = {t: needed - set(ready) for t, needed in left.items() if t not in ready}
     if left:
@@ -185,7 +232,7 @@ def _dependency_problems(tasks: list[Object], names: set[str]) -> Iterator[str]:
 def _queue_problems(name: str, queues: Mapping[str, Object]) -> Iterator[str]:
     queue = queues.get(name)
     if queue is None:
-        yield f'unable to find job queue: queues.scheduling.volcano.sh "{name}" not found'
+        yield f'unable to find job queue: queue.scheduling.volcano.sh "{name}" not found'
     elif name == "root":
         yield "can not submit job to root queue"
     elif (state := (queue.get("status") or {}).get("state", "")) != "Open":
@@ -198,16 +245,18 @@ def _queue_problems(name: str, queues: Mapping[str, Object]) -> Iterator[str]:
 
 def update_denial(old: Object, new: Object) -> str | None:
     """Return why the webhook refuses to make *new* of the job *old*, or None."""
+    if len(old["spec"]["tasks"]) != len(new["spec"]["tasks"]):
+        return "job updates may not add or remove tasks"
     if _frozen(old) != _frozen(new):
         return (
-            "job updates may not change fields other than `minAvailable`, `tasks[*].replicas`, "
-            "`tasks[*].minAvailable` under spec"
+            "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under "
+            "spec` and `PriorityClassName`"
         )
     tasks = new["spec"]["tasks"]
     for task in tasks:
-        if task.get("minAvailable", 0) > task["replicas"]:
+        if task.get("minAvailable", 0) > task.get("replicas", 0):
             return f"'minAvailable' must be <= 'replicas' in task: {task['name']}"
-    if new["spec"]["minAvailable"] > sum(task["replicas"] for task in tasks):
+    if new["spec"]["minAvailable"] > sum(task.get("replicas", 0) for task in tasks):
         return "job 'minAvailable' must not be greater than total replicas"
     return None
 
@@ -222,12 +271,50 @@ def _frozen(job: Object) -> Object:
     return spec
 
 
-def queue_denial(queue: Object) -> str | None:
+def completed_queue(queue: Object) -> Object:
+    """Return *queue* with what the mutating webhook fills in."""
+    spec = {"reclaimable": True, **(queue.get("spec") or {})}
+    spec["weight"] = spec.get("weight") or 1
+    return {**queue, "spec": spec}
+
+
+def unreadable_queue(queue: Object) -> str | None:
+    """Return why Go could not read *queue*, or None."""
+    spec = queue.get("spec") or {}
+    guarantee = (spec.get("guarantee") or {}).get("resource") or {}
+    amounts = (spec.get("capability") or {}, spec.get("deserved") or {}, guarantee)
+    return None if all(map(are_quantities, amounts)) else NOT_A_QUANTITY
+
+
+def queue_denial(queue: Object, queues: Mapping[str, Object]) -> str | None:
     """Return why a Queue is refused, or None."""
-    state = (queue.get("spec") or {}).get("state") or (queue.get("status") or {}).get("state")
+    spec = queue.get("spec") or {}
+    state = spec.get("state") or (queue.get("status") or {}).get("state")
     if state not in (None, "", "Open", "Closed", "Closing", "Unknown"):
         return f"queue state must be in [Open, Closed], got {state}"
-    return None
+    parent, name = spec.get("parent"), queue["metadata"]["name"]
+    if parent and parent not in queues:
+        return (
+            f"failed to get parent queue {parent} of queue {name}: "
+            f'queue.scheduling.volcano.sh "{parent}" not found'
+        )
+    return next(_amount_problems(spec), None)
+
+
+def _amount_problems(spec: Object) -> Iterator[str]:
+    """Yield where guarantee <= deserved <= capability does not hold."""
+    most, deserved = spec.get("capability") or {}, spec.get("deserved") or {}
+    least = (spec.get("guarantee") or {}).get("resource") or {}
+    for name, amount in deserved.items():
+        if name in most and quantity(str(amount)) > quantity(str(most[name])):
+            why = f"deserved[{name}]={amount} must be <= capability[{name}]={most[name]}"
+            yield f'requestBody.spec.deserved.{name}: Invalid value: "{amount}": {why}'
+    for name, amount in least.items():
+        given = deserved.get(name)
+        if given is None or quantity(str(given)) < quantity(str(amount)):
+            why = f"deserved[{name}] must be >= guarantee[{name}]={amount}"
+            shown = "<nil>" if given is None else given
+            yield f'requestBody.spec.deserved.{name}: Invalid value: "{shown}": {why}'
 
 
 def queue_deletion_denial(name: str, queues: Mapping[str, Object]) -> str | None:

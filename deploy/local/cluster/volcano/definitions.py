@@ -24,10 +24,10 @@ EVENTS: Final = (
     "PodEvicted",
     "Unknown",
     "TaskCompleted",
-    "TaskFailed",
     "OutOfSync",
     "CommandIssued",
     "JobUpdated",
+    "TaskFailed",
 )
 _STRING: Final[Object] = {"type": "string"}
 _INTEGER: Final[Object] = {"type": "integer", "format": "int32"}
@@ -63,11 +63,17 @@ _TOPOLOGY: Final = _fields(
     highestTierAllowed=_INTEGER,
     highestTierName=_STRING,
 )
+_NAMED: Final = _list(
+    _ANYTHING, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+)
 _TEMPLATE: Final = _fields(
     metadata=_fields(
         name=_STRING, namespace=_STRING, labels=_TEXTS, annotations=_TEXTS, finalizers=_STRINGS
     ),
-    spec=_ANYTHING,
+    spec={
+        **_ANYTHING,
+        "properties": dict.fromkeys(("containers", "initContainers", "volumes"), _NAMED),
+    },
 )
 _TASK: Final = _fields(
     name={**_STRING, "maxLength": 63, "pattern": _LABEL},
@@ -208,7 +214,10 @@ def _definition(
     return {
         "apiVersion": DEFINITIONS.api_version,
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"controller-gen.kubebuilder.io/version": "v0.20.0"},
+        },
         "spec": {
             "group": group,
             "names": {
@@ -233,9 +242,14 @@ def _definition(
     }
 
 
+def job_schema() -> Object:
+    """Return the schema of a job."""
+    return _JOB
+
+
 def make_definitions() -> list[Object]:
     """Return the definitions that the controller and the scheduler work with."""
-    age = {"name": "Age", "jsonPath": ".metadata.creationTimestamp", "type": "date"}
+    age = {"name": "AGE", "jsonPath": ".metadata.creationTimestamp", "type": "date"}
     return [
         _definition(
             BATCH,

@@ -106,7 +106,9 @@ class PodEvents:
 
     def _task_completed(self, key: Key, name: str) -> bool:
         task = self._task(key, name)
-        return task is not None and count(self._own(key, name))["succeeded"] >= task["replicas"]
+        return task is not None and count(self._own(key, name))["succeeded"] >= task.get(
+            "replicas", 0
+        )
 
     def _task_failed(self, key: Key, name: str) -> bool:
         """Whether containers were restarted as often as the task's ``maxRetry`` allows."""

@@ -125,14 +125,14 @@ def hosts_data(job: Object) -> dict[str, str]:
         key = task["name"].upper().replace("-", "_")
         data[f"{task['name']}.host"] = "\n".join(hosts)
         data[f"VC_{key}_HOSTS"] = ",".join(hosts)
-        data[f"VC_{key}_NUM"] = str(task["replicas"])
+        data[f"VC_{key}_NUM"] = str(task.get("replicas", 0))
     return data
 
 
 def _hosts(job: Object, task: Object) -> list[str]:
     return [
         f"{pod_name(job, task, index)}.{job['metadata']['name']}"
-        for index in range(task["replicas"])
+        for index in range(task.get("replicas", 0))
     ]
 
 
@@ -232,7 +232,7 @@ def _pytorch(job: Object, task: Object, index: int, pod: Object) -> None:
 
 def _tensorflow(job: Object, task: Object, index: int, pod: Object) -> None:
     tasks, arguments = _tasks(job), _arguments(job, "tensorflow")
-    if len(tasks) == 1 and task["replicas"] == 1:
+    if len(tasks) == 1 and task.get("replicas", 0) == 1:
         return
     roles = {arguments.get(role, role): role for role in ("ps", "worker", "chief", "evaluator")}
     port = arguments.get("port", "2222")

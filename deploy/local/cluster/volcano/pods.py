@@ -55,7 +55,7 @@ def make_pods(job: Object, there: dict[str, Object]) -> Iterator[Object]:
     for task in job["spec"]["tasks"]:
         if not _may_start(job, task, list(there.values())):
             continue
-        for index in range(task["replicas"]):
+        for index in range(task.get("replicas", 0)):
             if pod_name(job, task, index) not in there:
                 yield make_pod(job, task, index)
 
@@ -63,7 +63,7 @@ def make_pods(job: Object, there: dict[str, Object]) -> Iterator[Object]:
 def surplus(job: Object, there: dict[str, Object]) -> list[str]:
     """Return the names of pods beyond what the job wants, as after scaling it down."""
     tasks = job["spec"]["tasks"]
-    wanted = {pod_name(job, task, i) for task in tasks for i in range(task["replicas"])}
+    wanted = {pod_name(job, task, i) for task in tasks for i in range(task.get("replicas", 0))}
     return [n for n, p in there.items() if n not in wanted and not _going(p)]
 
 
@@ -79,7 +79,7 @@ def make_pod(job: Object, task: Object, index: int) -> Object:
         "volcano.sh/job-name": metadata["name"],
         "volcano.sh/queue-name": queue,
         "volcano.sh/job-version": str(status.get("version", 0)),
-        "volcano.sh/template-uid": f"{metadata['uid']}-{task['name']}",
+        "volcano.sh/template-uid": f"{metadata['name']}-{task['name']}",
         "volcano.sh/job-retry-count": str(status.get("retryCount", 0)),
         GROUP_ANNOTATION: group_name(job),
     }
@@ -155,6 +155,8 @@ def _minimum(job: Object) -> dict[str, str]:
     for task in job["spec"]["tasks"]:
         pods = min(task["minAvailable"], left)
         left -= pods
+        for name in ("pods", "count/pods"):
+            total[name] = total.get(name, 0.0) + pods
         for name, amount in requests((task.get("template") or {}).get("spec") or {}).items():
             total[name] = total.get(name, 0.0) + pods * amount
     return {name: shown_amount(amount) for name, amount in total.items()}

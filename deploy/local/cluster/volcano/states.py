@@ -179,7 +179,7 @@ def partition_of(pod: Object) -> str:
 
 def total_replicas(job: Object) -> int:
     """Return how many pods the job wants."""
-    return sum(int(task["replicas"]) for task in job["spec"]["tasks"])
+    return sum(int(task.get("replicas", 0)) for task in job["spec"]["tasks"])
 
 
 def _chosen(pods: Sequence[Object], scope: Scope, victim: Victim) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from deploy.local.cluster.client import Client, Resource
 from deploy.local.cluster.volcano import admission
+from deploy.local.cluster.volcano.types import unreadable
 
 Object = dict[str, Any]
 Queues = Callable[[], Mapping[str, Object]]
@@ -23,6 +24,8 @@ def make_app(queues: Queues) -> web.Application:
     async def mutate_job(request: web.Request) -> web.Response:
         review = await request.json()
         job = review["request"]["object"]
+        if denial := unreadable(job):
+            return _answer(review, denial)
         spec = admission.completed_job(job)["spec"]
         if spec == job["spec"]:
             return _answer(review, None)
@@ -37,16 +40,25 @@ def make_app(queues: Queues) -> web.Application:
             denial = admission.job_denial(asked["object"], queues())
         return _answer(review, denial)
 
+    async def mutate_queue(request: web.Request) -> web.Response:
+        review = await request.json()
+        queue = review["request"]["object"]
+        if denial := admission.unreadable_queue(queue):
+            return _answer(review, denial)
+        spec = admission.completed_queue(queue)["spec"]
+        return _answer(review, None, [{"op": "add", "path": "/spec", "value": spec}])
+
     async def validate_queue(request: web.Request) -> web.Response:
         review = await request.json()
         asked = review["request"]
         if asked["operation"] == "DELETE":
             return _answer(review, admission.queue_deletion_denial(asked["name"], queues()))
-        return _answer(review, admission.queue_denial(asked["object"]))
+        return _answer(review, admission.queue_denial(asked["object"], queues()))
 
     app = web.Application(client_max_size=4 * 1024 * 1024)
     app.router.add_post("/jobs/mutate", mutate_job)
     app.router.add_post("/jobs/validate", validate_job)
+    app.router.add_post("/queues/mutate", mutate_queue)
     app.router.add_post("/queues/validate", validate_queue)
     return app
 
@@ -82,9 +94,10 @@ async def install_webhooks(client: Client, port: int, authority: bytes) -> None:
         "validatequeue.volcano.sh", "/queues/validate", queues, ["CREATE", "UPDATE", "DELETE"]
     )
     mutate = hook("mutatejob.volcano.sh", "/jobs/mutate", jobs, ["CREATE"])
+    fill = hook("mutatequeue.volcano.sh", "/queues/mutate", queues, ["CREATE"])
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     for resource, kind, hooks in (
-        (_MUTATING, kinds[0], [mutate]),
+        (_MUTATING, kinds[0], [mutate, fill]),
         (_VALIDATING, kinds[1], [validate, queue]),
     ):
         value = {

@@ -9,11 +9,14 @@ import pytest
 
 from deploy.local.cluster.volcano.admission import (
     completed_job,
+    completed_queue,
     job_denial,
     queue_deletion_denial,
     queue_denial,
+    unreadable_queue,
     update_denial,
 )
+from deploy.local.cluster.volcano.types import unreadable
 
 QUEUES: dict[str, Any] = {
     "default": {"status": {"state": "Open"}},
@@ -71,7 +74,7 @@ RESTART = {"event": "PodFailed", "action": "RestartJob"}
             "duplicated mountPath",
         ),
         ({"volumes": [{"mountPath": "/a"}]}, "either VolumeClaim or VolumeClaimName"),
-        ({"tasks": [make_task(dependsOn={"name": ["no"]})]}, "does not exist"),
+        ({"tasks": [make_task(dependsOn={"name": ["no"]})]}, "directed acyclic graph"),
         (
             {
                 "tasks": [
@@ -156,15 +159,84 @@ def test_only_numbers_may_change_later() -> None:
     assert update_denial(old, new) is None
     new["spec"]["tasks"][0]["minAvailable"] = 4
     assert "must be <=" in (update_denial(old, new) or "")
-    changes: list[dict[str, Any]] = [{"queue": "child"}, {"maxRetry": 9}, {"tasks": []}]
+    changes: list[dict[str, Any]] = [{"queue": "child"}, {"maxRetry": 9}]
     for change in changes:
         changed = {**old, "spec": {**old["spec"], **change}}
         assert "may not change" in (update_denial(old, changed) or "")
 
 
+def _refused(spec: dict[str, Any], state: str = "") -> str | None:
+    queue = {"metadata": {"name": "new"}, "spec": spec, "status": {"state": state}}
+    return queue_denial(queue, QUEUES)
+
+
 def test_queues() -> None:
-    assert queue_denial({"spec": {}, "status": {"state": "Open"}}) is None
-    assert queue_denial({"spec": {}, "status": {"state": "Ajar"}})
+    assert _refused({}, "Open") is None
+    assert _refused({}, "Ajar")
     assert queue_deletion_denial("default", QUEUES)
     assert queue_deletion_denial("parent", QUEUES)
     assert queue_deletion_denial("child", QUEUES) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"parent": "parent"}, None),
+        ({"parent": "none"}, 'queue.scheduling.volcano.sh "none" not found'),
+        ({"capability": {"cpu": "2"}, "deserved": {"cpu": "1"}}, None),
+        ({"capability": {"cpu": "1"}, "deserved": {"cpu": "2"}}, "must be <= capability[cpu]=1"),
+        ({"guarantee": {"resource": {"cpu": "2"}}}, "must be >= guarantee[cpu]=2"),
+    ],
+)
+def test_a_queue_has_a_parent_and_its_amounts_are_in_order(
+    spec: dict[str, Any], says: str | None
+) -> None:
+    denial = _refused(spec)
+    assert denial is None if says is None else says in (denial or "")
+
+
+def test_a_queue_gets_a_weight_and_may_be_reclaimed() -> None:
+    queue = completed_queue({"metadata": {"name": "a"}, "spec": {"weight": 0}})
+    assert queue["spec"] == {"weight": 1, "reclaimable": True}
+    assert unreadable_queue({"spec": {"capability": {"cpu": "x"}}})
+    assert unreadable_queue({"spec": {"capability": {"cpu": "1500m", "memory": 1}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"tasks": [make_task(replicas="two")]}, "TaskSpec.spec.tasks.replicas of type int32"),
+        ({"queue": 5}, "cannot unmarshal number into Go struct field JobSpec.spec.queue"),
+        ({"plugins": {"svc": "x"}}, "JobSpec.spec.plugins of type []string"),
+        ({"policies": [{"event": "*", "action": "AbortJob", "timeout": "x"}]}, 'duration "x"'),
+        ({"policies": [{"event": "*", "action": "AbortJob", "timeout": "1m30s"}]}, None),
+        ({"runningEstimate": "soon"}, 'time: invalid duration "soon"'),
+        ({"maxRetry": True}, "cannot unmarshal bool into Go struct field JobSpec.spec.maxRetry"),
+    ],
+)
+def test_what_go_cannot_read_is_refused_before_the_schema(
+    spec: dict[str, Any], says: str | None
+) -> None:
+    denial = unreadable({"spec": {"tasks": [make_task()], **spec}})
+    assert denial is None if says is None else says in (denial or "")
+
+
+def test_amounts_that_are_none_are_refused() -> None:
+    task = make_task()
+    task["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "abc"}}
+    assert "quantities must match" in (unreadable({"spec": {"tasks": [task]}}) or "")
+
+
+def test_a_task_without_replicas_has_none() -> None:
+    task = make_task()
+    task.pop("replicas", None)
+    job = completed_job({"metadata": {"name": "a"}, "spec": {"tasks": [task]}})
+    assert job["spec"]["minAvailable"] == 0
+    assert "replicas" not in job["spec"]["tasks"][0]
+    assert job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"] == {}
+
+
+def test_another_number_of_tasks_has_words_of_its_own() -> None:
+    old = make_job(tasks=[make_task()])
+    new = {**old, "spec": {**old["spec"], "tasks": []}}
+    assert update_denial(old, new) == "job updates may not add or remove tasks"
