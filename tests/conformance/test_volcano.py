@@ -129,7 +129,12 @@ async def test_a_gang_that_does_not_fit_has_no_pods(kube: Kube, namespace: str) 
         groups = await kube.custom.list_namespaced_custom_object(
             *SCHEDULING, namespace, "podgroups"
         )
-        return any((g.get("status") or {}).get("conditions") for g in groups["items"])
+        if any((g.get("status") or {}).get("conditions") for g in groups["items"]):
+            return True  # before 1.15
+        events = await kube.core.list_namespaced_event(
+            namespace, field_selector="involvedObject.kind=PodGroup"
+        )
+        return any("resource in cluster is overused" in e.message for e in events.items)
 
     await eventually(group_waits)
     assert await kube.phase(namespace, "a") == "Pending"

@@ -161,7 +161,10 @@ class Client:
     async def list_objects(self, resource: Resource, query: Object) -> tuple[list[Object], str]:
         """Return all objects that *query* selects, and the revision that they are from."""
         answer = await self._call("GET", resource.path(), query=query)
-        return answer.get("items") or [], answer["metadata"]["resourceVersion"]
+        # Items of a list of a typed kind do not say again what they are.
+        kind, version = answer["kind"].removesuffix("List"), answer["apiVersion"]
+        items = [{"kind": kind, "apiVersion": version, **i} for i in answer.get("items") or []]
+        return items, answer["metadata"]["resourceVersion"]
 
     async def watch(self, resource: Resource, query: Object) -> AsyncIterator[tuple[str, Object]]:
         """Yield changes until the server ends the stream.
@@ -291,9 +294,14 @@ class Cache:
         else:
             self.objects[key] = value
             self._gone.pop(key, None)
-        told = self._changed(change, value)
-        if told is not None:
-            await told
+        try:
+            told = self._changed(change, value)
+            if told is not None:
+                await told
+        except (Refused, OSError, TimeoutError):
+            raise
+        except Exception:  # noqa: BLE001 - one odd object must not end who follows all of them
+            _LOG.exception("%s %s/%s", self._resource.plural, *key)
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Object]]:

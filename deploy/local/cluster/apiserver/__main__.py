@@ -23,6 +23,7 @@ from deploy.local.cluster.apiserver.kubelets import Kubelets
 from deploy.local.cluster.apiserver.options import Options
 from deploy.local.cluster.apiserver.registry import Registry
 from deploy.local.cluster.apiserver.resources import Resources
+from deploy.local.cluster.apiserver.reviews import is_alive
 from deploy.local.cluster.apiserver.store import Store
 from deploy.local.cluster.apiserver.webhooks import Webhooks
 from deploy.local.cluster.certificates import Pki, client_context, ensure_pki, server_context
@@ -56,7 +57,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
         lags.read()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, read_again)
-    doorkeeper = Doorkeeper(users)
+    doorkeeper = Doorkeeper(users, lambda account: is_alive(store, account))
     resources = Resources(registry, kubelets, chance, faults, doorkeeper.issue)
     front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE))
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
@@ -64,7 +65,9 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
         # A controller that fails ends the server: better than one that collects no garbage.
         async with asyncio.TaskGroup() as tasks:
             beside = [
-                tasks.create_task(Controllers(registry, chance, lags).run()),
+                tasks.create_task(
+                    Controllers(registry, chance, lags, pki.authority.decode()).run()
+                ),
                 tasks.create_task(_compact_now_and_then(store, chance)),
             ]
             await _ensure_namespaces(registry)

@@ -20,7 +20,7 @@ from deploy.local.cluster.apiserver.kinds import KindTable
 from deploy.local.cluster.apiserver.rbac import check_resource
 from deploy.local.cluster.apiserver.requests import Target, is_true, parse_path, verb_of
 from deploy.local.cluster.apiserver.resources import Resources, read_body
-from deploy.local.cluster.apiserver.reviews import AUTHORIZATION, answer_access_review
+from deploy.local.cluster.apiserver.reviews import REVIEWS, account_user, answer_review
 
 _LOG: Final = logging.getLogger(__name__)
 _BODY_BYTES: Final = 3 * 1024 * 1024
@@ -54,14 +54,17 @@ class Front:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Identify, authorise and answer one request."""
         user = self._doorkeeper.identify(request.headers.get("Authorization"))
+        user = self._impersonated(request, user)
         target = parse_path(request.path)
         if target is None:
             check_path(user, request.method.lower(), request.path)
             return self._say(request)
         watch = is_true(request.query.get("watch"))
         verb = verb_of(request.method, target, watch=watch)
-        if target.group == AUTHORIZATION and user is not ANONYMOUS:
-            return _json(answer_access_review(await read_body(request), user, self._store), 201)
+        if target.group in REVIEWS and verb == "create" and user is not ANONYMOUS:
+            identify = self._doorkeeper.identify
+            body = await read_body(request)
+            return _json(answer_review(target, body, user, self._store, identify), 201)
         self._check(user, verb, target, tried=bool(request.query.get("dryRun")))
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
@@ -71,6 +74,26 @@ class Front:
         if request.transport is not None and not watch and self._faults.happens("lost", user):
             request.transport.abort()
         return response
+
+    def _impersonated(self, request: web.Request, user: User) -> User:
+        """Return as whom *user* asks: another one, if a rule lets them impersonate."""
+        name = request.headers.get("Impersonate-User")
+        groups = tuple(request.headers.getall("Impersonate-Group", []))
+        if name is None:
+            if any(header.startswith("Impersonate-") for header in request.headers):
+                raise ApiError(500, "requested groups without impersonating a user", reason="")
+            return user
+        other = User(name)
+        match name.split(":"):
+            case ["system", "serviceaccount", namespace, account]:
+                what = ("", "serviceaccounts", namespace, account)
+                other = account_user(namespace, account)
+            case _:
+                what = ("", "users", "", name)
+        check_resource(self._store, user, "impersonate", *what)
+        for group in groups:
+            check_resource(self._store, user, "impersonate", "", "groups", "", group)
+        return User(other.name, groups or other.groups)
 
     def _check(self, user: User, verb: str, target: Target, *, tried: bool) -> None:
         what = (target.group, target.resource, target.namespace, target.name)

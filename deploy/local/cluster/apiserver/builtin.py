@@ -3,17 +3,33 @@
 import base64
 import binascii
 import re
+import string
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.local.cluster.apiserver.errors import Problem
-from deploy.local.cluster.apiserver.kinds import Object
+from deploy.local.cluster.apiserver import checks
+from deploy.local.cluster.apiserver.errors import Problem, bad_request
+from deploy.local.cluster.apiserver.kinds import RBAC, Object
+from deploy.local.cluster.apiserver.metadata import LABEL_RULE, label_problems, name_problems
+from deploy.local.cluster.quantities import NOT_A_QUANTITY, quantity
 
-_QUANTITY: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_ENVIRONMENT: Final = re.compile(r"[^=\x00-\x1f\x7f]+")
-_CHANGEABLE: Final = ("activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates")
+_ENVIRONMENT: Final = re.compile(r"[\x20-\x3c\x3e-\x7e]+")
+_ENVIRONMENT_RULE: Final = (
+    "a valid environment variable name must consist only of printable ASCII characters other than "
+    "'='"
+)
+_DATA_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_DATA_KEY_RULE: Final = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
+    " or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_BASE64: Final = frozenset(string.ascii_letters + string.digits + "+/=")
+_MOST_DATA: Final = 1_048_576
+_TOO_LONG: Final = f"Too long: may not be more than {_MOST_DATA} bytes"
+IN_USE: Final = "kubernetes.io/pvc-protection"
+_CHANGEABLE: Final = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
@@ -43,6 +59,7 @@ def _complete_pod(value: Object, old: Object | None) -> None:
         "schedulerName": "default-scheduler",
         "serviceAccountName": "default",
         "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
     }
     for name, default in defaults.items():
         spec.setdefault(name, default)
@@ -51,6 +68,17 @@ def _complete_pod(value: Object, old: Object | None) -> None:
         _complete_container(container)
     if old is None:
         value["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
+        _tolerate_lost_nodes(spec)
+
+
+def _tolerate_lost_nodes(spec: Object) -> None:
+    """Give a new Pod the five minutes that it stays on a node which is not heard of."""
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        known = {toleration.get("key") for toleration in tolerations}
+        if key not in known and None not in known:
+            lost = {"key": key, "operator": "Exists", "effect": "NoExecute"}
+            tolerations.append({**lost, "tolerationSeconds": 300})
 
 
 def _complete_container(container: Object) -> None:
@@ -101,9 +129,8 @@ def _check_pod(value: Object, old: Object | None) -> Iterator[Problem]:
     if not spec.get("containers"):
         yield Problem.required("spec.containers")
     if spec["restartPolicy"] not in _RESTART_POLICIES:
-        yield Problem.unsupported(
-            "spec.restartPolicy", spec["restartPolicy"], sorted(_RESTART_POLICIES)
-        )
+        yield Problem.unsupported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES)
+    yield from _check_pod_fields(spec)
     yield from _check_volumes(spec)
     seen: set[str] = set()
     for field in ("initContainers", "containers"):
@@ -121,12 +148,15 @@ def _check_container(container: Object, path: str, spec: Object) -> Iterator[Pro
     if not name:
         yield Problem.required(f"{path}.name")
     elif not _LABEL.fullmatch(name):
-        yield Problem.invalid(f"{path}.name", name, "a lowercase RFC 1123 label must be given")
+        yield Problem.invalid(f"{path}.name", name, LABEL_RULE)
     if not container.get("image"):
         yield Problem.required(f"{path}.image")
     for position, variable in enumerate(container.get("env") or []):
-        if not _ENVIRONMENT.fullmatch(variable.get("name", "")):
+        called = variable.get("name", "")
+        if not called:
             yield Problem.required(f"{path}.env[{position}].name")
+        elif not _ENVIRONMENT.fullmatch(called):
+            yield Problem.invalid(f"{path}.env[{position}].name", called, _ENVIRONMENT_RULE)
         if variable.get("value") and variable.get("valueFrom"):
             yield Problem.invalid(
                 f"{path}.env[{position}].valueFrom",
@@ -161,13 +191,42 @@ def _check_mounts_and_ports(container: Object, path: str, spec: Object) -> Itera
 def _check_resources(resources: Object, path: str) -> Iterator[Problem]:
     for group in ("limits", "requests"):
         for name, amount in (resources.get(group) or {}).items():
-            if not _QUANTITY.fullmatch(str(amount)):
-                yield Problem.invalid(
-                    f"{path}.{group}[{name}]",
-                    amount,
-                    "quantities must match the regular expression "
-                    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-                )
+            if not _is_quantity(amount):
+                where = 'Pod in version "v1" cannot be handled as a Pod'
+                raise bad_request(f"{where}: {NOT_A_QUANTITY}")
+            if "/" in name and quantity(str(amount)) % 1:
+                milli = f"{quantity(str(amount)) * 1000:.0f}m"
+                yield Problem.invalid(f"{path}.{group}[{name}]", milli, "must be an integer")
+    limits = resources.get("limits") or {}
+    for name, amount in (resources.get("requests") or {}).items():
+        if name in limits and quantity(str(amount)) > quantity(str(limits[name])):
+            why = f"must be less than or equal to {name} limit of {limits[name]}"
+            yield Problem.invalid(f"{path}.requests", amount, why)
+
+
+def _is_quantity(amount: object) -> bool:
+    try:
+        quantity(str(amount))
+    except ValueError:
+        return False
+    return True
+
+
+def _check_pod_fields(spec: Object) -> Iterator[Problem]:
+    if spec.get("hostname"):
+        yield from name_problems("spec.hostname", spec["hostname"], label=True)
+    yield from label_problems("spec.nodeSelector", spec.get("nodeSelector") or {})
+    for position, toleration in enumerate(spec.get("tolerations") or []):
+        if toleration.get("operator") == "Exists" and toleration.get("value"):
+            field = f"spec.tolerations[{position}].operator"
+            why = "value must be empty when `operator` is 'Exists'"
+            yield Problem.invalid(field, toleration["value"], why)
+    for field, least in (("activeDeadlineSeconds", 1), ("securityContext.runAsUser", 0)):
+        outer, _, inner = field.partition(".")
+        number = (spec.get(outer) or {}).get(inner) if inner else spec.get(outer)
+        if number is not None and not least <= number < 2**31:
+            why = f"must be between {least} and 2147483647, inclusive"
+            yield Problem.invalid(f"spec.{field}", number, why)
 
 
 def _check_volumes(spec: Object) -> Iterator[Problem]:
@@ -224,13 +283,30 @@ def _complete_secret(value: Object, old: Object | None) -> None:
 
 
 def _check_secret(value: Object, old: Object | None) -> Iterator[Problem]:
+    size = 0
     for name, text in (value.get("data") or {}).items():
         try:
-            base64.b64decode(text or "", validate=True)
-        except (binascii.Error, ValueError, TypeError):
-            yield Problem.invalid(f"data[{name}]", "<secret>", "illegal base64 data")
+            size += len(base64.b64decode(text or "", validate=True))
+        except (binascii.Error, ValueError, TypeError) as error:
+            where = 'Secret in version "v1" cannot be handled as a Secret'
+            first = next((i for i, c in enumerate(text) if c not in _BASE64), len(text))
+            raise bad_request(f"{where}: illegal base64 data at input byte {first}") from error
+        if not _DATA_KEY.fullmatch(name):
+            yield Problem.invalid(f"data[{name}]", name, _DATA_KEY_RULE)
+    if size > _MOST_DATA:
+        yield Problem("data", "FieldValueTooLong", _TOO_LONG)
     if old is not None and value["type"] != old["type"]:
         yield Problem.invalid("type", value["type"], "field is immutable")
+    yield from _check_immutable(value, old)
+
+
+def _check_config_map(value: Object, old: Object | None) -> Iterator[Problem]:
+    for field in ("data", "binaryData"):
+        for name in value.get(field) or {}:
+            if not _DATA_KEY.fullmatch(name):
+                yield Problem.invalid(f"{field}[{name}]", name, _DATA_KEY_RULE)
+    if sum(len(text) for text in (value.get("data") or {}).values()) > _MOST_DATA:
+        yield Problem("[]", "FieldValueTooLong", _TOO_LONG)
     yield from _check_immutable(value, old)
 
 
@@ -248,7 +324,12 @@ def _complete_service(value: Object, old: Object | None) -> None:
     spec = value.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
-    spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        # Nobody's addresses are asked for where there are neither selector nor address.
+        both = spec.get("clusterIP") == "None" and not spec.get("selector")
+        spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
     if old is not None and "clusterIP" in old["spec"]:
         spec.setdefault("clusterIP", old["spec"]["clusterIP"])
     if "clusterIP" in spec:
@@ -261,10 +342,13 @@ def _complete_service(value: Object, old: Object | None) -> None:
 
 def _check_service(value: Object, old: Object | None) -> Iterator[Problem]:
     spec = value["spec"]
-    if not spec.get("ports") and spec.get("clusterIP") != "None":
+    outside = spec["type"] == "ExternalName"
+    if not spec.get("ports") and spec.get("clusterIP") != "None" and not outside:
         yield Problem.required("spec.ports")
+    yield from checks.check_ports(spec.get("ports") or [])
     if old is not None and spec.get("clusterIP") != old["spec"].get("clusterIP"):
-        yield Problem.invalid("spec.clusterIPs[0]", spec.get("clusterIP"), "field is immutable")
+        given = [spec.get("clusterIP")]
+        yield Problem.invalid("spec.clusterIPs[0]", given, "may not change once set")
 
 
 def _complete_namespace(value: Object, old: Object | None) -> None:
@@ -277,18 +361,26 @@ def _complete_namespace(value: Object, old: Object | None) -> None:
 def _complete_claim(value: Object, old: Object | None) -> None:
     value.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     value.setdefault("status", {"phase": "Pending"})
+    if old is None:
+        # Until no Pod uses it: whoever deletes it is answered with the claim.
+        finalizers = value["metadata"].setdefault("finalizers", [])
+        if IN_USE not in finalizers:
+            finalizers.append(IN_USE)
 
 
 def _check_claim(value: Object, old: Object | None) -> Iterator[Problem]:
     spec = value["spec"]
     if not spec.get("accessModes"):
         yield Problem.required("spec.accessModes")
+    yield from checks.check_claim_fields(spec)
     if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
         yield Problem.required("spec.resources[storage]")
     if old is not None:
         # Only the size may change, and what binding decides while it is not decided.
         decided = {f for f in ("volumeName", "storageClassName") if f in old["spec"]}
-        free = {"resources", "volumeName", "storageClassName"} - decided
+        free = {"volumeName", "storageClassName"} - decided
+        if (old.get("status") or {}).get("phase") == "Bound":
+            free.add("resources")
         before, now = ({k: v for k, v in s.items() if k not in free} for s in (old["spec"], spec))
         if before != now:
             yield Problem.forbidden(
@@ -313,8 +405,16 @@ def _complete_class(value: Object, old: Object | None) -> None:
 SEMANTICS: Final[dict[tuple[str, str], Semantics]] = {
     ("", "pods"): Semantics(_complete_pod, _check_pod),
     ("", "secrets"): Semantics(_complete_secret, _check_secret),
-    ("", "configmaps"): Semantics(check=_check_immutable),
+    ("", "configmaps"): Semantics(check=_check_config_map),
     ("", "services"): Semantics(_complete_service, _check_service),
+    ("", "resourcequotas"): Semantics(checks.complete_quota, checks.check_quota),
+    ("", "events"): Semantics(check=checks.check_event),
+    ("coordination.k8s.io", "leases"): Semantics(checks.complete_lease, checks.check_lease),
+    ("networking.k8s.io", "networkpolicies"): Semantics(
+        checks.complete_network_policy, checks.check_network_policy
+    ),
+    (RBAC, "rolebindings"): Semantics(check=checks.check_binding),
+    (RBAC, "clusterrolebindings"): Semantics(check=checks.check_binding),
     ("", "namespaces"): Semantics(_complete_namespace),
     ("", "persistentvolumeclaims"): Semantics(_complete_claim, _check_claim),
     ("", "persistentvolumes"): Semantics(_complete_volume),

@@ -9,25 +9,32 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, Final
 
 from deploy.local.cluster.apiserver.access import User
+from deploy.local.cluster.apiserver.builtin import IN_USE
 from deploy.local.cluster.apiserver.definitions import DEFINITIONS, make_custom_kinds
 from deploy.local.cluster.apiserver.deletion import FOREGROUND, ORPHAN
 from deploy.local.cluster.apiserver.errors import ApiError
 from deploy.local.cluster.apiserver.kinds import KindTable, Object
 from deploy.local.cluster.apiserver.options import Options
-from deploy.local.cluster.apiserver.quotas import usage
-from deploy.local.cluster.apiserver.registry import Registry
+from deploy.local.cluster.apiserver.quotas import shown_resource, usage
+from deploy.local.cluster.apiserver.registry import Registry, now
 from deploy.local.cluster.apiserver.rules import NAMESPACES
 from deploy.local.cluster.apiserver.store import Event, Key, Stored
 from deploy.local.cluster.lags import Lags, RateLimit
-from deploy.local.cluster.quantities import shown_amount
 
 _LOG: Final = logging.getLogger(__name__)
 _SELF: Final = User("system:kube-controller-manager", ("system:masters",))
 _QUOTAS: Final = ("", "resourcequotas")
 _ACCOUNTS: Final = ("", "serviceaccounts")
+_CONFIG_MAPS: Final = ("", "configmaps")
+_PODS: Final = ("", "pods")
+_CLAIMS: Final = ("", "persistentvolumeclaims")
+_EVENTS: Final = ("", "events")
+_ROOT_AUTHORITY: Final = "kube-root-ca.crt"
+_OWNER_FIELDS: Final = ("apiVersion", "kind", "namespace", "name", "uid")
 _SETTLE_SECONDS: Final = 0.05
 _BURST_SECONDS: Final = 1.5
 """What the collector's client may do at once: 30 requests, at 20 a second."""
@@ -52,7 +59,9 @@ def serve_definitions(kinds: KindTable, key: Key, event: Event) -> None:
 class Controllers:
     """The loops; `run` returns only by being cancelled."""
 
-    def __init__(self, registry: Registry, chance: random.Random, lags: Lags) -> None:
+    def __init__(self, registry: Registry, chance: random.Random, lags: Lags, trust: str) -> None:
+        """*trust* is the certificate by which Pods know the server."""
+        self._trust: Object = {"data": {"ca.crt": trust}}
         self._registry = registry
         self._store = registry.store
         self._kinds = registry.kinds
@@ -92,10 +101,12 @@ class Controllers:
                 self._owned[owner["uid"]].add(address)
             if metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
                 self._suspects[address] = None
+        if key == _PODS:
+            self._suspects |= dict.fromkeys(_claims(event.now))
         if metadata.get("namespace"):
             self._uncounted.add(metadata["namespace"])
             self._count_wake.set()
-        if key in (NAMESPACES, _ACCOUNTS):
+        if key in (NAMESPACES, _ACCOUNTS) or metadata["name"] == _ROOT_AUTHORITY:
             self._spaces.add(metadata.get("namespace") or metadata["name"])
         elif metadata.get("namespace") and event.change == "DELETED":
             space = self._store.get(NAMESPACES, "", metadata["namespace"])
@@ -139,7 +150,9 @@ class Controllers:
                     for resource, amount in usage(kind, item.value).items():
                         if resource in used:
                             used[resource] += amount
-            shown = {resource: shown_amount(amount) for resource, amount in used.items()}
+            shown = {
+                resource: shown_resource(resource, amount) for resource, amount in used.items()
+            }
             value["status"] = {"hard": hard, "used": shown}
             if value != stored.value:
                 self._store.put(_QUOTAS, value)
@@ -154,6 +167,9 @@ class Controllers:
             await self._delete_dependents_first(address, stored)
         elif metadata.get("deletionTimestamp") and ORPHAN in finalizers:
             await self._orphan_dependents(address, stored)
+        elif metadata.get("deletionTimestamp") and IN_USE in finalizers:
+            if not any(_uses(pod, address) for pod in self._store.items(_PODS, address[1])):
+                await self._without_finalizer(address, IN_USE)
         elif not metadata.get("deletionTimestamp") and metadata.get("ownerReferences"):
             await self._delete_if_orphaned(address, stored)
 
@@ -178,14 +194,46 @@ class Controllers:
         await self._without_finalizer(address, ORPHAN)
 
     async def _delete_if_orphaned(self, address: Address, stored: Stored) -> None:
-        owners = stored.value["metadata"]["ownerReferences"]
-        gone = {owner["uid"] for owner in owners if owner["uid"] not in self._by_uid}
+        owners, space = stored.value["metadata"]["ownerReferences"], address[1]
+        gone = {o["uid"] for o in owners if not self._is_reachable(o["uid"], space)}
+        elsewhere = [o for o in owners if o["uid"] in gone and o["uid"] in self._by_uid]
+        if elsewhere and len(gone) == len(owners):
+            await self._attempt(self._tell_of_owner(stored, elsewhere[0]))
         if len(gone) == len(owners):
             await self._limit.wait(_REQUESTS_OF_AN_END)
             if self._store.get(*address) is stored:  # else it is looked at again, for its change
                 await self._delete(address, stored, "Background")
         elif gone:
             await self._without_owners(address, gone)
+
+    def _is_reachable(self, uid: str, namespace: str) -> bool:
+        """Whether the owner is there, and not in another namespace: such a one is none."""
+        address = self._by_uid.get(uid)
+        return address is not None and address[1] in ("", namespace)
+
+    async def _tell_of_owner(self, stored: Stored, owner: Object) -> None:
+        """Record that an object goes because its owner is in another namespace."""
+        value, metadata = stored.value, stored.value["metadata"]
+        kind, space = self._kinds.by_key(_EVENTS), metadata.get("namespace", "")
+        shown = ", ".join(f"{name}: {owner.get(name, '')}" for name in _OWNER_FIELDS)
+        event: Object = {
+            "metadata": {"name": f"{metadata['name']}.{metadata['uid'][:8]}", "namespace": space},
+            "involvedObject": {
+                "apiVersion": value["apiVersion"],
+                "kind": value["kind"],
+                "name": metadata["name"],
+                "namespace": space,
+                "uid": metadata["uid"],
+            },
+            "type": "Warning",
+            "reason": "OwnerRefInvalidNamespace",
+            "message": f'ownerRef [{shown}] does not exist in namespace "{space}"',
+            "firstTimestamp": now(),
+            "lastTimestamp": now(),
+            "count": 1,
+            "source": {"component": "garbage-collector-controller"},
+        }
+        await self._registry.create(kind, space, event, user=_SELF, options=Options())
 
     async def _complete_namespaces_forever(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -202,12 +250,16 @@ class Controllers:
             return
         if space.value["metadata"].get("deletionTimestamp"):
             await self._empty_namespace(name)
-        elif self._store.get(_ACCOUNTS, name, "default") is None:
-            # Seconds on a real cluster, and never in the same instant as the namespace.
-            await asyncio.sleep(self._chance.uniform(0.01, 0.3))
-            account: Object = {"metadata": {"name": "default", "namespace": name}}
-            kind = self._kinds.by_key(_ACCOUNTS)
-            await self._registry.create(kind, name, account, user=_SELF, options=Options())
+            return
+        for key, value in ((_ACCOUNTS, {}), (_CONFIG_MAPS, self._trust)):
+            called = "default" if key == _ACCOUNTS else _ROOT_AUTHORITY
+            if self._store.get(key, name, called) is None:
+                # Seconds on a real cluster, and never in the same instant as the namespace.
+                await asyncio.sleep(self._chance.uniform(0.01, 0.3))
+                body: Object = {"metadata": {"name": called, "namespace": name}, **value}
+                kind = self._kinds.by_key(key)
+                created = self._registry.create(kind, name, body, user=_SELF, options=Options())
+                await self._attempt(created)
 
     async def _empty_namespace(self, name: str) -> None:
         content = list(self._store.in_namespace(name))
@@ -260,6 +312,19 @@ class Controllers:
                 _LOG.warning("%s", error)
         except StopIteration:  # its kind is served no more
             pass
+
+
+def _claims(pod: Stored) -> Iterator[Address]:
+    """Yield the claims that *pod* uses."""
+    metadata = pod.value["metadata"]
+    for volume in pod.value.get("spec", {}).get("volumes") or []:
+        if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
+            yield _CLAIMS, metadata.get("namespace", ""), claim
+
+
+def _uses(pod: Stored, claim: Address) -> bool:
+    phase = (pod.value.get("status") or {}).get("phase")
+    return phase not in ("Succeeded", "Failed") and claim in _claims(pod)
 
 
 def _reference(stored: Stored, uid: str) -> Object:

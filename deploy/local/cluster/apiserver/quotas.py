@@ -1,10 +1,10 @@
 """ResourceQuotas: what objects of a namespace count for, and who is one too many. No I/O."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from deploy.local.cluster.apiserver.kinds import Kind, Object
-from deploy.local.cluster.quantities import quantity
+from deploy.local.cluster.quantities import quantity, shown_amount
 
 _ENDED: Final = ("Succeeded", "Failed")
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -26,15 +26,30 @@ def quota_problem(
     for quota in quotas:
         name, hard = quota["metadata"]["name"], (quota.get("spec") or {}).get("hard") or {}
         if kind.key == ("", "pods") and (missing := list(_unspecified(value, hard))):
-            return f"failed quota: {name}: must specify {','.join(missing)}"
-        for resource, limit in hard.items():
-            used = sum(amounts.get(resource, 0.0) for amounts in there)
-            wanted = asked.get(resource, 0.0)
-            if wanted and used + wanted > quantity(str(limit)):
-                told = [("requested", wanted), ("used", used), ("limited", quantity(str(limit)))]
-                shown = ", ".join(f"{word}: {resource}={amount:g}" for word, amount in told)
-                return f"exceeded quota: {name}, {shown}"
+            return f"failed quota: {name}: must specify {'; '.join(missing)}"
+        used = {key: sum(amounts.get(key, 0.0) for amounts in there) for key in hard}
+        limits = {key: quantity(str(limit)) for key, limit in hard.items()}
+        # All that the object counts for is told, once any of it is too much.
+        counted = sorted(key for key in hard if asked.get(key))
+        over = [key for key in counted if used[key] + asked[key] > limits[key]]
+        if over:
+            told = (("requested", asked), ("used", used), ("limited", limits))
+            shown = (f"{word}: {_listed(over, amounts)}" for word, amounts in told)
+            return f"exceeded quota: {name}, {', '.join(shown)}"
     return None
+
+
+def _listed(resources: list[str], amounts: Mapping[str, float]) -> str:
+    return ",".join(f"{key}={shown_resource(key, amounts[key])}" for key in resources)
+
+
+def shown_resource(resource: str, amount: float) -> str:
+    """Return *amount* as Kubernetes writes it: bytes in powers of two."""
+    binary = resource.endswith(("memory", "storage"))
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)) if binary else ():
+        if amount and not amount % size:
+            return f"{amount / size:.0f}{unit}"
+    return shown_amount(amount)
 
 
 def usage(kind: Kind, value: Object) -> dict[str, float]:
@@ -76,7 +91,7 @@ def _amounts(container: Object, group: str) -> Object:
 def _unspecified(pod: Object, hard: Object) -> Iterator[str]:
     """Yield what *hard* limits and a container does not say of itself."""
     containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
-    for resource in hard:
+    for resource in sorted(hard):
         group, _, name = resource.rpartition(".")
         if name in _COMPUTE and group in ("", "requests", "limits"):
             silent = [c["name"] for c in containers if name not in _amounts(c, group or "requests")]

@@ -4,6 +4,7 @@ Reads go to the store directly. A write completes and checks the object, asks we
 any are concerned, and stores it only if it still is what the decision was made on.
 """
 
+import re
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
@@ -47,6 +48,9 @@ from deploy.local.cluster.apiserver.webhooks import Review, Webhooks
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Semantics()
 _TRIES: Final = 5
+_JSON_NAMES: Final = {"integer": "number", "boolean": "bool"}
+_GO_NAMES: Final = {"boolean": "bool", "integer": "int32", "number": "float64"}
+_ETCD_BYTES: Final = 1_572_864
 
 
 def now() -> str:
@@ -179,8 +183,11 @@ class Registry:
 
     def _put(self, kind: Kind, value: Object, options: Options) -> Stored:
         metadata = value["metadata"]
+        tried = Stored.of(value)
+        if len(tried.raw) > _ETCD_BYTES:
+            raise ApiError(500, "etcdserver: request is too large", reason="")
         if options.dry_run:
-            return Stored.of(value)
+            return tried
         going = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
         # Namespaces and Pods on a node also wait for their controller and their kubelet.
         waits = (value.get("spec") or {}).get("finalizers") or metadata.get(
@@ -239,8 +246,7 @@ class Registry:
         if old is not None:
             problems += meta.finalizer_problems(old["metadata"], value["metadata"])
         if problems:
-            once = list({problem.field: problem for problem in reversed(problems)}.values())[::-1]
-            raise invalid(kind, value["metadata"].get("name", ""), once)
+            raise invalid(kind, value["metadata"].get("name", ""), list(dict.fromkeys(problems)))
 
     def _own_problems(self, kind: Kind, value: Object, old: Object | None) -> Iterator[Problem]:
         if kind.schema is not None:
@@ -278,17 +284,27 @@ def _substance(value: Object) -> Object:
 
 def _check_types(kind: Kind, value: Object) -> None:
     """Refuse what does not fit the kind's types: a real server fails to decode it (400)."""
-    wrong = [p for p in violations(kind.schema or {}, value) if p.reason == "FieldValueTypeInvalid"]
-    if wrong:
-        raise bad_request(
-            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"json: cannot unmarshal into Go struct field {kind.kind}.{wrong[0].field}: "
-            f"{wrong[0].message}"
-        )
+    found = violations(kind.schema or {}, value)
+    wrong = next((p for p in found if p.reason == "FieldValueTypeInvalid"), None)
+    if wrong is None:
+        return
+    *_, wanted, got = wrong.message.replace('"', "").replace(":", "").split()
+    path = re.sub(r"\[\d+\]", "", wrong.field).split(".")
+    # Go names the struct that holds the field: of the object, of its spec, of an item of a list.
+    outer = path[-2] if len(path) > 1 else ""
+    struct = {"": "", "spec": "Spec"}.get(outer)
+    named = f"{kind.kind}{struct}" if struct is not None else outer.removesuffix("s").capitalize()
+    raise bad_request(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: cannot '
+        f"unmarshal {_JSON_NAMES.get(got, got)} into Go struct field {named}.{'.'.join(path)} of "
+        f"type {_GO_NAMES.get(wanted, wanted)}"
+    )
 
 
 def _as_ratcheted(problem: Problem) -> Problem:
     """Return *problem* as an update has it: what did not change is let be, so fields are alone."""
+    if problem.reason != "FieldValueTypeInvalid":
+        return problem
     alone = problem.field.rpartition(".")[2]
     message = problem.message.replace(f" {problem.field} in body", f" {alone} in body")
     return replace(problem, message=message)

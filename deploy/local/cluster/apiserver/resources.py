@@ -110,6 +110,8 @@ class Resources:
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.StreamResponse:
         """Answer what is not the object itself; it has to be there."""
+        if target.subresource == "eviction":
+            return await self._evict(request, kind, target, user)
         stored = self._get(kind, target)
         match target.subresource:
             case "log":
@@ -118,11 +120,9 @@ class Resources:
                 return await self._kubelets.exec(request, stored)
             case "binding":
                 return await self._bind(request, kind, target)
-            case "eviction":
-                return await self._evict(request, kind, target, user)
             case "token":
                 body = await read_body(request)
-                said = answer_token_request(body, target.namespace, target.name, self._issue)
+                said = answer_token_request(body, stored, self._issue)
                 return _json(said, 201)
         raise no_such_resource()
 

@@ -3,7 +3,14 @@
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
-from deploy.local.cluster.apiserver.errors import ApiError, bad_request, forbidden, not_found
+from deploy.local.cluster.apiserver.errors import (
+    ApiError,
+    Problem,
+    bad_request,
+    forbidden,
+    invalid,
+    not_found,
+)
 from deploy.local.cluster.apiserver.kinds import Kind, KindTable, Object
 from deploy.local.cluster.apiserver.quotas import quota_problem
 from deploy.local.cluster.apiserver.store import Store
@@ -43,7 +50,7 @@ def admit(store: Store, kind: Kind, value: Object, services: IPv4Network) -> Non
         case ("", "pods"):
             _admit_pod(store, kind, value)
         case ("", "services"):
-            _give_address(store, value, services)
+            _give_address(store, kind, value, services)
         case _:
             pass
     _check_quotas(store, kind, value)
@@ -74,11 +81,37 @@ def _admit_pod(store: Store, kind: Kind, pod: Object) -> None:
         pod["spec"]["priority"] = found.value["value"]
     else:
         pod["spec"].setdefault("priority", 0)
+    if runtime := pod["spec"].get("runtimeClassName"):
+        raise forbidden(kind, name, f'pod rejected: RuntimeClass "{runtime}" not found')
+    if pod["spec"].get("schedulingGates"):
+        gated = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": None,
+            "lastTransitionTime": pod["metadata"]["creationTimestamp"],
+        }
+        pod["status"]["conditions"] = [gated]
 
 
-def _give_address(store: Store, service: Object, network: IPv4Network) -> None:
+def _within(address: str, network: IPv4Network) -> bool:
+    try:
+        return IPv4Address(address) in network
+    except ValueError:
+        return False
+
+
+def _give_address(store: Store, kind: Kind, service: Object, network: IPv4Network) -> None:
     spec = service["spec"]
-    if spec.get("clusterIP") or spec["type"] == "ExternalName":
+    given = spec.get("clusterIP")
+    if given not in (None, "", "None") and not _within(given, network):
+        why = (
+            f"failed to allocate IP {given}: the provided network does not match the current range"
+        )
+        problem = Problem.invalid("spec.clusterIPs", [given], why)
+        raise invalid(kind, service["metadata"]["name"], [problem])
+    if given or spec["type"] == "ExternalName":
         return
     taken = {item.value["spec"].get("clusterIP") for item in store.items(("", "services"))}
     first, last = int(network[1]), int(network[-1])

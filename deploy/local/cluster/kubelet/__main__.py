@@ -13,10 +13,10 @@ from aiohttp import web
 
 from deploy.local.cluster.certificates import Pki, server_context
 from deploy.local.cluster.client import PODS, Cache, Client, Object
+from deploy.local.cluster.events import EventRecorder
 from deploy.local.cluster.kubeconfig import read_kubeconfig
 from deploy.local.cluster.kubelet import node as nodes
 from deploy.local.cluster.kubelet.addresses import Addresses
-from deploy.local.cluster.kubelet.events import EventRecorder
 from deploy.local.cluster.kubelet.mounts import make_root
 from deploy.local.cluster.kubelet.network import PodNetwork
 from deploy.local.cluster.kubelet.pod import Node, PodRun

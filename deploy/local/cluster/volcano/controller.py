@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from deploy.local.cluster.client import PODS, Cache, Client, Object, Refused
+from deploy.local.cluster.events import EventRecorder
 from deploy.local.cluster.lags import Lags
 from deploy.local.cluster.volcano.definitions import COMMANDS, JOBS, POD_GROUPS
 from deploy.local.cluster.volcano.events import Key, PodEvents, Turn
@@ -23,7 +24,9 @@ from deploy.local.cluster.volcano.states import FINISHED, Decision, decide, phas
 from deploy.local.cluster.volcano.status import is_told, make_status
 
 _LOG: Final = logging.getLogger(__name__)
-_RETRY_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 0.005
+"""Before the second try; twice as long before each other, as client-go's work queue."""
+
 _TRIES: Final = 15
 _WORKERS: Final = 3
 """How many turns Volcano takes at once; which worker takes a job's comes of its name."""
@@ -49,8 +52,11 @@ class JobController:
         self._commands = Cache(client, COMMANDS, changed=self._command_changed)
         self._turns: dict[Key, deque[Turn]] = defaultdict(deque)
         self._working: set[Key] = set()
-        self._asked: dict[Key, Object] = {}
+        self._recorder = EventRecorder(client, "vc-controller-manager")
+        self._asked: dict[Key, tuple[Object, str]] = {}
+        self._phases: dict[str, str] = {}
         self._busy_until: dict[Key, float] = {}
+        self._grounds: dict[Key, str] = {}
         self._workers = [asyncio.Lock() for _ in range(_WORKERS)]
         self._expiring: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
@@ -59,6 +65,7 @@ class JobController:
         """Follow and act until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            tasks.create_task(self._recorder.run())
             for cache in (self.queues, self.pods, self.groups, self.jobs, self._commands):
                 tasks.create_task(cache.follow())
 
@@ -74,12 +81,16 @@ class JobController:
         if change == "DELETED":
             self._turns.pop(key, None)
             self._asked.pop(key, None)
+            self._grounds.pop(key, None)
             self._busy_until.pop(key, None)
             return
-        before, self._asked[key] = self._asked.get(key), _asked(job)
-        if before not in (None, self._asked[key]) and (late := self._late("volcano-sync")):
+        asked = _asked(job)
+        before, self._asked[key] = self._asked.get(key), (asked, phase_of(job))
+        if before is not None and before[0] != asked and (late := self._late("volcano-sync")):
             self._busy_until[key] = time.monotonic() + late
-        self._look(key)
+        # What only the counts of its status changed in is looked at by nobody, as in Volcano.
+        if before != self._asked[key]:
+            self._look(key)
         self._expire_later(job)
 
     def _group_changed(self, change: str, group: Object) -> None:
@@ -91,7 +102,24 @@ class JobController:
         key = (group["metadata"]["namespace"], owner)
         if change == "MODIFIED" and (group.get("status") or {}).get("phase") == "Unknown":
             self._events.group_unknown(key)
+        self._tell_of_group(key, group)
+        uid, phase = group["metadata"]["uid"], (group.get("status") or {}).get("phase", "")
+        if self._phases.get(uid) == phase and change == "MODIFIED":
+            return
+        self._phases[uid] = phase
+        if change == "DELETED":
+            del self._phases[uid]
         self._look(key)
+
+    def _tell_of_group(self, key: Key, group: Object) -> None:
+        """Tell of the job what its PodGroup says of itself: who looks at jobs sees no groups."""
+        for condition in (group.get("status") or {}).get("conditions") or []:
+            job, why = self.jobs.get(*key), condition.get("message", "")
+            if job is None or condition["type"] != "Unschedulable" or self._grounds.get(key) == why:
+                continue
+            self._grounds[key] = why
+            said = f"PodGroup {key[0]}:{key[1]} unschedulable, reason: {why}"
+            self._recorder.tell(job, "Warning", "PodGroupPending", said)
 
     async def _command_changed(self, change: str, command: Object) -> None:
         """Delete the Command, then do what it says: at most once, as in Volcano."""
@@ -124,7 +152,7 @@ class JobController:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         if self._tasks is not None:
-            self._tasks.create_task(work)
+            self._tasks.create_task(_guarded(work))
 
     async def _work(self, key: Key) -> None:
         """Take the job's turns one after the other."""
@@ -138,14 +166,16 @@ class JobController:
                         # Taken off first: what happens from now on is another reason to look.
                         turn = turns.popleft()
                         await self._take(key, turn)
-                except (Refused, OSError, TimeoutError) as error:
+                except Exception as error:  # noqa: BLE001 - the reconcile loop: logged, tried again
+                    if not isinstance(error, (Refused, OSError)):
+                        _LOG.exception("%s/%s", *key)
                     tries += 1
                     _LOG.info("%s/%s, try %d: %s", *key, tries, error)
                     if tries >= _TRIES:
                         turns.append(Turn("TerminateJob"))
                     else:
                         turns.appendleft(turn)
-                        await asyncio.sleep(_RETRY_SECONDS)
+                        await asyncio.sleep(_RETRY_SECONDS * 2 ** (tries - 1))
                         with contextlib.suppress(Refused, OSError, TimeoutError):
                             await self._refresh(key)
                         continue
@@ -236,14 +266,19 @@ class JobController:
     async def _make_pods(self, job: Object, pods: dict[str, Object]) -> None:
         for name in surplus(job, pods):
             await self._kill(pods[name])
+        refused: list[str] = []
         for pod in list(make_pods(job, pods)):
             try:
                 made = await self._client.create(PODS, job["metadata"]["namespace"], pod)
             except Refused as error:
                 if error.reason != "AlreadyExists":
-                    raise
+                    refused.append(_go_error(pod, error))
             else:
                 await self.pods.remember(made)
+        if refused:
+            why = f"Error creating pods: [{' '.join(refused)}]"
+            self._recorder.tell(job, "Warning", "FailedCreate", why)
+            raise Refused(0, "", why)
 
     async def _drop(self, job: Object, group: Object | None, *, regroup: bool) -> None:
         """Remove companions and, with *regroup*, the PodGroup; all come anew if the job does."""
@@ -298,6 +333,26 @@ class JobController:
             _LOG.warning("time to live of %s: %s", metadata["name"], error)
         finally:
             self._expiring.discard(metadata["uid"])
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    """Await *work*; what goes wrong with one job is no reason to end for all."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - the outermost border of a task: logged
+        _LOG.exception("a task of the job controller")
+
+
+def _go_error(pod: Object, error: Refused) -> str:
+    """Return a refusal as Volcano tells it: the Status as Go prints it (``%#v``)."""
+    message = str(error).replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        f"failed to create pod {pod['metadata']['name']}, err: &errors.StatusError{{ErrStatus:"
+        'v1.Status{TypeMeta:v1.TypeMeta{Kind:"", APIVersion:""}, ListMeta:v1.ListMeta{SelfLink:"", '
+        'ResourceVersion:"", Continue:"", RemainingItemCount:(*int64)(nil)}, Status:"Failure", '
+        f'Message:"{message}", Reason:"{error.reason}", Details:(*v1.StatusDetails)(0xc000a5e0c0), '
+        f"Code:{error.code}}}}}"
+    )
 
 
 def _asked(job: Object) -> Object:

@@ -101,11 +101,8 @@ def _selector(job: Object) -> dict[str, str]:
 
 def _gang_service(job: Object) -> Object:
     flag = _arguments(job, "svc").get("publish-not-ready-addresses", "false")
-    return {
-        "clusterIP": "None",
-        "selector": _selector(job),
-        "publishNotReadyAddresses": flag in ("", "true"),
-    }
+    early = {"publishNotReadyAddresses": True} if flag in ("", "true") else {}
+    return {"clusterIP": "None", "selector": _selector(job), **early}
 
 
 def _ray_service(job: Object) -> Object:

@@ -12,7 +12,6 @@ Start = Callable[[Coroutine[Any, Any, None]], None]
 _AGAIN_SECONDS: Final = 0.2
 _LAST_OPENING_SECONDS: Final = 0.3
 _ALWAYS_OPEN: Final = ("default", "root")
-_COUNTED: Final = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
 
 
 class QueueStates:
@@ -75,9 +74,3 @@ class QueueStates:
 def state_of(queue: Object | None) -> str:
     """Return the Queue's state; empty for a new one, and for none."""
     return str(((queue or {}).get("status") or {}).get("state", ""))
-
-
-def counts_of(groups: Iterable[Object]) -> dict[str, int]:
-    """Return how many of a Queue's PodGroups are in each phase, as its status counts them."""
-    phases = [(group.get("status") or {}).get("phase") or "Pending" for group in groups]
-    return {phase.lower(): phases.count(phase) for phase in _COUNTED}

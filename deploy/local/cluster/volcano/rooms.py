@@ -22,15 +22,17 @@ class Room:
     taints: list[Object]
     free: Amounts
 
-    def fits(self, pod: Object, asked: Amounts) -> bool:
-        """Whether *pod* may run here and what it asks for is there."""
+    def obstacle(self, pod: Object, asked: Amounts) -> str:
+        """Return why *pod* may not run here, in the words of kube-scheduler; empty if it may."""
         spec = pod["spec"]
-        selected = (spec.get("nodeSelector") or {}).items() <= self.labels.items()
-        return (
-            selected
-            and all(_tolerated(taint, spec.get("tolerations") or []) for taint in self.taints)
-            and all(self.free.get(name, 0.0) >= amount for name, amount in asked.items())
-        )
+        if not (spec.get("nodeSelector") or {}).items() <= self.labels.items():
+            return "node(s) didn't match Pod's node affinity/selector"
+        for taint in self.taints:
+            if not _tolerated(taint, spec.get("tolerations") or []):
+                value = taint.get("value", "")
+                return f"node(s) had untolerated taint {{{taint['key']}: {value}}}"
+        short = [name for name, amount in asked.items() if self.free.get(name, 0.0) < amount]
+        return f"Insufficient {short[0]}" if short else ""
 
     def take(self, asked: Amounts) -> None:
         """Count *asked* as used."""
@@ -44,6 +46,8 @@ class Placement:
 
     bindings: dict[tuple[str, str], str] = field(default_factory=dict)
     reason: str = ""
+    obstacles: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why each Pod that is not placed finds no node."""
 
 
 def make_rooms(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Room]:
@@ -87,23 +91,48 @@ def place(
     kept = dict(allowance)
     before = {room.name: dict(room.free) for room in rooms}
     bindings: dict[tuple[str, str], str] = {}
+    obstacles: dict[tuple[str, str], str] = {}
     for pod in pods:
         asked = asked_by(pod)
-        allowed = all(amount <= allowance.get(name, amount) for name, amount in asked.items())
-        room = next((room for room in rooms if allowed and room.fits(pod, asked)), None)
-        if room is not None:
-            room.take(asked)
-            for name in allowance.keys() & asked.keys():
-                allowance[name] -= asked[name]
-            bindings[key_of(pod)] = room.name
+        room, obstacle = _find(pod, asked, rooms, allowance)
+        if room is None:
+            obstacles[key_of(pod)] = obstacle
+            continue
+        room.take(asked)
+        for name in allowance.keys() & asked.keys():
+            allowance[name] -= asked[name]
+        bindings[key_of(pod)] = room.name
     placed = Counter(task_of(pod) for pod in pods if key_of(pod) in bindings)
     if len(bindings) >= needed and all(placed[n] >= least for n, least in (tasks or {}).items()):
-        return Placement(bindings)
+        return Placement(bindings, obstacles=obstacles)
     for room in rooms:
         room.free = before[room.name]
     allowance.update(kept)
-    short = f"{needed} pods are needed, {len(bindings)} of {len(pods)} fit"
-    return Placement(reason=f"{len(rooms)}/{len(rooms)} nodes are unavailable: {short}")
+    waiting = len(pods)
+    reason = (
+        f"{waiting}/{waiting} tasks in gang unschedulable: pod group is not ready, {waiting} "
+        f"Pending, {needed} minAvailable; Pending: {waiting} Unschedulable"
+    )
+    for pod in pods:
+        obstacles.setdefault(key_of(pod), f"pod group is not ready, {needed} minAvailable")
+    return Placement(reason=reason, obstacles=obstacles)
+
+
+def _find(
+    pod: Object, asked: Amounts, rooms: Sequence[Room], allowance: Amounts
+) -> tuple[Room | None, str]:
+    """Return where *pod* fits, or None and why it fits nowhere."""
+    short = [name for name, amount in asked.items() if amount > allowance.get(name, amount)]
+    if short:
+        return None, f"queue resource quota insufficient: insufficient {', '.join(short)}"
+    found: Counter[str] = Counter()
+    for room in rooms:
+        obstacle = room.obstacle(pod, asked)
+        if not obstacle:
+            return room, ""
+        found[obstacle] += 1
+    why = ", ".join(f"{number} {obstacle}" for obstacle, number in sorted(found.items()))
+    return None, f"0/{len(rooms)} nodes are unavailable: {why}."
 
 
 def asked_by(pod: Object) -> Amounts:

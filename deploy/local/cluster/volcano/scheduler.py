@@ -8,9 +8,11 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from deploy.local.cluster.client import NODES, PODS, Cache, Client, Object, Refused
+from deploy.local.cluster.events import EventRecorder
 from deploy.local.cluster.volcano.definitions import POD_GROUPS, QUEUES
 from deploy.local.cluster.volcano.pods import GROUP_ANNOTATION
 from deploy.local.cluster.volcano.queues import state_of
@@ -42,10 +44,13 @@ class Scheduler:
         self._groups = Cache(client, POD_GROUPS, changed=self._changed)
         self._active: dict[tuple[str, str], Object] = {}
         self._told_at = 0.0
+        self._recorder = EventRecorder(client, "volcano")
+        self._reasons: dict[tuple[str, str], str] = {}
 
     async def run(self) -> None:
         """Follow and schedule until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._recorder.run())
             for cache in (self._nodes, self._pods, self._groups):
                 tasks.create_task(cache.follow())
             for cache in (self._nodes, self._pods, self._groups):
@@ -55,6 +60,9 @@ class Scheduler:
                     await self._schedule_all()
                 except (Refused, OSError, TimeoutError) as error:
                     _LOG.info("scheduling: %s", error)
+                except Exception:  # noqa: BLE001 - the reconcile loop: one object must not end it
+                    _LOG.exception("scheduling")
+                    await asyncio.sleep(_AGAIN_SECONDS)
                 await self._wait()
 
     def _changed(self, change: str, value: Object) -> None:
@@ -88,14 +96,16 @@ class Scheduler:
             elif has_ended(pod):
                 del self._active[key_of(pod)]
             elif _waits(pod):
-                await self._bind(place([pod], rooms, 1), [pod])
+                placement = place([pod], rooms, 1)
+                await self._bind(placement, [pod])
+                await self._tell_pods(placement, [pod])
         groups = list(self._groups.objects.values())
         self._forgethas_ended(members, groups)
         shares = Shares(self._queues.objects.values(), groups, members, rooms)
         for group in shares.in_turn():
             try:
                 await self._schedule(group, members[key_of(group)], rooms, shares)
-            except Refused as error:
+            except (Refused, ValueError) as error:  # a quantity that is none, too
                 _LOG.info("%s: %s", group["metadata"]["name"], error)
         now = asyncio.get_running_loop().time()
         if now - self._told_at >= _AGAIN_SECONDS:
@@ -106,6 +116,7 @@ class Scheduler:
         self, members: Mapping[tuple[str, str], list[Object]], groups: list[Object]
     ) -> None:
         there = {key_of(group) for group in groups}
+        self._reasons = {key: why for key, why in self._reasons.items() if key in there}
         for key, pods in members.items():
             for pod in pods:
                 if key not in there and has_ended(pod):
@@ -117,9 +128,13 @@ class Scheduler:
         phase = (group.get("status") or {}).get("phase") or "Pending"
         if phase == "Pending":
             reason = shares.reason_to_wait(group, rooms)
-            await self._tell(group, "Pending" if reason else "Inqueue", reason)
-            if not reason:
-                shares.let_in(group)
+            if reason:
+                # Said by an Event alone: the group stays as it is, without conditions.
+                self._record(group, "Normal", reason)
+                await self._tell(group, "Pending", pods)
+                return
+            await self._tell(group, "Inqueue", pods)
+            shares.let_in(group)
             return
         bound = [pod for pod in pods if pod["spec"].get("nodeName") and not _failed(pod)]
         waiting = sorted((pod for pod in pods if _waits(pod)), key=_priority, reverse=True)
@@ -132,7 +147,10 @@ class Scheduler:
             await self._bind(placement, waiting)
             bound += [pod for pod in waiting if key_of(pod) in placement.bindings]
             reason = placement.reason
-        await self._tell(group, _phase_by_pods(phase, needed, bound, reason), reason)
+            await self._tell_pods(placement, waiting)
+        if reason:
+            self._record(group, "Warning", reason)
+        await self._tell(group, _phase_by_pods(phase, needed, bound, reason), pods, reason)
 
     async def _tell_queues(self, shares: Shares) -> None:
         """Write what each Queue holds, where that is new."""
@@ -153,17 +171,53 @@ class Scheduler:
                 else:
                     await self._queues.remember(written)
 
-    async def _tell(self, group: Object, phase: str, reason: str) -> None:
-        """Write phase and reason to the group, if they are new."""
+    def _record(self, group: Object, kind: str, reason: str) -> None:
+        """Tell why *group* waits, once as long as that does not change."""
+        if self._reasons.get(key_of(group)) != reason:
+            self._reasons[key_of(group)] = reason
+            self._recorder.tell(group, kind, "Unschedulable", reason)
+
+    async def _tell_pods(self, placement: Placement, pods: Sequence[Object]) -> None:
+        """Write to each Pod that finds no node why, and an Event, where that is new."""
+        for pod in pods:
+            why, metadata = placement.obstacles.get(key_of(pod)), pod["metadata"]
+            conditions = (pod.get("status") or {}).get("conditions") or []
+            said: Object = next((c for c in conditions if c["type"] == "PodScheduled"), {})
+            if why is None or said.get("message") == why:
+                continue
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": why,
+                "lastTransitionTime": said.get("lastTransitionTime") or _now(),
+            }
+            others = [c for c in conditions if c["type"] != "PodScheduled"]
+            change = {"status": {"conditions": [*others, condition]}}
+            namespace, name = key_of(pod)
+            try:
+                written = await self._client.patch(PODS, namespace, name, change, "status")
+            except Refused as error:
+                _LOG.info("pod %s: %s", metadata["name"], error)  # it has gone, as a rule
+                continue
+            self._recorder.tell(pod, "Warning", "FailedScheduling", why)
+            await self._pods.remember(written)
+
+    async def _tell(
+        self, group: Object, phase: str, pods: Sequence[Object], reason: str = ""
+    ) -> None:
+        """Write phase, counts and conditions to the group, if they are new."""
         status = group.get("status") or {}
-        conditions = status.get("conditions") or []
-        said = conditions[0]["message"] if conditions else ""
-        if (status.get("phase"), said) == (phase, reason):
+        states = Counter((pod.get("status") or {}).get("phase", "").lower() for pod in pods)
+        wanted: Object = {"phase": phase, "conditions": _conditions(phase, reason, status)}
+        wanted |= {name: states[name] or None for name in ("running", "succeeded", "failed")}
+        told = {name: status.get(name) for name in wanted} | {
+            "conditions": status.get("conditions") or []
+        }
+        if told == wanted:
             return
-        condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}
-        shown = [{**condition, "message": reason}] if reason else []
         metadata = group["metadata"]
-        change = {"status": {"phase": phase, "conditions": shown}}
+        change = {"status": wanted}
         written = await self._client.patch(
             POD_GROUPS, metadata["namespace"], metadata["name"], change
         )
@@ -190,6 +244,26 @@ class Scheduler:
             # Until the watch says so: a second look must not bind it again.
             bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
             self._pods.objects[key_of(pod)] = self._active[key_of(pod)] = bound
+
+
+def _conditions(phase: str, reason: str, status: Object) -> list[Object]:
+    """Return what the group says of itself; a time stays while what it is of does not change."""
+    if reason:
+        said = ("Unschedulable", "NotEnoughResources", reason)
+    elif phase == "Running":
+        said = ("Scheduled", "tasks in gang are ready to be scheduled", "")
+    else:
+        return []
+    condition: Object = {"type": said[0], "status": "True", "reason": said[1]}
+    condition |= {"message": said[2]} if said[2] else {}
+    old = {c["type"]: c for c in status.get("conditions") or []}.get(said[0], {})
+    same = condition.items() <= old.items()
+    since = old.get("lastTransitionTime") if same else None
+    return [{**condition, "lastTransitionTime": since or _now()}]
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _missing_of_tasks(group: Object, bound: Sequence[Object]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy.local.cluster.quantities import quantity, shown_amount
 from deploy.local.cluster.volcano.pods import requests
-from deploy.local.cluster.volcano.queues import counts_of, state_of
+from deploy.local.cluster.volcano.queues import state_of
 from deploy.local.cluster.volcano.rooms import Amounts, Room, has_ended, key_of
 
 Object = dict[str, Any]
@@ -36,6 +36,7 @@ class Shares:
         self._used: dict[str, Amounts] = defaultdict(lambda: defaultdict(float))
         self._own: dict[tuple[str, str], Amounts] = defaultdict(lambda: defaultdict(float))
         self._reserved: Amounts = defaultdict(float)
+        self._pods: dict[str, int] = defaultdict(int)
         for group in groups:
             self._groups[queue_of(group)].append(group)
             self._count(group, members.get(key_of(group), ()))
@@ -61,12 +62,14 @@ class Shares:
         own = self._own[key_of(group)]
         minimum = {k: max(amount - own[k], 0.0) for k, amount in _minimum(group).items()}
         free = _sum([room.free for room in rooms])
-        short = [k for k, amount in minimum.items() if amount > free[k] - self._reserved[k]]
+        # What no node has is no reason: such a group is let in, and its Pods find no node.
+        known = {k: amount for k, amount in minimum.items() if self._total[k]}
+        short = [k for k, amount in known.items() if amount > free[k] - self._reserved[k]]
         if short:
-            return f"resource in cluster is overused: insufficient {', '.join(short)}"
+            return f"resource in cluster is overused: overused {', '.join(short)}"
         for key, limit in self._capability(name).items():
             if minimum.get(key, 0.0) and self._used[name][key] + minimum[key] > limit:
-                return f"queue {name} has not enough {key} left"
+                return f"queue resource quota insufficient: insufficient {key}"
         return ""
 
     def let_in(self, group: Object) -> None:
@@ -84,10 +87,12 @@ class Shares:
     def statuses(self) -> Iterator[tuple[str, Object]]:
         """Yield, for each Queue, what its status is to say beside its state."""
         for name in self._queues:
-            amounts = {key: shown_amount(value) for key, value in self._bound[name].items()}
-            counts = counts_of(self._groups.get(name, ()))
-            told: Object = {key: number for key, number in counts.items() if number}
-            yield name, told | ({"allocated": amounts} if amounts else {})
+            used = {"cpu": 0.0, "memory": 0.0, **self._bound[name]}
+            pods = self._pods[name]
+            amounts = {key: shown_amount(value) for key, value in used.items()}
+            # How many groups are in each phase is told by Volcano's metrics alone since 1.10.
+            allocated = amounts | ({"pods": str(pods)} if pods else {})
+            yield name, {"allocated": allocated, "reservation": {}}
 
     def _count(self, group: Object, pods: Sequence[Object]) -> None:
         name = queue_of(group)
@@ -95,8 +100,9 @@ class Shares:
         there = self._own[key_of(group)]
         for pod in pods:
             if not has_ended(pod):
+                bound = bool(pod["spec"].get("nodeName"))
+                self._pods[name] += bound
                 for key, amount in requests(pod["spec"]).items():
-                    bound = bool(pod["spec"].get("nodeName"))
                     self._bound[name][key] += amount if bound else 0.0
                     there[key] += amount if bound else 0.0
         minimum = _minimum(group) if phase == "Inqueue" else {}
@@ -122,7 +128,9 @@ def queue_of(group: Object) -> str:
 
 def _minimum(group: Object) -> Amounts:
     asked = group["spec"].get("minResources") or {}
-    return {key: quantity(str(amount)) for key, amount in asked.items()}
+    # What is counted for quotas alone is nothing that a node has.
+    amounts = {key: value for key, value in asked.items() if not key.startswith("count/")}
+    return {key: quantity(str(amount)) for key, amount in amounts.items()}
 
 
 def _sum(amounts: Iterable[Amounts]) -> Amounts:

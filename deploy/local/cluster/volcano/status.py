@@ -39,7 +39,7 @@ def make_status(
     if changed:
         kept = [c for c in status["conditions"] if c["status"] != phase]
         status["conditions"] = [*kept, {"status": phase, "lastTransitionTime": now}]
-    if phase in FINISHED:
+    if phase in FINISHED or phase == "Aborted":
         since = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
         passed = (datetime.fromisoformat(now) - since).total_seconds()
         status["runningDuration"] = old.get("runningDuration") or f"{passed:.0f}s"

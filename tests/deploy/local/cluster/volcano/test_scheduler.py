@@ -39,7 +39,8 @@ def test_a_gang_that_does_not_fit_takes_nothing() -> None:
     rooms = make_rooms([make_node("a", 2)], [])
     placed = place([make_pod(f"p{n}") for n in range(3)], rooms, 3)
     assert placed.bindings == {}
-    assert "3 pods are needed, 2 of 3 fit" in placed.reason
+    assert placed.reason.startswith("3/3 tasks in gang unschedulable: pod group is not ready")
+    assert placed.obstacles["n", "p2"] == "0/1 nodes are unavailable: 1 Insufficient cpu."
     assert place([make_pod("q", "2")], rooms, 1).bindings == {("n", "q"): "a"}
 
 

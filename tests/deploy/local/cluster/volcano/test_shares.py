@@ -104,7 +104,9 @@ def test_a_queue_says_what_it_holds_and_what_is_left() -> None:
     pods = [make_pod("500m"), make_pod("1", bound=False), make_pod("2", phase="Succeeded")]
     queue = make_queue("a", capability={"cpu": "4"})
     shares = Shares([queue], [group], {("n", "g"): pods}, make_rooms(9.0))
-    assert list(shares.statuses()) == [("a", {"running": 1, "allocated": {"cpu": "500m"}})]
+    assert list(shares.statuses()) == [
+        ("a", {"allocated": {"cpu": "500m", "memory": "0", "pods": "1"}, "reservation": {}})
+    ]
     assert shares.allowance(group) == {"cpu": 3.5}
 
 
