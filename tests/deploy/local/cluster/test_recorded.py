@@ -184,3 +184,68 @@ async def test_who_may_impersonate_is_judged_as_the_other(cluster: EmbeddedClust
     code, said = await _list_pods(read_kubeconfig(cluster.kubeconfig("nobody")), **masters)
     assert code == 403
     assert 'cannot impersonate resource "users"' in said["message"]
+
+
+async def test_a_collection_is_deleted_by_selector(client: Client, namespace: str) -> None:
+    for name, label in (("a", "1"), ("b", "1"), ("c", "2")):
+        metadata = {"name": name, "labels": {"which": label}}
+        await client.create(CONFIG_MAPS, namespace, {"metadata": metadata})
+    path = f"{CONFIG_MAPS.path(namespace)}?labelSelector=which%3D1"
+    await client.delete(Kind("v1", path.removeprefix("/api/v1/"), namespaced=False), "", "")
+    assert await client.get(CONFIG_MAPS, namespace, "a") is None
+    assert await client.get(CONFIG_MAPS, namespace, "c")
+
+
+async def test_a_watch_may_begin_with_what_there_is_and_a_bookmark(
+    client: Client, namespace: str
+) -> None:
+    await client.create(SECRETS, namespace, {"metadata": {"name": "a"}})
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    seen: list[str] = []
+    async with asyncio.timeout(10):
+        async for change, value in client.watch(
+            SECRETS, {**query, "fieldSelector": "metadata.name=a"}
+        ):
+            seen.append(change)
+            if change == "BOOKMARK":
+                assert value["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+                break
+    assert seen == ["ADDED", "BOOKMARK"]
+
+
+async def test_items_of_a_typed_list_do_not_say_what_they_are(
+    cluster: EmbeddedCluster, client: Client
+) -> None:
+    await client.create(PODS, "default", _pod(schedulingGates=[{"name": "e.com/wait"}]))
+    _, listed = await _list_pods(read_kubeconfig(cluster.kubeconfig()))
+    assert not {"kind", "apiVersion"} & listed["items"][0].keys()
+    assert listed["items"][0]["metadata"]["name"] == "a"
+    await client.delete(PODS, "default", "a")
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "kind"),
+    [
+        ("authorization.k8s.io/v1/selfsubjectaccessreviews", {}, "SelfSubjectAccessReview"),
+        ("authorization.k8s.io/v1/selfsubjectrulesreviews", {}, "SelfSubjectRulesReview"),
+        ("authorization.k8s.io/v1/subjectaccessreviews", {"user": "x"}, "SubjectAccessReview"),
+        ("authentication.k8s.io/v1/selfsubjectreviews", {}, "SelfSubjectReview"),
+        ("authentication.k8s.io/v1/tokenreviews", {"token": "x"}, "TokenReview"),
+    ],
+)
+async def test_reviews_are_what_they_are_asked_for(
+    client: Client, path: str, spec: Object, kind: str
+) -> None:
+    assert (await client.post(f"/apis/{path}", {"spec": spec}))["kind"] == kind
+
+
+async def test_a_review_that_there_is_not_is_no_other_one(client: Client) -> None:
+    path = "/apis/authorization.k8s.io/v1/localsubjectaccessreviews"
+    assert (await _refusal(client.post(path, {}))).code == 404
+
+
+async def test_a_lease_that_is_missing_is_made_by_a_put(client: Client, namespace: str) -> None:
+    lease = {"metadata": {"name": "l", "namespace": namespace}, "spec": {}}
+    assert (await client.replace(LEASES, lease))["metadata"]["uid"]
+    refusal = await _refusal(client.replace(CONFIG_MAPS, {**lease, "data": {}}))
+    assert refusal.code in (400, 404)
