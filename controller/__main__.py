@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import uvloop
 
@@ -14,6 +19,10 @@ from controller.settings import ControllerSettings, read_settings
 from shared.errors import FumaroleError
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
+
+MOST_THREADS: Final = 64
+THREADS_SECONDS: Final = 1.0
+_THREADS: Final = "blocking"
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +45,27 @@ async def _run(settings: ControllerSettings) -> None:
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     raise_descriptor_limit()
-    await serve(settings, stopping=stopping)
+    # More than Python's own few: hooks of plugins may wait in some for ever.
+    threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=_THREADS)
+    asyncio.get_running_loop().set_default_executor(threads)
+    code = EXIT_FAILED
+    try:
+        await serve(settings, stopping=stopping)
+        code = 0
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        await _leave_threads(code)
+
+
+async def _leave_threads(code: int) -> None:
+    """End the process here if threads of hooks do not end: else it would wait for them."""
+    deadline = time.monotonic() + THREADS_SECONDS
+    while left := [one.name for one in threading.enumerate() if one.name.startswith(_THREADS)]:
+        if time.monotonic() > deadline:
+            log.warning("threads do not end, and are left behind", extra={"threads": len(left)})
+            logging.shutdown()
+            os._exit(code)
+        await asyncio.sleep(0.05)
 
 
 if __name__ == "__main__":

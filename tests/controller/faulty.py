@@ -30,6 +30,8 @@ async def fault(kind):
         await asyncio.Event().wait()
     if kind == "blocks":
         time.sleep(3600)
+    if kind == "threads":
+        await asyncio.to_thread(time.sleep, 3600)
     if kind == "slow":
         await asyncio.sleep(0.6)
     return {"wrong": "soon", "huge": 10**400}.get(kind)

@@ -243,3 +243,25 @@ async def test_a_hook_that_blocks_the_loop_is_found_and_switched_off_at_the_next
         errors = {one["error"] for one in job["plugin_failures"]}
         assert any(error.startswith("blocked the controller") for error in errors), errors
         assert (await one.job("fine"))["state"] == "RUNNING"
+
+
+async def test_hooks_that_sit_in_threads_are_given_up_and_keep_no_process_from_ending(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    one = make_controller(cluster, redis_server, tmp_path, FUMAROLE_INSTANCE="threads")
+    one.instance = "threads"
+    async with running(one):
+        for number in range(4):
+            await one.submit(f"start-threads-{number}", resources={"cpu": 0.01})
+        for number in range(4):
+            await one.until(f"start-threads-{number}", "RUNNING", seconds=60)
+            await until(
+                one, f"start-threads-{number}",
+                lambda job: [f["next_at"] for f in job["plugin_failures"]] == [None],
+            )  # fmt: skip
+        job = await one.job("start-threads-0")
+        assert job["plugin_failures"][0]["error"] == "took longer than 1.5 s"
+        await one.call("DELETE", "/v1/jobs/start-threads-0", expect=202)
+        await one.until("start-threads-0", "SUCCESS", seconds=60)
+        # Whose threads cannot be ended: the process does not wait for them.
+        assert await one.stop() == 0

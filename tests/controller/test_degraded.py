@@ -1,0 +1,69 @@
+"""Readiness and liveness: what is away, and what stands still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+
+from controller.jobs import reconciler as module
+from controller.jobs.reconciler import Reconciler
+from controller.jobs.workqueue import WorkQueue
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.running import Controller, running
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as running_cluster:
+        yield running_cluster
+
+
+async def test_without_redis_the_api_of_a_single_replica_stays_ready(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    one = Controller(
+        tmp_path, kubeconfig=cluster.kubeconfig("controller"), redis_url="redis://127.0.0.1:1/0",
+        instance="degraded",
+    )  # fmt: skip
+    async with running(one):
+        url = f"http://{one.addresses['ops']}/readyz"
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            told = await answer.json()
+        assert (answer.status, told["status"]) == (200, "degraded")
+        assert told["reasons"][0] == "routes are not published to Redis"
+        await one.submit("goes")
+        await one.until("goes", "RUNNING")
+
+
+def make_reconciler(queue: WorkQueue) -> Reconciler:
+    nothing = cast(Any, SimpleNamespace())
+    return Reconciler(
+        store=nothing, picture=nothing, sight=nothing, actions=nothing, adoption=nothing,
+        queue=queue, told=lambda _job: None, measures=nothing,
+    )  # fmt: skip
+
+
+def test_liveness_fails_only_where_jobs_wait_and_nothing_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    queue = WorkQueue(clock=lambda: now[0], random=lambda: 0.5)
+    one = make_reconciler(queue)
+    now[0] += 10_000
+    assert one.faults() == ()  # it has not begun: store or cluster are not there yet
+    one._moves()
+    now[0] += 10_000
+    assert one.faults() == ()  # there is nothing to do
+    queue.add("j1")
+    assert one.faults() == ()
+    now[0] += module.STILL_SECONDS
+    assert len(one.faults()) == 1
+    one._moves()
+    assert one.faults() == ()
