@@ -70,6 +70,13 @@ class Reopened:
         kubelet.ends = self.ends
         self.kubelet = asyncio.create_task(kubelet.run())
 
+    async def stop_kubelet(self) -> None:
+        """Leave the pods as they are; its errors are the test's."""
+        if self.kubelet is not None:
+            self.kubelet.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.kubelet
+
     async def call(self, method: str, path: str, body: Any = None, expect: int = 200) -> Any:
         return await self.controller.call(method, path, body, expect=expect)
 
@@ -130,13 +137,12 @@ async def reopened(
             foreign = await foreign_objects(admin)
             world = Reopened(folder, recording, controller, gateway, admin, redis, foreign)
             await cluster.start_program("volcano")
-            yield world
+            try:
+                yield world
+            finally:
+                await world.stop_kubelet()  # before its client is closed
     finally:
         if world is not None:
-            if world.kubelet is not None:
-                world.kubelet.cancel()
-                with suppress(asyncio.CancelledError):
-                    await world.kubelet
             world.gateway.kill()
             await world.controller.kill()
         await cluster.stop()
