@@ -179,15 +179,16 @@ class Ending:
     async def _close_attempt(
         self, transaction: Transaction, seen: Seen, outcome: str, reason: str, message: str | None
     ) -> None:
+        values: dict[str, Any] = {"outcome": outcome, "reason": reason, "message": message}
+        job = seen.job if seen.job is not None else seen.last
+        if job is not None and job.uid == seen.record.uid:
+            values["retries"] = job.retries  # else what was seen last stays
         await move_attempt(
             transaction,
             seen.record.id,
             seen.record.attempt,
             ended_at=self._records.clock(),
-            outcome=outcome,
-            reason=reason,
-            message=message,
-            retries=seen.job.retries if seen.job is not None else 0,
+            **values,
         )
 
     async def confirm(self, step: Confirm, seen: Seen) -> None:

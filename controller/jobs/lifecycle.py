@@ -447,6 +447,8 @@ def _failed(seen: Seen, job: ObservedJob) -> Step:
     What its policies say is carried out by us where Volcano did not come to ask them.
     """
     policies = policies_of(seen.record)
+    if policies and seen.blind:
+        return Rest()
     followed = triggered(policies, seen.runs.values())
     if followed is not None and policies.is_ours(followed.rule) and not _is_ordered(seen.record):
         # Its time may not have come.

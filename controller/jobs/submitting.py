@@ -146,9 +146,10 @@ class Submitting:
         async with self._records.lead() as transaction:
             recorded = await companions_of(transaction, record.id)
             await record_companions(transaction, record.id, applied)
-        wanted.add(("ConfigMap", recovery_name(record.id)))
         for one in recorded:
-            if (one.kind, one.name) not in wanted:
+            # What is kept for recovery is no plugin's; that of an earlier attempt goes.
+            kept = one.name == recovery_name(record.id) and one.owner_uid == owner.uid
+            if not kept and (one.kind, one.name) not in wanted:
                 await self._cluster.remove_companion(record.id, one)
                 async with self._records.lead() as transaction:
                     await drop_companion(transaction, record.id, one)
