@@ -59,11 +59,12 @@ class Intake:
         if self.waits:
             self._waiting += data
             return
-        step, work, at = self._work.step, self._work, 0
-        if len(data) <= _LITTLE_BYTES:
-            while at < len(data) and not work.has_more:
-                at += step(data[at:] if at else data)
-            if not work.has_more:
+        work, at, size = self._work, 0, len(data)
+        if size <= _LITTLE_BYTES and not work.has_more:
+            at = work.step(data)
+            while at < size and not work.has_more:
+                at += work.step(data[at:])
+            if at >= size and not work.has_more:
                 return
         self._go_through(data[at:] if at else data)
 

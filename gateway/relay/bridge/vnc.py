@@ -127,11 +127,6 @@ class VncBridge(WebSocketBridge):
         """Take bytes from the browser; how they are cut into messages means nothing."""
         self._from_browser(data)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether messages of a browser that only looks on wait to be judged."""
-        return self.is_open and self._filter is not None and self._filter.has_more
-
     def _desktop_frame(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
             self.close(CLOSE_FAILED, "RFB is binary")
@@ -165,6 +160,7 @@ class VncBridge(WebSocketBridge):
         except RfbError as error:
             self.close(CLOSE_REFUSED, str(error))
             return
+        self.has_more = views.has_more
         if passed:
             upstream.send(passed)
 

@@ -94,6 +94,8 @@ class WebSocketBridge(Bridge):
         self._taken = 0
         """What the browser had acknowledged at the last ping."""
         self._upstream_full = False
+        self.has_more = False
+        """Whether :meth:`received_bytes`, called without bytes, would lead further."""
         self._yields = False
         self._watches = False
         """Whether it is watched for leaving."""
@@ -120,11 +122,6 @@ class WebSocketBridge(Bridge):
     @abstractmethod
     def received_bytes(self, data: bytes) -> None:
         """Take the bytes of binary messages from the browser, several put together."""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether :meth:`received_bytes`, called without bytes, would lead further."""
-        return False
 
     @property
     def upstream_waits(self) -> bool:
@@ -416,7 +413,7 @@ class WebSocketBridge(Bridge):
         self.state = BridgeState.CLOSING
         self._drop_upstream()
         self._stop_pinging()
-        self._upstream_full = self._watches = False
+        self._upstream_full = self._watches = self.has_more = False
         if self.transport is not None:
             self.request.ends.forget(self.transport)
             self._close_handshake = CloseHandshake(
@@ -432,6 +429,7 @@ class WebSocketBridge(Bridge):
 
     def _leave(self) -> None:
         self.state = BridgeState.CLOSING
+        self.has_more = False
         if self._close_handshake is not None:
             self._close_handshake.over()
         self._stop_pinging()
