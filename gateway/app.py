@@ -217,7 +217,13 @@ class Gateway:
             of_user=Rate(limits.user_opens_per_minute, 60.0, clock=time.monotonic),
         )
         session = SessionPages(answers=answers, assets=assets, wall=time.time)
-        return make_pages(open_page, session, answers, self.meters)
+        return make_pages(
+            open_page,
+            session,
+            answers,
+            self.meters,
+            strict_transport=settings.site.strict_transport,
+        )
 
     def make_data_path(self, pages: web.Server) -> DataPath:
         """Return the data path that hands its own requests to *pages*."""

@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client.registry import Collector
 
 from gateway.app import Gateway, make_bounds, make_bus_clock, make_follower
+from gateway.core.heads import MAX_HEAD_BYTES
 from gateway.feed import Changed, Feed
 from gateway.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.overload.measures import OverloadMeters
@@ -82,6 +83,9 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
         handler_cancellation=True,
         shutdown_timeout=_PAGES_SECONDS,
         auto_decompress=False,  # 16 KiB are 16 KiB; a compressed body is no form
+        # The head has been judged; aiohttp's own limit is 8 KiB a field, less than cookies take.
+        max_line_size=MAX_HEAD_BYTES,
+        max_field_size=MAX_HEAD_BYTES,
     )
     await runner.setup()
     try:

@@ -90,6 +90,8 @@ def settings_from(env: Environment) -> Settings:
     certificate = env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", existing_file)
     certificate_key = env.optional("FUMAROLE_GATEWAY_TLS_KEY_FILE", existing_file)
     _check_keys(env, link_keys, grant_keys)
+    site = _site(env)
+    _warn_of_siblings(env, site)
     _check_tls(env, certificate, certificate_key)
     return Settings(
         instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
@@ -97,7 +99,7 @@ def settings_from(env: Environment) -> Settings:
         link_key=link_keys[0],
         listen=env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080)),
         ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
-        site=_site(env),
+        site=site,
         token_issuer=issuer,
         token_jwks=env.required("FUMAROLE_GATEWAY_TOKEN_JWKS", key_source, ""),
         grant_keys=grant_keys,
@@ -125,7 +127,25 @@ def _site(env: Environment) -> Site:
         env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost")),
         embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
         trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
+        # With TLS of ours nothing in front decides how browsers come.
+        strict_transport=bool(env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", str)),
     )
+
+
+def _warn_of_siblings(env: Environment, site: Site) -> None:
+    listed = env.value("FUMAROLE_GATEWAY_PUBLIC_SUFFIX", _yes_or_no, False)
+    if site.scheme == "https" and not listed:
+        env.warning(
+            "FUMAROLE_GATEWAY_PUBLIC_SUFFIX",
+            f"is not yes: unless {site.base} is on the Public Suffix List, the apps of one session "
+            "can set cookies for all others",
+        )
+
+
+def _yes_or_no(raw: str) -> bool:
+    if raw.lower() not in ("yes", "no"):
+        raise ValueError("neither yes nor no")
+    return raw.lower() == "yes"
 
 
 def _refused_networks(env: Environment) -> tuple[Network, ...]:

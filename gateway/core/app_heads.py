@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gateway.core.fields import Fields
 
 BAD: Final = "app_bad_answer"
+STRICT_TRANSPORT: Final = "max-age=31536000"
+"""For a year, and for this host alone: what is beside the gateway is not ours to decide."""
 VARY_SERVICE_WORKER: Final = b"Vary: Service-Worker\r\n"
 """For responses to paths in ``/``: a script that a page has fetched must not be taken from the
 browser's cache when it is registered as a worker with ``updateViaCache: "all"``."""
@@ -115,13 +117,16 @@ class AnswerReader:
 
     Args:
         frame_ancestors: The Content-Security-Policy that every answer is given.
+        strict_transport: Whether browsers are told to come by TLS alone (RFC 6797).
     """
 
     __slots__ = ("_added", "_names")
 
-    def __init__(self, frame_ancestors: str) -> None:
+    def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
         self._names = answer_names()
-        self._added = (b"Content-Security-Policy", frame_ancestors.encode("ascii"))
+        self._added = [(b"Content-Security-Policy", frame_ancestors.encode("ascii"))]
+        if strict_transport:
+            self._added.append((b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii")))
 
     def read_head(self, raw: bytes) -> AnswerHead:
         """Return what the head *raw*, its empty line included, says.
@@ -166,7 +171,7 @@ class AnswerReader:
         _take_upgrade(fields, held)
         if _CONNECTION in held:
             crossing = _without_nominated(fields, held, crossing)
-        crossing.append(self._added)
+        crossing += self._added
         if _CACHE_CONTROL not in held:
             crossing.append((b"Cache-Control", b"private"))
         fields.crossing = b"".join([b"%b: %b\r\n" % pair for pair in crossing])

@@ -6,14 +6,20 @@ semicolons and bears one of our names is touched.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from gateway.core.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
 
+FOREIGN_BYTES: Final = 32768
+"""Of cookies that are not ours, as many reach the app as fit: neighbours can set them too."""
 _NAMES: Final = frozenset({HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME})
 _LOWER_NAMES: Final = frozenset(name.lower() for name in _NAMES)
 _MARK: Final = HTTP_COOKIE_NAME
 _WHITE: Final = b" \t"
+_OURS: Final = re.compile(
+    rb"(?:^|;)[ \t]*(%b)[ \t]*=([^;]*)" % b"|".join(map(re.escape, sorted(_NAMES)))
+)
 
 
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
@@ -24,19 +30,22 @@ def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
     """
     if _MARK not in value:
         return value, []
-    kept: list[bytes] = []
-    ours: list[bytes] = []
-    for pair in value.split(b";"):
-        key, equals, content = pair.partition(b"=")
-        key = key.strip(_WHITE)
-        if not equals or key not in _NAMES:
-            kept.append(pair)
-        elif key == name:
-            ours.append(content.strip(_WHITE))
-    left = b";".join(kept)
-    if kept and not value.startswith(kept[0]):
-        left = left.lstrip(_WHITE)
+    # By one expression: a field may hold a hundred thousand pairs.
+    ours = [content.strip(_WHITE) for key, content in _OURS.findall(value) if key == name]
+    left = _OURS.sub(b"", value)
+    if left.startswith(b";") and not value.startswith(b";"):
+        left = left[1:].lstrip(_WHITE)
     return (left if left.strip(b" \t;") else None), ours
+
+
+def fitting(value: bytes, most: int) -> bytes:
+    """Return the first cookies of *value* that fit into *most* bytes, without their last ``;``.
+
+    Browsers send those of longer paths and older ones first (RFC 6265, section 5.4).
+    """
+    if len(value) <= most:
+        return value
+    return value[: max(0, value.rfind(b";", 0, most + 1))]
 
 
 def may_set_cookie(value: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.core.cookies import cut_cookie
+from gateway.core.cookies import FOREIGN_BYTES, cut_cookie, fitting
 from gateway.core.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
 from gateway.core.origins import Provenance
@@ -217,12 +217,15 @@ class FieldReader:
         """Cut our cookies out of *values*, and return what is left as fields."""
         ours: list[bytes] = []
         lines: list[bytes] = []
+        room = FOREIGN_BYTES
         for value in values:
             left, found = cut_cookie(value, self._cookie_name)
             ours += found
-            if left is not None:
-                # White space that stood before a cookie of ours would now end the field.
-                lines += (b"Cookie: ", left.rstrip(_WHITE), b"\r\n")
+            # White space that stood before a cookie of ours would now end the field.
+            kept = fitting(left.rstrip(_WHITE), room) if left is not None else b""
+            if kept:
+                room -= len(kept)
+                lines += (b"Cookie: ", kept, b"\r\n")
         fields.cookies = tuple(ours)
         return b"".join(lines)
 

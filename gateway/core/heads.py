@@ -15,6 +15,9 @@ import httptools
 from gateway.core.names import TOKEN
 
 MAX_HEAD_BYTES: Final = 65536
+"""Of a head without its cookies: those are set by neighbours, too, and have room of their own."""
+MAX_COOKIE_BYTES: Final = 262144
+"""Of the ``Cookie`` fields of a request, names and line ends included."""
 MAX_TARGET_BYTES: Final = 16384
 MAX_FIELDS: Final = 256
 
@@ -32,6 +35,10 @@ _REFUSED_METHODS: Final = frozenset({b"CONNECT", b"TRACE"})
 _TARGET = rb"[!\"$-\[\]-~]+"
 _START = re.compile(rb"(" + TOKEN + rb") (" + _TARGET + rb") HTTP/1\.([01])")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
+
+_COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
+_LOOK_AGAIN_BITS: Final = 14
+"""An incomplete head that is large is measured each time that it has grown by 16 KiB."""
 
 _CR: Final = 0x0D
 _REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
@@ -71,7 +78,8 @@ def find_end(buffer: bytes, seen: int = 0) -> int:
         HeadRefused: ``bad_request``, ``target_too_long`` or ``head_too_large``.
     """
     end = search_end(buffer, seen)
-    if len(buffer) > MAX_TARGET_BYTES:
+    grown = len(buffer) >> _LOOK_AGAIN_BITS != seen >> _LOOK_AGAIN_BITS
+    if len(buffer) > MAX_TARGET_BYTES and (end or grown):
         _check_sizes(buffer, end or len(buffer), complete=end > 0)
     return end
 
@@ -110,7 +118,15 @@ def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
     line = buffer.find(b"\r\n", 0, size)
     if (size if line < 0 else line) > MAX_TARGET_BYTES + 64:
         raise HeadRefused("target_too_long")
-    if size > MAX_HEAD_BYTES or (not complete and size == MAX_HEAD_BYTES):
+    if size < MAX_HEAD_BYTES or (complete and size == MAX_HEAD_BYTES):
+        return
+    cookies = sum(len(line[0]) for line in _COOKIE_LINE.finditer(buffer, 0, size))
+    others = size - cookies
+    if (
+        cookies > MAX_COOKIE_BYTES
+        or others > MAX_HEAD_BYTES
+        or (not complete and others == MAX_HEAD_BYTES)
+    ):
         raise HeadRefused("head_too_large")
 
 

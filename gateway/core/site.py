@@ -20,7 +20,7 @@ class Site:
 
     ``base`` is the domain below which sessions have their hosts, ``port`` the one that browsers
     see. ``embed_origins`` may frame sessions; ``trusted_proxies`` are believed about clients'
-    addresses.
+    addresses. With ``strict_transport`` browsers are told to come by TLS alone (RFC 6797).
     """
 
     scheme: Literal["http", "https"]
@@ -28,6 +28,7 @@ class Site:
     port: int
     embed_origins: tuple[str, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
+    strict_transport: bool = False
     port_suffix: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +42,7 @@ class Site:
         *,
         embed_origins: tuple[str, ...] = (),
         trusted_proxies: tuple[Network, ...] = (),
+        strict_transport: bool = False,
     ) -> Site:
         """Return the site whose public URL is *url* (``http`` or ``https``, with a host name)."""
         scheme: Literal["http", "https"] = "http" if url.scheme == "http" else "https"
@@ -50,6 +52,7 @@ class Site:
             port=url.port or _DEFAULT_PORTS[scheme],
             embed_origins=embed_origins,
             trusted_proxies=trusted_proxies,
+            strict_transport=strict_transport,
         )
 
     @property

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.app_heads import STRICT_TRANSPORT
+from gateway.core.oversize import CLEAR_PATH
 from gateway.pages.answers import Answers
 from gateway.pages.open import OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages
@@ -24,9 +26,14 @@ _FAILED = Refusal(500, "internal_error", "The gateway failed to answer.")
 
 
 def make_pages(
-    open_page: OpenPage, session: SessionPages, answers: Answers, meters: Meters
+    open_page: OpenPage,
+    session: SessionPages,
+    answers: Answers,
+    meters: Meters,
+    *,
+    strict_transport: bool = False,
 ) -> web.Application:
-    """Return the application."""
+    """Return the application; *strict_transport* as for :class:`gateway.core.site.Site`."""
 
     @web.middleware
     async def boundary(
@@ -48,6 +55,8 @@ def make_pages(
 
     async def count(_request: web.Request, answer: web.StreamResponse) -> None:
         meters.own_answers[answer.status // 100] += 1
+        if strict_transport:
+            answer.headers["Strict-Transport-Security"] = STRICT_TRANSPORT
 
     app = web.Application(middlewares=[boundary])
     app.on_response_prepare.extend((hide_versions, count))
@@ -55,6 +64,7 @@ def make_pages(
     app.router.add_post(OPEN_PATH, open_page.post)
     app.router.add_get("/.fumarole/state", session.state)
     app.router.add_get("/.fumarole/static/{name}", session.static)
+    app.router.add_get(CLEAR_PATH.decode(), session.clear_cookies)
     app.router.add_get("/", session.screen)
     app.router.add_route("*", "/{path:.*}", session.nothing)
     return app

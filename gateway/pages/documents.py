@@ -36,6 +36,8 @@ def page_headers(
         "Referrer-Policy": "same-origin" if sameorigin_referrer else "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Opener-Policy": "same-origin",
+        # Siblings are one site: without this their pages may share a process with ours.
+        "Origin-Agent-Cluster": "?1",
         "Cache-Control": "no-store",
     }
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from gateway.core.accept import wants_page
 from gateway.core.answers import REFUSALS, JsonErrors, Page, Refusal
+from gateway.core.oversize import CLEAR_PATH
 from gateway.pages.documents import Card, Documents, link_action, page_headers
 from gateway.pages.parts import Inside
 
@@ -27,7 +28,8 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
     {
         "no_credential": Words(
             "This session is not open here",
-            "A link alone opens nothing. " + _OPEN_AGAIN,
+            "A link alone opens nothing. " + _OPEN_AGAIN + " If it was open a moment ago, your "
+            "browser may have dropped its cookie because apps have set too many.",
         ),
         "bad_credential": Words("This link does not work", _OPEN_AGAIN),
         "token_spent": Words(
@@ -107,7 +109,8 @@ WORDS: Final[Mapping[str, Words]] = MappingProxyType(
         "target_too_long": Words("The address is too long", "Use a shorter one."),
         "head_too_large": Words(
             "Your browser sent too much",
-            "Its cookies for this address are the usual cause: clear them, and open it again.",
+            "Cookies for this address are the usual cause. Clear them, and open it again; apps may "
+            "sign you out.",
         ),
     }
 )
@@ -184,14 +187,19 @@ class PageErrors:
             title=words.title,
             status=_status(refusal),
             advice=words.advice,
-            actions=link_action(self._home, "Go to where sessions are started")
-            if back and self._home
-            else "",
+            actions=self._actions(refusal, back=back),
             detail=f"{refusal.status} · {refusal.code}",
             script=script,
             busy=starting,
             data=retry,
         )
+
+    def _actions(self, refusal: Refusal, *, back: bool) -> str:
+        if refusal.code == "head_too_large":
+            return link_action(CLEAR_PATH.decode(), "Clear these cookies")
+        if back and self._home:
+            return link_action(self._home, "Go to where sessions are started")
+        return ""
 
 
 def _status(refusal: Refusal) -> str:

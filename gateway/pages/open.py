@@ -21,6 +21,7 @@ from gateway.core.opening import (
     may_post,
     read_opening,
 )
+from gateway.core.oversize import expiring_lines, foreign_names
 from gateway.core.passage import Passage
 from gateway.core.rates import Rate, whole_seconds
 from gateway.core.site import Site
@@ -128,7 +129,10 @@ class OpenPage:
         # Much can have happened while Redis was asked.
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
-        return self._opened(request, opening, make_grant(claims, now=self._wall()), route)
+        answer = self._opened(request, opening, make_grant(claims, now=self._wall()), route)
+        if page_request.holder not in (None, claims.sub):
+            self._forget_other(request, answer)
+        return answer
 
     def _check_origin(self, request: web.Request, page_request: PageRequest) -> None:
         allowed = may_post(
@@ -190,6 +194,18 @@ class OpenPage:
         answer.headers["Cache-Control"] = "no-store"
         answer.headers["Referrer-Policy"] = "no-referrer"
         return answer
+
+    def _forget_other(self, request: web.Request, answer: web.Response) -> None:
+        """Have the browser forget what the app keeps there for whoever was signed in before.
+
+        Not ``"cookies"``: that would clear the whole registrable domain.
+        """
+        answer.headers["Clear-Site-Data"] = '"cache", "storage"'
+        values = request.headers.getall("Cookie", [])
+        names = foreign_names(value.encode("latin-1", "replace") for value in values)
+        secure = self._site.scheme == "https"
+        for line in expiring_lines(names, base=self._site.base, secure=secure):
+            answer.headers.add("Set-Cookie", line)
 
 
 def _check_rate(rate: Rate, key: str) -> None:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from gateway.core.access import route_refusal
 from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.oversize import expiring_lines, foreign_names, is_own_click
 from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.assets import Assets
 from gateway.relay.http.page_request import PageRequest
@@ -49,6 +50,24 @@ class SessionPages:
             return self._answers.refuse(request, REFUSALS["session_expired"])
         message = route.message if route.state == "starting" else None
         return self._answers.json({"state": route.state, "message": message})
+
+    async def clear_cookies(self, request: web.Request) -> web.Response:
+        """Expire the cookies that are not ours, by a click on a page of this host, and go on."""
+        handed = page_request_of(request)
+        site = request.headers.get("Sec-Fetch-Site", "").encode("latin-1", "replace")
+        mode = request.headers.get("Sec-Fetch-Mode", "navigate").encode("latin-1", "replace")
+        if not is_own_click(site, mode):
+            return self._answers.refuse(request, REFUSALS["other_origin"])
+        values = [
+            value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", [])
+        ]
+        answer = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
+        base = handed.host.partition(".")[2]
+        for line in expiring_lines(
+            foreign_names(values), base=base, secure=handed.scheme == "https"
+        ):
+            answer.headers.add("Set-Cookie", line)
+        return answer
 
     async def static(self, request: web.Request) -> web.Response:
         """Serve a built file, for good: its name changes with its content."""

@@ -101,7 +101,9 @@ class Context:
             limits=parts.limits,
         )
         self.fields = FieldReader(parts.site.cookie_name)
-        self.answers = AnswerReader(parts.site.frame_ancestors)
+        self.answers = AnswerReader(
+            parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
+        )
         self.connections: set[Abortable] = set()
         """Browsers' connections that carry HTTP."""
         self.pages: set[Abortable] = set()

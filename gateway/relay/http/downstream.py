@@ -265,7 +265,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self._count(refusal)
         parts = self.context.parts
         page = parts.errors.render(refusal, seen.accept)
-        expired = seen.expiring(secure=parts.site.scheme == "https")
+        expired = seen.expiring(base=parts.site.base, secure=parts.site.scheme == "https")
         page = page._replace(fields=page.fields + expired)
         return write_answer(refusal, page, close=True, date=parts.date.field())
 

@@ -31,6 +31,12 @@ def read(*lines: str) -> AnswerFields:
     return READER.read("\r\n".join((*lines, "", "")).encode("latin-1"))
 
 
+def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
+    strict = AnswerReader("frame-ancestors 'self'", strict_transport=True)
+    assert b"\r\nStrict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").crossing
+    assert b"Strict-Transport-Security" not in read().crossing
+
+
 def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherwise() -> None:
     assert read().crossing == ADDED + PRIVATE
     assert read("cache-control: public").crossing == b"cache-control: public\r\n" + ADDED

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.cookies import cut_cookie, may_set_cookie
+from gateway.core.cookies import cut_cookie, fitting, may_set_cookie
 
 OURS = b"__Host-fumarole"
 
@@ -85,3 +85,12 @@ def test_apps_may_set_their_own_cookies(value: bytes) -> None:
 )
 def test_apps_may_not_set_ours_nor_for_their_neighbours(value: bytes) -> None:
     assert not may_set_cookie(value)
+
+
+@pytest.mark.parametrize(
+    ("most", "left"),
+    [(100, b"a=1; b=2; c=3"), (13, b"a=1; b=2; c=3"), (12, b"a=1; b=2"), (8, b"a=1; b=2"),
+     (7, b"a=1"), (2, b"")],
+)  # fmt: skip
+def test_the_last_cookies_are_left_out_where_there_is_no_room(most: int, left: bytes) -> None:
+    assert fitting(b"a=1; b=2; c=3", most) == left

@@ -271,3 +271,13 @@ def test_a_new_value_is_judged_as_the_parser_does(byte: int) -> None:
     for value in (bytes([byte]), b"a%bb" % bytes([byte]), b"a%b" % bytes([byte])):
         raw = b"Host: a\r\nX: %b\r\n\r\n" % value
         assert outcome(raw, last) == outcome(raw, None), raw
+
+
+def test_ours_is_found_among_many_and_the_app_gets_what_fits() -> None:
+    many = "; ".join(f"c{n}={'x' * 100}" for n in range(2000))
+    fields = FieldReader(b"fumarole").read(
+        f"Host: h\r\nCookie: {many}; fumarole=mine\r\nCookie: d=1\r\n\r\n".encode()
+    )
+    assert fields.cookies == (b"mine",)
+    assert len(fields.crossing) <= 32768 + len(b"Cookie: \r\n")
+    assert fields.crossing.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")

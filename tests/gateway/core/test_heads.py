@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core.heads import (
     IANA_METHODS,
+    MAX_COOKIE_BYTES,
     MAX_FIELDS,
     MAX_HEAD_BYTES,
     MAX_TARGET_BYTES,
@@ -164,3 +165,34 @@ def test_no_section_is_split_into_fewer_lines_than_it_has(junk: bytes) -> None:
 
 def test_list_members_are_lower_case_and_never_empty() -> None:
     assert tokens([b"A, b,,", b" c\t"]) == {b"a", b"b", b"c"}
+
+
+def large(others: int, cookies: int, *, complete: bool) -> bytes:
+    """A head with so many bytes of other fields (start line and end included) and of cookies."""
+    line, end = b"GET / HTTP/1.1\r\n", b"\r\n" if complete else b""
+    crumbs = b"" if not cookies else b"cOOkie: " + b"c" * (cookies - 10) + b"\r\n"
+    filler = others - len(line) - len(end)
+    return line + crumbs + b"X: " + b"x" * (filler - 5) + b"\r\n" + end
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_cookies_have_room_of_their_own(complete: bool) -> None:
+    fits = large(60_000, MAX_COOKIE_BYTES, complete=complete)
+    assert find_end(fits) == (len(fits) if complete else 0)
+    for others, cookies in ((60_000, MAX_COOKIE_BYTES + 1), (MAX_HEAD_BYTES + 1, 200_000)):
+        with pytest.raises(HeadRefused) as refused:
+            find_end(large(others, cookies, complete=complete))
+        assert refused.value.code == "head_too_large"
+
+
+def test_a_head_that_grows_by_bytes_is_refused_soon_after_its_limit() -> None:
+    whole = large(MAX_HEAD_BYTES * 2, 0, complete=False)
+
+    def arrives(size: int) -> bool:
+        try:
+            return find_end(whole[:size], size - 1000) == 0
+        except HeadRefused:
+            return False
+
+    refused = next(size for size in range(1000, len(whole), 1000) if not arrives(size))
+    assert MAX_HEAD_BYTES <= refused < MAX_HEAD_BYTES + (1 << 14)

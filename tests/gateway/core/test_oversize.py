@@ -1,24 +1,50 @@
 from __future__ import annotations
 
-from gateway.core.oversize import read_oversized
+import pytest
+
+from gateway.core.oversize import expiring_lines, foreign_names, read_oversized
 
 BIG = b"x" * 3000
 HTML = b"Accept: text/html\r\n"
+CLICK = b"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\n"
 
 
-def head(cookie: bytes, accept: bytes = HTML, other: bytes = b"") -> bytes:
-    return b"GET / HTTP/1.1\r\nHost: a\r\n" + accept + other + b"cookie: " + cookie + b"\r\n"
+def head(
+    cookie: bytes, accept: bytes = HTML, other: bytes = b"", path: bytes = b"/.fumarole/cookies"
+) -> bytes:
+    lines = b"GET %b HTTP/1.1\r\nHost: a\r\n" % path + accept + other
+    return lines + b"cookie: " + cookie + b"\r\n"
 
 
-def test_the_cookies_that_are_the_cause_are_named_but_not_ours() -> None:
-    seen = read_oversized(head(b"a=%b; b = %b; __Host-fumarole=c; fumarole=d; a=1" % (BIG, BIG)))
+def test_the_cookies_that_are_the_cause_are_expired_by_a_click_but_not_ours() -> None:
+    cookies = b"a=%b; b = %b; __Host-fumarole=c; fumarole=d; a=1" % (BIG, BIG)
+    seen = read_oversized(head(cookies, other=CLICK))
     assert seen.accept == b"text/html"
     assert seen.cookies == (b"a", b"b")
-    assert seen.expiring(secure=False) == (
+    assert seen.expiring(base="apps.x", secure=False) == (
         ("Set-Cookie", "a=; Path=/; Max-Age=0"),
+        ("Set-Cookie", "a=; Path=/; Max-Age=0; Domain=apps.x"),
         ("Set-Cookie", "b=; Path=/; Max-Age=0"),
+        ("Set-Cookie", "b=; Path=/; Max-Age=0; Domain=apps.x"),
     )
-    assert seen.expiring(secure=True)[0][1].endswith("; Secure")
+    secure = expiring_lines([b"a"], base="x", secure=True)
+    assert all("; Secure" in line for line in secure)
+
+
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        (b"/", CLICK),
+        (b"/.fumarole/cookies2", CLICK),
+        (b"/.fumarole/cookies", b""),
+        (b"/.fumarole/cookies", CLICK.replace(b"same-origin", b"same-site")),
+        (b"/.fumarole/cookies", CLICK.replace(b"navigate", b"no-cors")),
+    ],
+)
+def test_nothing_is_expired_without_the_click(path: bytes, other: bytes) -> None:
+    seen = read_oversized(head(b"a=" + BIG, path=path, other=other))
+    assert seen.cookies == (b"a",)
+    assert seen.expiring(base="apps.x", secure=False) == ()
 
 
 def test_names_that_could_forge_a_field_are_left_out() -> None:
@@ -36,7 +62,7 @@ def test_nothing_is_taken_from_programs() -> None:
 
 def test_no_more_are_named_than_an_answer_can_hold() -> None:
     many = b"; ".join(b"c%d=%b" % (n, b"x" * 90) for n in range(500))
-    assert len(read_oversized(head(many)).cookies) == 200
+    assert len(foreign_names([many, many])) == 200
 
 
 def test_anything_can_be_read() -> None:

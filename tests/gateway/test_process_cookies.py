@@ -1,0 +1,92 @@
+"""Cookies of neighbours and of apps: many or large, they keep nobody out of a session."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.conftest import World
+from tests.gateway.http import HTML
+from tests.gateway.upstreams import web_app
+
+SIBLINGS = "; ".join(f"s{n}={'x' * 4000}" for n in range(25))
+"""What a script of one session can set for all of the base domain: 25 cookies of 4 KB."""
+MORE = "; ".join(f"m{n}={'x' * 4000}" for n in range(70))
+
+
+async def test_cookies_of_a_sibling_keep_nobody_out(world: World) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        cookie = await world.gateway.open(sid)
+        sent = {"Cookie": f"{SIBLINGS}; {cookie}"}
+        assert (await world.gateway.ask(sid, "GET", "/", sent)).status == 200
+        (theirs,) = [line for line in app.heads[-1].split(b"\r\n") if line[:7] == b"Cookie:"]
+        assert theirs.startswith(b"Cookie: s0=x")
+        assert len(theirs) <= 32768 + len(b"Cookie: ")
+
+
+@pytest.mark.parametrize("path", ["/.fumarole/open", "/.fumarole/state"])
+async def test_the_gateways_own_pages_can_be_reached_beside_them(world: World, path: str) -> None:
+    sid = await world.publish(port=1)
+    cookie = await world.gateway.open(sid)
+    answer = await world.gateway.ask(sid, "GET", path, {"Cookie": f"{SIBLINGS}; {cookie}"} | HTML)
+    assert answer.status == 200
+
+
+async def test_a_session_can_be_opened_beside_them(world: World) -> None:
+    sid = await world.publish(port=1)
+    token = world.gateway.signer.token(sid)
+    sent = {"Cookie": SIBLINGS, "Content-Type": "application/json"}
+    body = b'{"token": "%b"}' % token.encode()
+    answer = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
+    assert answer.status == 303
+
+
+async def test_too_many_are_cleared_by_the_users_click_alone(world: World) -> None:
+    sid = await world.publish(port=1)
+    sent = {"Cookie": MORE} | HTML
+    answer = await world.gateway.ask(sid, "GET", "/", sent)
+    assert answer.status == 431
+    assert "set-cookie" not in answer.headers
+    assert b"/.fumarole/cookies" in answer.body
+    click = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+    cleared = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", sent | click)
+    assert cleared.status == 431
+    assert "m0=; Path=/; Max-Age=0; Domain=apps.localhost" in str(cleared.headers)
+    other = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}
+    kept = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", sent | other)
+    assert "set-cookie" not in kept.headers
+
+
+async def test_the_click_works_where_the_head_is_not_too_large_either(world: World) -> None:
+    sid = await world.publish(port=1)
+    click = {"Sec-Fetch-Site": "same-origin", "Cookie": "a=1; fumarole=x"} | HTML
+    answer = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", click)
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert "a=; Path=/; Max-Age=0" in str(answer.headers)
+    assert "fumarole=;" not in str(answer.headers)
+    refused = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", {"Cookie": "a=1"})
+    assert refused.status == 403
+
+
+async def test_the_next_user_finds_nothing_of_the_last_ones(world: World) -> None:
+    sid = await world.publish(port=1)
+    cookie = await world.gateway.open(sid, sub="ada")
+    token = world.gateway.signer.token(sid, sub="grace")
+    sent = {"Cookie": f"theme=dark; {cookie}", "Content-Type": "application/json"}
+    body = b'{"token": "%b", "replace": true}' % token.encode()
+    answer = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
+    assert answer.status == 303
+    assert answer.headers["clear-site-data"] == '"cache", "storage"'
+    assert "theme=; Path=/; Max-Age=0" in str(answer.headers)
+
+
+async def test_the_same_user_keeps_what_the_app_has_stored(world: World) -> None:
+    sid = await world.publish(port=1)
+    cookie = await world.gateway.open(sid, sub="ada")
+    token = world.gateway.signer.token(sid, sub="ada")
+    sent = {"Cookie": f"theme=dark; {cookie}", "Content-Type": "application/json"}
+    body = b'{"token": "%b"}' % token.encode()
+    answer = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
+    assert answer.status == 303
+    assert "clear-site-data" not in answer.headers
+    assert "theme=" not in str(answer.headers)
