@@ -19,6 +19,7 @@ from deploy.local.cluster.apiserver.faults import FAULTS
 from deploy.local.cluster.identities import IDENTITIES
 from deploy.local.cluster.lags import FILE as LAGS_FILE
 from deploy.local.cluster.lags import write_lags
+from deploy.local.cluster.pipes import read_chunks
 
 Program = Literal["apiserver", "volcano", "kubelet"]
 
@@ -209,15 +210,13 @@ async def _first_line(child: subprocess.Popen[bytes]) -> bytes:
     """Return the child's first line, empty when it ended without one."""
     if child.stdout is None:
         return b""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(child.stdout.fileno()))
-    )
-    try:
-        return await reader.readline()
-    finally:
-        transport.close()
+    line = b""
+    async with contextlib.aclosing(read_chunks(os.dup(child.stdout.fileno()), 4096)) as chunks:
+        async for chunk in chunks:
+            line += chunk
+            if b"\n" in line:
+                break
+    return line
 
 
 def _end(child: subprocess.Popen[bytes], *, grace_seconds: float) -> None:

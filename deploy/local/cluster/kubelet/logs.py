@@ -3,9 +3,12 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+from deploy.local.cluster.pipes import read_chunks
 
 _CHUNK_BYTES: Final = 65536
 _MAX_BYTES: Final = 10 * 1024 * 1024
@@ -64,23 +67,16 @@ class Log:
         return b"".join(text[-limit:].splitlines(keepends=True)[-lines:]).decode(errors="replace")
 
     async def _collect(self, reading: int) -> None:
-        reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
-        )
         rest = b""
-        try:
-            while chunk := await reader.read(_CHUNK_BYTES):
+        async with aclosing(read_chunks(reading, _CHUNK_BYTES)) as chunks:
+            async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 # A line without an end yet is shown too: a prompt, or a very long one.
                 if len(rest) > _CHUNK_BYTES:
                     lines, rest = [*lines, rest], b""
                 self._append(lines)
-            if rest:
-                self._append([rest])
-        finally:
-            transport.close()
+        if rest:
+            self._append([rest])
 
     def _append(self, lines: list[bytes]) -> None:
         if not lines or self._file.closed:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import struct
 import termios
@@ -17,6 +18,7 @@ from aiohttp import WSMsgType, web
 from deploy.local.cluster.kubelet.container import ContainerRun
 from deploy.local.cluster.kubelet.pod import PodRun
 from deploy.local.cluster.kubelet.sandboxes import Process, SandboxFailed, StartFailed
+from deploy.local.cluster.pipes import read_chunks
 
 _PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
@@ -153,21 +155,15 @@ class _Execution:
             for task in (listening, ending, *sending):
                 task.cancel()
             await asyncio.gather(listening, ending, *sending, return_exceptions=True)
+            self._terminal = None  # closed by whoever read it
             self._close_stdin()
 
     async def _send(self, channel: int, fd: int) -> None:
         """Send what the process writes, as fast as the client takes it."""
-        reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
-        )
-        try:
-            while chunk := await reader.read(_CHUNK_BYTES):
-                await self._socket.send_bytes(bytes([channel]) + chunk)
-        except OSError:
-            pass  # a terminal without a process reads as EIO
-        finally:
-            transport.close()
+        with contextlib.suppress(OSError):  # the client has left
+            async with contextlib.aclosing(read_chunks(fd, _CHUNK_BYTES)) as chunks:
+                async for chunk in chunks:
+                    await self._socket.send_bytes(bytes([channel]) + chunk)
 
     async def _listen(self) -> None:
         """Take input, sizes and the end of input, until the client leaves."""
@@ -185,9 +181,8 @@ class _Execution:
     async def _write(self, data: bytes) -> None:
         if self._stdin is None:
             return
-        fd = self._stdin
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(_write_all, fd, data)
+        # A descriptor of the thread's own: this one may be closed while it waits for the process.
+        await asyncio.to_thread(_write_all, os.dup(self._stdin), data)
 
     def _resize(self, data: bytes) -> None:
         with contextlib.suppress(ValueError, KeyError, TypeError, struct.error, OSError):
@@ -203,8 +198,17 @@ class _Execution:
 
 
 def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+    """Write *data* as fast as the process takes it, then close *fd*; its end is the data's too."""
+    writable = select.poll()
+    writable.register(fd, select.POLLOUT)
+    try:
+        while data:
+            writable.poll()  # a terminal does not block, for whoever reads it
+            data = data[os.write(fd, data) :]
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def _ending(code: int) -> dict[str, Any]:
