@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.relay.ending.closing import SilentClose
 from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.ending.hangups import Hangups
+from gateway.relay.ending.keep_alive import bound_orphan
 from gateway.relay.ending.kernel import is_secured
 from gateway.relay.ending.stalls import StallWatch
 from gateway.relay.transports import reset
@@ -45,6 +46,7 @@ class Ends:
         if transport is None or transport.is_closing():
             return
         waits = transport.get_write_buffer_size() > 0
+        bound_orphan(transport, stall_seconds=self.limits.write_stall_seconds)
         transport.close()
         if is_secured(transport):
             SilentClose(transport, self.loop).look_later()
@@ -57,6 +59,7 @@ class Ends:
         if transport.is_closing():
             return
         waits = transport.get_write_buffer_size() > 0
+        bound_orphan(transport, stall_seconds=seconds)
         transport.close()
         if waits or is_secured(transport):
             self.loop.call_later(seconds, reset, transport)

@@ -1,10 +1,12 @@
 """Peers that vanish without a word: the kernel finds them, on both sides of the gateway.
 
-Two options are needed. Keep-alive probes a connection that is idle, but never one on which data
-waits to be acknowledged. ``TCP_USER_TIMEOUT`` bounds how long that data may wait (RFC 5482). It
-would also end a living peer that reads nothing, so it is no shorter than the deadline for those
-(:mod:`.stalls`), which tells the two apart and is there first. The kernel alone watches what is
-left of a connection once its descriptor is closed.
+Keep-alive probes a connection that is idle. Where bytes wait to be acknowledged it does not: there
+:mod:`.stalls` is first, or the kernel's own retransmissions end (tcp(7), ``tcp_retries2``).
+
+``TCP_USER_TIMEOUT`` is set only for what is left of a connection that we have closed, which nobody
+else watches any more. On an open one it would end readers that are merely slow: its clock starts
+anew only when a window has reopened far enough (seen: 64 KiB/s into a buffer of 32 KiB, dead after
+the time that was set), and it would delay the end of idle connections.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import socket
 from collections.abc import Iterable
 from typing import Final
 
+from gateway.relay.ending.kernel import unacknowledged
+
 PROBED_AFTER_SECONDS: Final = range(45, 76)
 """Connections are given these in turns. Thousands that came together would be probed together, and
 the kernel drops what does not fit into a queue of a thousand: the living were taken for dead."""
@@ -21,8 +25,9 @@ _PROBE_SECONDS: Final = 15
 """From one probe to the next."""
 _PROBES: Final = 4
 """Unanswered ones that end a connection without a user timeout."""
-_GRACE: Final = 1.25
-"""Of the stall deadline: so that the kernel does not end what is watched here."""
+_ORPHAN_FACTOR: Final = 5
+"""Of the stall deadline, for bytes that the kernel still holds after a close: a slow reader may
+well be taking them."""
 
 
 def keep_accepted_alive(listening: Iterable[socket.socket], *, stall_seconds: float) -> None:
@@ -53,6 +58,14 @@ def probe_after(sock: socket.socket, seconds: int, *, stall_seconds: float) -> N
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
 
 
+def bound_orphan(transport: asyncio.Transport, *, stall_seconds: float) -> None:
+    """Bound how long the kernel keeps what *transport* has written once it is closed."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0 and unacknowledged(transport) > 0:
+        milliseconds = int(stall_seconds * _ORPHAN_FACTOR * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
 def _options(after: int, stall_seconds: float) -> tuple[tuple[int, int, int], ...]:
     most = max(1, int(stall_seconds))
     return (
@@ -60,5 +73,4 @@ def _options(after: int, stall_seconds: float) -> tuple[tuple[int, int, int], ..
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(after, most)),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, min(_PROBE_SECONDS, most)),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_seconds * _GRACE * 1000)),
     )

@@ -70,9 +70,9 @@ class PageConnection(asyncio.Protocol):
         else:
             self._path.places.enter(self._key)
         if not self._body.done:
-            # Pages take small bodies only; whoever sends one by drops is not waited for.
+            # Pages take small bodies only; one that comes by drops is not waited for.
             self._timer = self._path.parts.loop.call_later(
-                self._path.parts.limits.idle_seconds, self._impatient
+                self._path.parts.limits.slow_body_seconds, self._impatient
             )
         page.connection_made(PageTransport(self, self._browser, page_request))
         if not self._writable:

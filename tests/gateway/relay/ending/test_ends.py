@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from gateway.relay.ending.ends import Ends
-from gateway.relay.ending.keep_alive import keep_accepted_alive, keep_alive
+from gateway.relay.ending.keep_alive import bound_orphan, keep_accepted_alive, keep_alive
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.limits import Limits
 from tests.gateway.relay.ending.test_deferred_aborts import Side, connected
@@ -131,19 +131,29 @@ async def test_a_peer_that_says_goodbye_is_closed_at_once() -> None:
     ends.shut_down()
 
 
-async def test_both_legs_have_keep_alive_and_a_bound_for_what_is_not_acknowledged() -> None:
+async def test_both_legs_have_keep_alive_and_no_clock_that_ends_slow_readers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         keep_accepted_alive([listening], stall_seconds=60.0)
         with socket.create_connection(listening.getsockname()), listening.accept()[0] as own:
             assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
             assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 75_000
     async with connected(1) as ((side,), _):
         keep_alive(side.transport, stall_seconds=300.0)
         sock = side.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert 45 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 75
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 375_000
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
         keep_alive(side.transport, stall_seconds=3.0)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 3
+
+
+async def test_what_the_kernel_holds_after_a_close_is_bounded() -> None:
+    async with connected(1) as ((side,), (peer,)):
+        sock = side.transport.get_extra_info("socket")
+        bound_orphan(side.transport, stall_seconds=60.0)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+        peer.stall()
+        side.transport.write(MANY)
+        bound_orphan(side.transport, stall_seconds=60.0)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 300_000
