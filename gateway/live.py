@@ -37,6 +37,10 @@ class Member(Protocol):
         """By which right it exists."""
         ...
 
+    def look_for_stalls(self) -> None:
+        """See :class:`gateway.relay.ending.sweep.Swept`."""
+        ...
+
     def end(self, ending: Ending) -> None:
         """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
         ...

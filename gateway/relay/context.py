@@ -76,6 +76,10 @@ class Abortable(Protocol):
         """Take no further request, and close where none is under way."""
         ...
 
+    def look_for_stalls(self) -> None:
+        """See :class:`gateway.relay.ending.sweep.Swept`."""
+        ...
+
     def is_closing(self) -> bool:
         """Say whether it is closed, or about to be."""
         ...

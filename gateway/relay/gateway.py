@@ -8,16 +8,20 @@ from gateway.core.access import Access
 from gateway.core.passage import DRAINING
 from gateway.core.places import Verdict
 from gateway.relay.context import Context, Parts
+from gateway.relay.ending.sweep import Sweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
 
 if TYPE_CHECKING:
     from gateway.live import Member
+    from gateway.relay.ending.sweep import Swept
 
 __all__ = ["DataPath", "Parts"]
 
 _SHED_AT_ONCE: Final = 1000
+_SWEEPS: Final = 4
+"""In the time that a peer has to take something."""
 
 
 class DataPath(Context):
@@ -41,6 +45,12 @@ class DataPath(Context):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.admission = Admission(self, Access(parts.site, parts.grants))
+        limits = parts.limits
+        self.sweep = Sweep(
+            parts.loop,
+            seconds=min(limits.write_stall_seconds, limits.app_write_stall_seconds) / _SWEEPS,
+            everyone=self._everyone,
+        )
         parts.live.watch(self.pool)
         self.meters.open_by_kind(self._open_by_kind)
         self.meters.time_of(self.turns)
@@ -83,6 +93,11 @@ class DataPath(Context):
             "page": len(self.pages),
         }
 
+    def _everyone(self) -> list[Swept]:
+        # Those that are admitted are registered as well; they are asked once.
+        known: list[Swept] = [*self.tunnels()]
+        return [*self.connections, *self.pages, *known]
+
     def tunnels(self) -> list[Member]:
         """Return what carries frames, and not one request after the other."""
         return [
@@ -117,6 +132,7 @@ class DataPath(Context):
     async def close(self) -> None:
         """Reset what is still open, and end all errands."""
         self.draining = True
+        self.sweep.close()
         self.parts.live.end_all(DRAINING)
         for connection in tuple(self.connections):
             connection.abort()

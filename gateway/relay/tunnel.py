@@ -126,6 +126,12 @@ class Tunnel(asyncio.Protocol):
             self.browser.write(PING_FRAME)
         return now + self.path.parts.limits.web_ping_seconds
 
+    def look_for_stalls(self) -> None:
+        """Have both sides watched where the kernel holds something for them."""
+        if self.phase <= Phase.FINISHING:
+            self.path.ends.look_at(self.browser)
+            self.path.ends.look_at_app(self.app, self._app_stalled)
+
     # What the browser's transport calls
 
     def data_received(self, data: bytes) -> None:

@@ -93,6 +93,10 @@ class Bridge(asyncio.Protocol):
         self.transport = transport
         self.request.live.add(self)
 
+    def look_for_stalls(self) -> None:
+        """Have the browser watched where the kernel holds something for it."""
+        self.request.ends.look_at(self.transport)
+
     def connection_lost(self, exc: Exception | None) -> None:  # asyncio's
         """Leave the registry."""
         self.transport = None

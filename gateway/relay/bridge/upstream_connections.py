@@ -130,7 +130,7 @@ class BridgeUpstream(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading from the browser; a job's side that takes nothing for long is left."""
         self.writable = False
-        self.ends.watch_app(self.transport, self._stalled)
+        self.ends.watch_app(self.transport, self.stalled)
         if not self.dropped:
             self.bridge.upstream_filled()
 
@@ -141,7 +141,12 @@ class BridgeUpstream(asyncio.Protocol):
         if not self.dropped:
             self.bridge.upstream_drained()
 
-    def _stalled(self) -> None:
+    def look_for_stalls(self) -> None:
+        """Be watched where the kernel holds something for the job's side."""
+        self.ends.look_at_app(self.transport, self.stalled)
+
+    def stalled(self) -> None:
+        """The job's side has taken nothing for as long as it may."""
         self.bridge.parts.meters.upstream_failures["app_timeout"] += 1
         reset(self.transport)
 

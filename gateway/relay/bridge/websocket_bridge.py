@@ -243,6 +243,12 @@ class WebSocketBridge(Bridge):
         self._upstream_full = False
         self.sync_reading()
 
+    def look_for_stalls(self) -> None:
+        """Have both sides watched where the kernel holds something for them."""
+        super().look_for_stalls()
+        if self.upstream is not None:
+            self.upstream.look_for_stalls()
+
     def pause_writing(self) -> None:
         """Stop reading from the job's side; a browser that takes nothing for long is reset."""
         self.writable = False

@@ -4,6 +4,7 @@
   watches for peers that left or that take nothing.
 - :mod:`.lingering` is the protocol of a connection whose last byte has been written.
 - :mod:`.stalls` resets connections whose peer acknowledges nothing of what waits for it.
+- :mod:`.sweep` asks all connections now and then whether the kernel holds something for them.
 - :mod:`.hangups` sees a FIN or a reset while reading is paused.
 - :mod:`.deferred_aborts` spreads the ends of many connections over time.
 - :mod:`.keep_alive` has the kernel find peers that vanished.

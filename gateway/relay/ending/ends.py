@@ -10,7 +10,7 @@ from gateway.relay.ending.closing import SilentClose
 from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.ending.hangups import Hangups
 from gateway.relay.ending.keep_alive import bound_orphan
-from gateway.relay.ending.kernel import is_secured
+from gateway.relay.ending.kernel import is_secured, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
 from gateway.relay.transports import reset
 
@@ -65,7 +65,11 @@ class Ends:
             self.loop.call_later(seconds, reset, transport)
 
     def watch(
-        self, transport: asyncio.Transport | None, stalled: Callable[[], None] | None = None
+        self,
+        transport: asyncio.Transport | None,
+        stalled: Callable[[], None] | None = None,
+        *,
+        passing: bool = False,
     ) -> None:
         """Reset a browser's connection (or call *stalled*) once it stalls with bytes unsent."""
         if transport is not None:
@@ -73,14 +77,41 @@ class Ends:
                 transport,
                 seconds=self.limits.write_stall_seconds,
                 stalled=stalled or partial(reset, transport),
+                passing=passing,
             )
 
-    def watch_app(self, transport: asyncio.Transport | None, stalled: Callable[[], None]) -> None:
+    def watch_app(
+        self,
+        transport: asyncio.Transport | None,
+        stalled: Callable[[], None],
+        *,
+        passing: bool = False,
+    ) -> None:
         """Call *stalled* once an app has taken nothing for its deadline, with bytes unsent."""
         if transport is not None:
             self.stalls.watch(
-                transport, seconds=self.limits.app_write_stall_seconds, stalled=stalled
+                transport,
+                seconds=self.limits.app_write_stall_seconds,
+                stalled=stalled,
+                passing=passing,
             )
+
+    def look_at(self, transport: asyncio.Transport | None) -> None:
+        """Watch a browser's *transport* while the kernel holds something for it."""
+        if self._is_unwatched(transport):
+            self.watch(transport, passing=True)
+
+    def look_at_app(self, transport: asyncio.Transport | None, stalled: Callable[[], None]) -> None:
+        """Watch an app's *transport* while the kernel holds something for it."""
+        if self._is_unwatched(transport):
+            self.watch_app(transport, stalled, passing=True)
+
+    def _is_unwatched(self, transport: asyncio.Transport | None) -> bool:
+        return (
+            transport is not None
+            and not self.stalls.watches(transport)
+            and unacknowledged(transport) > 0
+        )
 
     def watches(self, transport: asyncio.Transport) -> bool:
         """Say whether *transport* is watched for a stall."""

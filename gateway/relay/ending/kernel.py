@@ -35,6 +35,11 @@ def unacknowledged(transport: asyncio.Transport) -> int:
     return int(size)
 
 
+def waits(transport: asyncio.Transport) -> bool:
+    """Say whether anything that was written has not been acknowledged."""
+    return unacknowledged(transport) > 0 or transport.get_write_buffer_size() > 0
+
+
 def progress(transport: asyncio.Transport) -> int:
     """Return a number that changes whenever the peer takes something; -1 when it is closed.
 

@@ -1,7 +1,8 @@
 """Peers that take nothing of what waits for them: found by what they acknowledge, and given up.
 
 A connection is watched only while something waits: from the transport's ``pause_writing`` to its
-``resume_writing``, and while it is being closed. One timer looks at all of them.
+``resume_writing``, while it is being closed, and while the kernel holds something for a peer that
+:mod:`.sweep` has come across. One timer looks at all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from gateway.relay.ending.kernel import progress
+from gateway.relay.ending.kernel import progress, waits
 
 _LOOKS: Final = 8
 """In the time that a peer has: a stall is found an eighth of it late at most."""
@@ -21,10 +22,14 @@ _SELDOM_SECONDS: Final = 5.0
 class _Watched:
     """A transport that has something to send."""
 
-    __slots__ = ("moved_at", "progress", "seconds", "stalled")
+    __slots__ = ("moved_at", "passing", "progress", "seconds", "stalled")
 
-    def __init__(self, seconds: float, stalled: Callable[[], None], now: float) -> None:
+    def __init__(
+        self, seconds: float, stalled: Callable[[], None], now: float, *, passing: bool
+    ) -> None:
         self.seconds = seconds
+        self.passing = passing
+        """Whether it is forgotten by itself once nothing waits any more."""
         self.stalled = stalled
         self.moved_at = now
         self.progress = -1
@@ -51,14 +56,23 @@ class StallWatch:
         return len(self._watched)
 
     def watch(
-        self, transport: asyncio.Transport, *, seconds: float, stalled: Callable[[], None]
+        self,
+        transport: asyncio.Transport,
+        *,
+        seconds: float,
+        stalled: Callable[[], None],
+        passing: bool = False,
     ) -> None:
         """Call *stalled* once the peer of *transport* has taken nothing for *seconds*.
 
-        Whoever watches a transport forgets it when nothing waits any more; a closed one is
-        forgotten by itself. Watching it twice replaces what is called and begins anew.
+        Whoever watches a transport forgets it when nothing waits any more; one that is *passing*,
+        or closed, is forgotten by itself. Watching it twice replaces what is called.
         """
-        self._watched[transport] = _Watched(seconds, stalled, self._loop.time())
+        watched = _Watched(seconds, stalled, self._loop.time(), passing=passing)
+        before = self._watched.get(transport)
+        if before is not None:
+            watched.progress, watched.moved_at = before.progress, before.moved_at
+        self._watched[transport] = watched
         if self._timer is None:
             self._set_timer()
 
@@ -102,7 +116,7 @@ class StallWatch:
         now = self._loop.time()
         for transport, watched in tuple(self._watched.items()):
             taken = progress(transport)
-            if taken < 0:
+            if taken < 0 or (watched.passing and not waits(transport)):
                 self.forget(transport)
             elif taken != watched.progress:
                 watched.progress, watched.moved_at = taken, now

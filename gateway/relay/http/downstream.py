@@ -206,6 +206,13 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.lost()
         self._forget()
 
+    def look_for_stalls(self) -> None:
+        """Have both sides watched where the kernel holds something for them."""
+        ends, upstream = self.context.ends, self.upstream
+        ends.look_at(self.transport)
+        if upstream is not None:
+            ends.look_at_app(upstream.transport, upstream.stalled)
+
     def due(self, now: float) -> float:
         """Act on a deadline that has passed; called by the wheel."""
         if self.deadline and now >= self.deadline:

@@ -134,6 +134,10 @@ class PageConnection(asyncio.Protocol):
         if not self._body.stopped:
             resume_reading(self._browser)
 
+    def look_for_stalls(self) -> None:
+        """Have the browser watched where the kernel holds something for it."""
+        self._path.ends.look_at(self._browser)
+
     def eof_received(self) -> bool:
         """The browser has left; an answer that is complete still goes out."""
         self._lose_page(None)

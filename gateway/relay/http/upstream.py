@@ -144,7 +144,7 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading the request; an app that takes nothing for long is given up."""
         self.writable = False
-        self.pool.ends.watch_app(self.transport, self._stalled)
+        self.pool.ends.watch_app(self.transport, self.stalled)
         if self.exchange is not None:
             self.exchange.regulate()
 
@@ -155,7 +155,8 @@ class UpstreamConnection(asyncio.Protocol):
         if self.exchange is not None:
             self.exchange.regulate()
 
-    def _stalled(self) -> None:
+    def stalled(self) -> None:
+        """The app has taken nothing of what waits for it as long as it may."""
         if self.exchange is not None:
             self.exchange.app_stalled()
         else:

@@ -1,0 +1,56 @@
+"""Connections are asked in turns, and what the kernel holds for a peer counts as well."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.relay.ending.sweep import Sweep
+from gateway.relay.limits import Limits
+from tests.gateway.relay.harness import READ_SECONDS, request, rig
+
+
+class Asked:
+    """Counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def look_for_stalls(self) -> None:
+        self.times += 1
+
+
+async def test_everyone_is_asked_and_others_have_turns_in_between() -> None:
+    everyone = [Asked() for _ in range(1300)]
+    sweep = Sweep(asyncio.get_running_loop(), seconds=0.02, everyone=lambda: everyone)
+    async with asyncio.timeout(READ_SECONDS):
+        while not everyone[0].times:
+            await asyncio.sleep(0.001)
+        assert not everyone[-1].times
+        while everyone[-1].times < 2:
+            await asyncio.sleep(0.01)
+    sweep.close()
+    times = [one.times for one in everyone]
+    await asyncio.sleep(0.1)
+    assert times == [one.times for one in everyone]
+
+
+async def test_a_browser_for_which_only_the_kernel_holds_bytes_is_given_up() -> None:
+    async with rig(limits=Limits(write_stall_seconds=0.6)) as r:
+        browser, app, _ = await r.joined(request())
+        browser.stall()
+        # A stream that says little and seldom: what waits stays far below what the gateway holds.
+        app.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        (connection,) = r.connections
+        transport = connection.transport
+        assert transport is not None
+        sent = 0
+        async with asyncio.timeout(READ_SECONDS):
+            while r.connections and sent < 8 << 20:
+                app.send(b"x" * 32768)
+                sent += 32768
+                await asyncio.sleep(0.001)
+                if r.path.ends.stalls.watches(transport) and not connection.write_full:
+                    break
+            while r.connections:
+                await asyncio.sleep(0.01)
+        assert r.path.ends.stalls.found == 1
