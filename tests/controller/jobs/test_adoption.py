@@ -15,10 +15,21 @@ from controller.store.database import Store
 from controller.store.jobs import JobRecord, find_job
 from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
+from controller.store.progress import companions_of
+from controller.volcano.names import peer_service_name
 from tests.controller.kube.api_server import Script, says, serving
 from tests.controller.samples import make_defaults, make_observed
 
 SPEC = json.dumps({"id": "j1", "owner": {"user": "ada"}, "image": "busybox"})
+
+
+async def intended(folder: Path) -> list[tuple[str, str, str]]:
+    """Return the companions that the store is to look for."""
+    store = Store(f"sqlite:///{folder}/store.db")
+    async with store.read() as transaction:
+        known = await companions_of(transaction, "j1")
+    await store.close()
+    return [(one.kind, one.namespace, one.name) for one in known]
 
 
 async def adopt(folder: Path, **annotations: str) -> tuple[JobRecord | None, tuple[str, ...]]:
@@ -68,3 +79,26 @@ async def test_what_is_no_job_is_told_and_not_adopted(tmp_path: Path, spec: str)
     assert record is None
     assert len(problems) == 1
     assert "jobs/j-j1 cannot be adopted" in problems[0]
+
+
+async def test_the_service_by_which_peers_reach_an_adopted_job_is_looked_for(
+    tmp_path: Path,
+) -> None:
+    # No VolcanoJob owns it: nobody else would ever remove it.
+    record, _ = await adopt(tmp_path, spec=SPEC)
+    assert record is not None
+    assert await intended(tmp_path) == [("Service", "jobs", peer_service_name("j1"))]
+
+
+async def test_a_job_of_a_later_version_is_adopted_with_all_that_it_says(tmp_path: Path) -> None:
+    spec = json.loads(SPEC) | {"colour": {"of": "2028"}, "replicas": 2}
+    record, problems = await adopt(tmp_path, spec=json.dumps(spec))
+    assert problems == ()
+    assert record is not None
+    assert (record.spec, record.owner_user) == (spec, "ada")
+    # What is only wrong is of no version.
+    other = tmp_path / "other"
+    other.mkdir()
+    record, problems = await adopt(other, spec=json.dumps(spec | {"replicas": "many"}))
+    assert record is None
+    assert "cannot be adopted" in problems[0]

@@ -26,11 +26,12 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, refresh_hub, remove_hub
 from controller.store.jobs import ask_to_end, find_job, insert_job
-from controller.store.leadership import raise_term
+from controller.store.leadership import raise_term, read_leadership
 from controller.store.position import read_position
 from controller.store.sessions import find_session
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect
+from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, decode_event, event_time
 from shared.link import Seal
 from shared.routes import digest
@@ -649,3 +650,42 @@ async def test_a_new_store_beside_an_old_redis_leads_at_the_second_start(
         head = await second.reader.head()
         assert head is not None
         assert head.term == 71
+
+
+@pytest.mark.parametrize("trouble", [BusUnavailable("gone"), StoreUnavailable("gone")])
+async def test_what_was_looked_at_while_redis_or_store_went_away_is_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    sid = await world.open(endpoint="lab")
+    world.show(make_pod())
+    world.publisher.wake("j1")
+    await world.until_ready(sid)
+    failed: list[Any] = []
+    real = DesiredRoutes.of
+
+    async def fails_once(self: DesiredRoutes, *given: Any) -> Any:
+        if not failed:
+            failed.append(given)
+            raise trouble
+        return await real(self, *given)
+
+    monkeypatch.setattr(DesiredRoutes, "of", fails_once)
+    # Only the cluster shows it: the store has nothing new that would be read again.
+    world.show()
+    world.publisher.wake("j1")
+    await world.until(sid, lambda route: route["state"] == "starting")
+    assert failed
+
+
+async def test_a_leader_that_has_published_and_is_replaced_raises_no_term(world: World) -> None:
+    async def told() -> bool:
+        async with world.store.read() as transaction:
+            return (await read_position(transaction)).epoch is not None
+
+    await eventually(told)
+    term = world.publisher.describe()["term"]
+    await Publisher(world.redis, Keys("test"), term=term + 70).rebuild({}, {}, epoch="new", now=1.0)
+    with pytest.raises(LeadershipLost):
+        await asyncio.wait_for(world.task, 8)
+    async with world.store.read() as transaction:
+        assert (await read_leadership(transaction)).term == term

@@ -9,7 +9,9 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hubs import Hub, refresh_hub
 from controller.store.jobs import insert_job
 from controller.store.leadership import raise_term
+from controller.store.position import record_published
 from controller.store.sessions import Session, end_session, insert_session
+from shared.events import Head
 from tests.controller.samples import make_record
 
 
@@ -85,3 +87,28 @@ async def test_who_leads_no_more_reads_nothing(store: Store, reader: WorldReader
         await reader.next(now=2.0)
     with pytest.raises(LeadershipLost):
         await reader.look_at_all([], now=2.0)
+
+
+@pytest.mark.parametrize(
+    ("head", "since"),
+    [
+        (None, 9.0),
+        (("e", 7), 3.0),
+        (("e", 8), 3.0),
+        # It has forgotten what it was told last.
+        (("e", 6), 9.0),
+        (("other", 7), 9.0),
+    ],
+)
+async def test_used_tokens_count_since_redis_last_lost_something(
+    store: Store, reader: WorldReader, head: tuple[str, int] | None, since: float
+) -> None:
+    told = None
+    if head is not None:
+        told = Head(term=1, epoch=head[0], seq=head[1], since=3.0, routes=0, revoked=0)
+    # Nothing was ever published: there was nothing to lose.
+    assert (await reader.everything(None, data_lost=False, now=9.0))[1] is None
+    async with store.write() as transaction:
+        await record_published(transaction, epoch="e", seq=7)
+    assert (await reader.everything(told, data_lost=False, now=9.0))[1] == since
+    assert (await reader.everything(told, data_lost=True, now=9.0))[1] == 9.0
