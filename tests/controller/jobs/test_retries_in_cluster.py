@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from controller.jobs.adoption import Adoption
+from controller.jobs.recovery import recovery_name
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.jobs import JobRecord
 from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
+from controller.store.progress import companions_of, record_companions
 from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION
 from tests.controller.jobs.attempts_world import World, open_world
 from tests.controller.running import eventually
@@ -149,6 +152,14 @@ async def test_nobody_writes_to_a_volcano_job_that_was_made(world: World) -> Non
     after = await world.volcano_job("untouched")
     assert after["metadata"]["annotations"] == made["metadata"]["annotations"]
     assert after["metadata"]["generation"] == made["metadata"]["generation"]
+    # What was kept beside an earlier attempt goes, and is not made to fit this one for ever.
+    async with world.parts.store.write() as transaction:
+        known = await companions_of(transaction, "untouched")
+        (kept,) = [one for one in known if one.name == recovery_name("untouched")]
+        await record_companions(transaction, "untouched", [replace(kept, owner_uid="earlier")])
+    assert await world.parts.reconciler.reconcile("untouched") != 0.0
+    async with world.parts.store.read() as transaction:
+        assert kept.name not in {one.name for one in await companions_of(transaction, "untouched")}
     await world.end("untouched")
     labels = "fumarole.dev/job=untouched"
     await eventually(lambda: world.nothing_is_left("untouched"), what=f"{labels} is left")
