@@ -66,6 +66,10 @@ def _complete_pod(value: Object, old: Object | None) -> None:
     spec["serviceAccount"] = spec["serviceAccountName"]
     for container in _containers(spec):
         _complete_container(container)
+    for volume in spec.get("volumes") or []:
+        for source in ("configMap", "secret", "downwardAPI", "projected"):
+            if isinstance(volume.get(source), dict):
+                volume[source].setdefault("defaultMode", 0o644)
     if old is None:
         value["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         _tolerate_lost_nodes(spec)

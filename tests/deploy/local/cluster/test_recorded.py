@@ -249,3 +249,15 @@ async def test_a_lease_that_is_missing_is_made_by_a_put(client: Client, namespac
     assert (await client.replace(LEASES, lease))["metadata"]["uid"]
     refusal = await _refusal(client.replace(CONFIG_MAPS, {**lease, "data": {}}))
     assert refusal.code in (400, 404)
+
+
+async def test_volumes_of_files_have_a_mode(client: Client, namespace: str) -> None:
+    volumes = [{"name": "a", "configMap": {"name": "a"}}, {"name": "b", "secret": {}}]
+    gates = [{"name": "e.com/wait"}]
+    made = await client.create(PODS, namespace, _pod(volumes=volumes, schedulingGates=gates))
+    modes = [
+        made["spec"]["volumes"][i][s]["defaultMode"] for i, s in ((0, "configMap"), (1, "secret"))
+    ]
+    assert modes == [0o644, 0o644]
+    (said,) = made["status"]["conditions"]
+    assert (said["type"], said["reason"]) == ("PodScheduled", "SchedulingGated")
