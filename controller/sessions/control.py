@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.store.database import Store
-from controller.store.sessions import end_sessions_of
+from controller.store.sessions import end_sessions_of, live_sessions_of
 
 
 class Sessions:
@@ -34,6 +34,10 @@ class Sessions:
         Raises:
             StoreUnavailable: If it could not be kept.
         """
+        async with self._store.read() as transaction:
+            # Most jobs have none, and whoever writes waits for the disk.
+            if not await live_sessions_of(transaction, [job_id]):
+                return
         async with self._store.write() as transaction:
             await end_sessions_of(transaction, job_id, reason=reason, now=self._clock())
         self._wake(job_id)

@@ -12,7 +12,7 @@ from controller.jobs.problems import Problem
 from controller.sessions.service import make_sid
 from controller.store.database import Store, Transaction
 from controller.store.jobs import hold_job
-from controller.store.links import release_links, take_links, why_not_links
+from controller.store.links import has_links, release_links, take_links, why_not_links
 from controller.store.sessions import Session, insert_session, live_sessions_of
 
 log = logging.getLogger(__name__)
@@ -106,5 +106,9 @@ class PublicLinks:
         Raises:
             StoreUnavailable: If it could not be kept.
         """
+        async with self._store.read() as transaction:
+            # Most jobs have none, and whoever writes waits for the disk.
+            if not await has_links(transaction, job_id):
+                return
         async with self._store.write() as transaction:
             await release_links(transaction, job_id, now=self._clock())

@@ -73,17 +73,22 @@ class WorldReader:
                 term = (await read_leadership(transaction)).term
                 if term != self._term:
                     raise LeadershipLost(f"the term is {term}, not {self._term}")
-                hubs = await self._find_changed(transaction, now=now)
+                revision = (await read_position(transaction)).revision
+                hubs = await self._find_changed(transaction, revision, now=now)
                 # Before they are read: what comes from now on has them looked at again.
                 jobs += self.looks.take(AT_ONCE)
-                return await self._about(transaction, jobs, hubs, now=now)
+                return await self._about(transaction, jobs, hubs, revision, now=now)
         except StoreUnavailable:
             self.looks.add(jobs)
             raise
 
-    async def _find_changed(self, transaction: Transaction, *, now: float) -> Mapping[str, Hub]:
-        changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
-        self.looks.add(changed)
+    async def _find_changed(
+        self, transaction: Transaction, revision: int, *, now: float
+    ) -> Mapping[str, Hub]:
+        # Whoever changes a session, or revokes, raises the revision.
+        if revision != self._revision:
+            changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
+            self.looks.add(changed)
         hubs = await alive_hubs(transaction, now=now)
         if hubs != self._hubs:
             # Terminals of a hub that went have to move; those without one can be held now.
@@ -96,14 +101,16 @@ class WorldReader:
         transaction: Transaction,
         jobs: Collection[str],
         hubs: Mapping[str, Hub],
+        revision: int,
         *,
         now: float,
     ) -> World:
         sessions = await live_sessions_of(transaction, jobs) if jobs else []
         opened = {one.job_id for one in sessions}
         records = await find_jobs(transaction, opened) if opened else {}
-        new = await revocations_that_matter(transaction, now=now, after=self._revision)
-        revision = (await read_position(transaction)).revision
+        new: Collection[StoredRevocation] = ()
+        if revision != self._revision:
+            new = await revocations_that_matter(transaction, now=now, after=self._revision)
         return World(frozenset(jobs), tuple(sessions), records, hubs, tuple(new), revision)
 
     async def everything(

@@ -74,6 +74,14 @@ async def take_links(
     await transaction.execute(sa.insert(_table), rows)
 
 
+_OF_JOB: Final = sa.select(_table.c.name).where(_table.c.job_id == sa.bindparam("of")).limit(1)
+
+
+async def has_links(transaction: Transaction, job_id: str) -> bool:
+    """Say whether the job has any name."""
+    return (await transaction.scalar(_OF_JOB, {"of": job_id})) is not None
+
+
 async def release_links(transaction: Transaction, job_id: str, *, now: float) -> None:
     """Take the job's names from it; whose they are is remembered."""
     await transaction.execute(

@@ -103,7 +103,7 @@ jobs: Final = sa.Table(
     sa.Column("stopping", sa.Boolean, nullable=False, server_default=sa.false()),
     # What it is charged by, as when it was accepted.
     sa.Column("product", sa.String(63)),
-    sa.Column("price", sa.JSON),
+    sa.Column("price", sa.JSON(none_as_null=True)),
     # What all its replicas take together: processors, bytes, devices.
     sa.Column("cpu", sa.Double, nullable=False, server_default="0"),
     sa.Column("memory", sa.Double, nullable=False, server_default="0"),
@@ -119,7 +119,7 @@ jobs: Final = sa.Table(
     # What the cluster keeps of the job for a store that knows nothing.
     sa.Column("kept", sa.Text),
     # What the cluster last said about why the VolcanoJob waits.
-    sa.Column("explained", sa.JSON),
+    sa.Column("explained", sa.JSON(none_as_null=True)),
     # Why this version of the controller cannot go on with it; null where it can.
     sa.Column("parked", sa.Text),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
