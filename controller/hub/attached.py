@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Final
 
 from aiohttp import ClientError, WSMsgType, web
@@ -21,6 +22,7 @@ from controller.hub.protocol import (
     skipped_text,
 )
 from controller.hub.shell import Ending, Reader, Shell
+from controller.hub.turns import WORK_SECONDS
 from shared.tokens import Mode
 
 PIECE_BYTES: Final = 64 * 1024
@@ -120,12 +122,23 @@ class Attached:
     async def _type(self) -> None:
         """Pass on what the client sends, until it leaves."""
         may_type = self._mode == "control"
+        until = perf_counter() + WORK_SECONDS
         while True:
             message = await self._socket.receive()
+            if perf_counter() >= until:
+                # Messages that wait are received without a turn of the loop between them.
+                await asyncio.sleep(0)
+                until = perf_counter() + WORK_SECONDS
             if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
                 return
             if message.type is WSMsgType.ERROR:
                 return
+            if message.type is WSMsgType.PING:
+                # Not aiohttp's own Pong: that one waits for good while the client reads nothing.
+                await self._within_bounds(self._socket.pong(message.data))
+                continue
+            if message.type is WSMsgType.PONG:
+                continue
             if not may_type:
                 continue  # read all the same, so that the client's close is seen
             if message.type is WSMsgType.BINARY:
@@ -162,6 +175,7 @@ def make_socket() -> web.WebSocketResponse:
         timeout=GOODBYE_SECONDS,
         max_msg_size=MAX_FRAME_BYTES,
         compress=False,
+        autoping=False,
     )
 
 

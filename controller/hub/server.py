@@ -19,6 +19,7 @@ from controller.hub.attached import Attached, make_socket
 from controller.hub.claims import Claims, TokenSpent, TooManyTokens
 from controller.hub.held import HeldShells, NotHeld
 from controller.hub.protocol import SUBPROTOCOL
+from controller.hub.turns import InTurns
 from controller.kube.exec import ExecFailed, Executor
 from controller.sessions.terminals import Hub, TerminalSessions
 from controller.store.database import Store
@@ -77,6 +78,7 @@ class Door:
             raise _Refused(503, "not_now", str(error) or "too many tokens") from error
         self._attaches.labels("101").inc()
         await socket.prepare(request)
+        _share_turns(request)
         self._clients += 1
         try:
             abort = _aborting(request)
@@ -122,9 +124,17 @@ def _offered(request: web.Request) -> list[str]:
     return [name.strip() for name in fields.split(",")]
 
 
+def _share_turns(request: web.Request) -> None:
+    """Have what this client sends understood a little at a time."""
+    if request.transport is not None:
+        loop = asyncio.get_running_loop()
+        request.transport.set_protocol(InTurns(request.protocol, loop))
+
+
 def _aborting(request: web.Request) -> Callable[[], None]:
     def abort() -> None:
-        if isinstance(request.transport, asyncio.WriteTransport):
+        if request.transport is not None:
+            # Not asked what class it is: uvloop's have the interface but not the base class.
             request.transport.abort()
 
     return abort

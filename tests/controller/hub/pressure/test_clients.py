@@ -1,0 +1,126 @@
+"""What an attached client sends, withholds or does not read costs the hub a bounded amount."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from websockets.frames import Frame, Opcode
+
+from controller.hub import attached
+from controller.hub.protocol import SUBPROTOCOL
+from tests.controller.hub.attaching import SID, Hub
+from tests.controller.hub.streams import FakeExecutor
+
+
+@asynccontextmanager
+async def raw_client(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Attach, with a kernel that takes little of what is not read."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, hub.role.address)
+    reader, writer = await asyncio.open_connection(sock=sock)
+    writer.write(
+        f"GET /terminals/{SID} HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: {SUBPROTOCOL}\r\n"
+        f"Authorization: Bearer {hub.token()}\r\n\r\n".encode()
+    )
+    try:
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        assert head.startswith(b"HTTP/1.1 101 ")
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        await asyncio.sleep(0.01)
+
+
+async def gone(hub: Hub) -> None:
+    """Wait until nobody is attached."""
+    async with asyncio.timeout(30):
+        while hub.registry.get_sample_value("fumarole_hub_clients"):
+            await asyncio.sleep(0.02)
+
+
+async def flood(writer: asyncio.StreamWriter, data: bytes) -> int:
+    """Send 64 MiB; return how much was taken within five seconds."""
+    sent = 0
+    with suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(5):
+            while sent < 64 << 20:
+                writer.write(data)
+                await writer.drain()
+                sent += len(data)
+    return sent
+
+
+def framed(data: bytes, opcode: Opcode = Opcode.BINARY) -> bytes:
+    return Frame(opcode, data).serialize(mask=True)
+
+
+async def test_a_client_that_pings_and_reads_nothing_is_let_go(
+    hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "STUCK_SECONDS", 1.0)
+    async with raw_client(hub) as (_, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        pings = framed(b"p" * 120, Opcode.PING) * 2000
+        assert await flood(writer, pings) < 64 << 20, "it was not held back"
+        await gone(hub)
+
+
+async def test_a_client_that_reads_nothing_of_a_shell_that_writes_is_let_go(
+    hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "STUCK_SECONDS", 1.0)
+    async with raw_client(hub) as (_, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
+        for _ in range(200):
+            executor.streams[0].write(bytes(65536))
+            await asyncio.sleep(0)
+        await gone(hub)
+
+
+@pytest.mark.parametrize("how", ["fin", "reset"])
+async def test_a_client_that_leaves_without_a_close_is_let_go(
+    hub: Hub, executor: FakeExecutor, how: str
+) -> None:
+    async with raw_client(hub) as (_, writer):
+        if how == "fin":
+            writer.write_eof()
+        else:
+            writer.transport.abort()
+        await gone(hub)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [framed(b""), framed(b"x"), framed(b"", Opcode.PING), framed(b"{}", Opcode.TEXT)],
+    ids=["empty", "byte", "ping", "text"],
+)
+async def test_small_frames_do_not_hold_up_other_terminals(
+    hub: Hub, executor: FakeExecutor, piece: bytes
+) -> None:
+    """Measured by the processor time of this thread: a busy machine makes no turn longer."""
+    other = await hub.attach()
+    await other.see(b"$ ")
+    longest, last = 0.0, time.thread_time()
+    async with raw_client(hub) as (reader, writer):
+        reading = asyncio.ensure_future(reader.read(-1))
+        writer.write(piece * ((128 << 10) // len(piece)))
+        # As long as the flood is being understood: its end shows in what the shell is typed.
+        writer.write(framed(b"end"))
+        async with asyncio.timeout(60):
+            while not executor.streams[0].typed.endswith(b"end"):
+                await asyncio.sleep(0)
+                now = time.thread_time()
+                longest, last = max(longest, now - last), now
+        reading.cancel()
+    assert longest < 0.1, "a turn of the loop"
+    executor.streams[0].write(b"still here")
+    await other.see(b"still here")
