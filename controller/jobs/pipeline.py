@@ -27,6 +27,7 @@ from controller.jobs.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.problems import JobRejected, Problem
 from controller.store.capabilities import find_capabilities
 from controller.store.database import Store, Transaction
+from controller.store.errors import StoreUnavailable
 from controller.store.hooks import HookFailure, drop_hook_failure, record_hook_failure
 from controller.store.places import HeldPlace
 from controller.store.progress import Hook, record_hooks, set_due
@@ -220,6 +221,9 @@ class Pipeline:
                 due = await self._run(plugin, hook, seen)
             except PluginFailed as failure:
                 await ran.record()
+                if _is_ours(plugin) and isinstance(failure.__cause__, StoreUnavailable):
+                    # What it enters must not be given up: it waits for the store, as we do.
+                    raise failure.__cause__ from None
                 await recorder.fail(seen, failure, hook=hook, before=before)
             else:
                 ran.add(plugin.name, due=due, before=before)
@@ -253,7 +257,7 @@ class Pipeline:
 
         def read(result: object) -> list[Problem]:
             # Our own plugins are tested for it.
-            if not type(plugin).__module__.startswith(_OURS):
+            if not _is_ours(plugin):
                 check_builder(builder)
             return checked_problems(result)
 
@@ -328,6 +332,10 @@ class Ran:
         if self._hooks:
             await self._recorder.record(self._seen, hook=self._hook, ran=self._hooks)
             self._hooks, self._since = [], self._clock()
+
+
+def _is_ours(plugin: JobPlugin) -> bool:
+    return type(plugin).__module__.startswith(_OURS)
 
 
 class HookRecorder:

@@ -65,8 +65,8 @@ def make_controller(
 
 
 def _some() -> list[tuple[str, str, str]]:
-    """Return every hook with every fault, each at one of the moments."""
-    pairs = list(itertools.product(HOOKS, FAULTS))
+    """Return every hook with most faults, each at one of the moments."""
+    pairs = list(itertools.product(HOOKS, ("raises", "rejects", "hangs", "huge", "slow")))
     return [(*pair, MOMENTS[n % len(MOMENTS)]) for n, pair in enumerate(pairs)]
 
 

@@ -15,7 +15,9 @@ from controller.jobs.pipeline import HookRecorder, Pipeline, make_plugins
 from controller.jobs.plugin import JobFromServer, JobPlugin
 from controller.jobs.problems import JobRejected, Problem
 from controller.plugins import PLUGINS
+from controller.plugins.accounting import AccountingPlugin
 from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
 from controller.store.hooks import HookState, hooks_of
 from controller.store.jobs import insert_job
 from controller.store.leadership import raise_term, read_leadership
@@ -285,6 +287,34 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
     assert (failure.tries, failure.error) == (5, "raised ZeroDivisionError")
     assert pipeline.is_done(state.settled)
     assert RAN == [("recording", "start"), ("second", "start")]
+
+
+class Away:
+    """A ledger whose store is away."""
+
+    async def write_up(self, job_id: str) -> float | None:
+        raise StoreUnavailable("away")
+
+
+class AwayToo(JobPlugin):
+    """Somebody else's, that says the same."""
+
+    name: ClassVar[str] = "away_too"
+
+    async def on_cleanup(self, job_id: str) -> None:
+        raise StoreUnavailable("away")
+
+
+async def test_what_our_own_plugins_enter_is_not_given_up_for_a_store_that_is_away(
+    store: Store, recorder: HookRecorder
+) -> None:
+    context = make_context(ledger=Away())
+    pipeline = Pipeline([AccountingPlugin(context)], instance="test", namespace="jobs")
+    with pytest.raises(StoreUnavailable):
+        await pipeline.run("cleanup", view(), done=(), recorder=recorder)
+    assert await hooks(store) == {}
+    await pipeline_of(AwayToo).run("cleanup", view(), done=(), recorder=recorder)
+    assert (await hooks(store))["cleanup"].failed["away_too"].tries == 1
 
 
 async def test_a_hook_that_runs_at_last_is_no_failure_any_more(
