@@ -19,7 +19,7 @@ from tests.controller.samples import make_job
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-FAILS = {"command": ["sh", "-c", "sleep 1; exit 7"]}
+FAILS = {"command": ["sh", "-c", "sleep 3; exit 7"]}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -52,7 +52,7 @@ async def until_timed(world: World, job_id: str, event: str) -> Timer:
 async def test_a_delayed_restart_is_an_attempt_when_its_time_has_come(world: World) -> None:
     policies = after(3, "RestartJob", event="PodFailed")
     await world.submit("later", invocation=FAILS, policies=policies, max_retry=1)
-    await world.until("later", "RUNNING")
+    await world.parts.drive("later", lambda record: record.uid is not None)
     made = await world.volcano_job("later")
     assert "policies" not in made["spec"]
     timer = await until_timed(world, "later", "PodFailed")
@@ -142,7 +142,6 @@ async def test_what_was_due_while_nobody_led_is_done_by_whoever_leads_next(world
     policies = after(2, "RestartJob", event="PodFailed")
     tasks = [{"name": "fails", "invocation": FAILS}, {"name": "lives", "invocation": SLEEPS}]
     await world.submit("absent", tasks=tasks, policies=policies)
-    await world.until("absent", "RUNNING")
     timer = await until_timed(world, "absent", "PodFailed")
     await asyncio.sleep(max(0.0, timer.due_at - time.time()) + 0.5)
     assert (await world.parts.record("absent")).attempt == 1
