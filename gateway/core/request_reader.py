@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.core.fields import FieldReader, Fields, Section, check_together
 from gateway.core.heads import HeadRefused, StartLine, find_end, read_start_line
 from gateway.core.oversize import Oversized, read_oversized
 from gateway.core.upgrade import is_proper_upgrade
+
+MAX_EMPTY_LINES: Final = 8
+"""Before a request line: some clients send one after a body. Nobody means more."""
 
 
 class RequestReader:
@@ -15,11 +20,12 @@ class RequestReader:
     request, so only those lines are read again that differ.
     """
 
-    __slots__ = ("_fields", "_section", "fields", "oversized", "partial", "start")
+    __slots__ = ("_fields", "_section", "_skipped", "fields", "oversized", "partial", "start")
 
     def __init__(self, fields: FieldReader) -> None:
         self._fields = fields
         self._section: Section | None = None
+        self._skipped = 0
         self.partial = b""
         """A head that is not complete yet."""
         self.start: StartLine | None = None
@@ -36,12 +42,14 @@ class RequestReader:
         seen = len(self.partial)
         if seen:
             data = self.partial + data
+        if data[:1] == b"\r":
+            data, seen = self._skip_empty_lines(data), 0
         try:
             end = find_end(data, seen)
             if not end:
                 self.partial = data
                 return None
-            self.partial = b""
+            self.partial, self._skipped = b"", 0
             line_end = data.find(b"\r\n")
             self._parse(data[:line_end], data[line_end + 2 : end])
         except HeadRefused as refused:
@@ -49,6 +57,16 @@ class RequestReader:
                 self.oversized = read_oversized(data)
             raise
         return data[end:]
+
+    def _skip_empty_lines(self, data: bytes) -> bytes:
+        """Return *data* without the empty lines before a request line (RFC 9112, section 2.2)."""
+        self.partial = b""
+        while data.startswith(b"\r\n"):
+            self._skipped += 1
+            if self._skipped > MAX_EMPTY_LINES:
+                raise HeadRefused("bad_request")
+            data = data[2:]
+        return data
 
     def _parse(self, line: bytes, section: bytes) -> None:
         start = read_start_line(line)

@@ -149,7 +149,7 @@ async def test_heads_have_a_size(
 
 async def test_when_cookies_are_the_cause_a_page_expires_them(rig: Rig) -> None:
     session = await rig.session()
-    cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(24))
+    cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(110))
     fields = [("Accept", "text/html"), ("Cookie", cookies)]
     answer = await rig.get(session, fields=fields)
     assert answer.status == 431

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.fields import FieldReader
 from gateway.core.heads import HeadRefused
-from gateway.core.request_reader import RequestReader
+from gateway.core.request_reader import MAX_EMPTY_LINES, RequestReader
 
 HEAD = b"GET /path HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n"
 
@@ -57,7 +57,7 @@ def test_what_is_too_large_says_why() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"GET / HTTP/1.1\nHost: h\r\n\r\n", HEAD.replace(b"Host: h\r\n", b""), b"\r\n\r\n"],
+    [b"GET / HTTP/1.1\nHost: h\r\n\r\n", HEAD.replace(b"Host: h\r\n", b""), b"\r\n" * 9],
 )
 def test_a_malformed_head_is_refused_and_says_nothing_of_size(raw: bytes) -> None:
     one = reader()
@@ -82,3 +82,25 @@ def test_what_is_forgotten_is_gone() -> None:
     one.forget()
     assert one.start is None
     assert one.fields is None
+
+
+@given(st.sets(st.integers(1, 12), max_size=6))
+def test_some_empty_lines_before_a_request_line_mean_nothing(cuts: set[int]) -> None:
+    raw, one = b"\r\n" * 4 + HEAD, reader()
+    ends = [0, *sorted(cuts), len(raw)]
+    beyond = None
+    for a, b in itertools.pairwise(ends):
+        beyond = one.read(raw[a:b])
+    assert beyond == b""
+    assert one.start is not None
+    assert one.start.target == b"/path"
+    assert one.read(b"\r\n" * MAX_EMPTY_LINES + HEAD) == b""
+
+
+def test_more_empty_lines_are_refused_however_they_come() -> None:
+    one = reader()
+    for _ in range(MAX_EMPTY_LINES):
+        assert one.read(b"\r\n") is None
+    with pytest.raises(HeadRefused) as refused:
+        one.read(b"\r\n")
+    assert refused.value.code == "bad_request"
