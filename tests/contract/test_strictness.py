@@ -147,16 +147,14 @@ async def test_heads_have_a_size(
         assert app.connections == []
 
 
-async def test_when_cookies_are_the_cause_a_page_expires_them(rig: Rig) -> None:
+async def test_when_cookies_are_the_cause_a_page_says_so_and_expires_none_unasked(rig: Rig) -> None:
     session = await rig.session()
     cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(110))
     fields = [("Accept", "text/html"), ("Cookie", cookies)]
     answer = await rig.get(session, fields=fields)
     assert answer.status == 431
     assert (answer.get("Content-Type") or "").startswith("text/html")
-    expired = {value.partition("=")[0] for value in answer.all("Set-Cookie")}
-    assert {f"app{n}" for n in range(20)} <= expired
-    assert all(re.search(r"max-age=0|expires=", v, re.I) for v in answer.all("Set-Cookie"))
+    assert answer.all("Set-Cookie") == []
 
 
 # Methods
