@@ -1,0 +1,456 @@
+"""Any bytes in any split, and any events in any order: no exception, bounded, answered once.
+
+The machine of a browser's connection (:mod:`gateway.core.http.connection`) alone: what carries its
+actions out is written down here, and what may happen next is Hypothesis' choice. As with real
+transports, a pause can come from within a write, and nothing is delivered while reading is paused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.app_heads import AnswerHead, AnswerReader
+from gateway.core.fields import FieldReader, Fields
+from gateway.core.heads import StartLine
+from gateway.core.http.connection import Connection
+from gateway.core.http.phases import Event, Phase, step
+from gateway.core.oversize import Oversized
+from gateway.core.request_reader import RequestReader
+from gateway.relay.limits import Limits
+
+READ_BYTES = 256_000
+# A head may have 64 KiB, and its cookies 256 KiB more; the last read comes on top.
+HEAD_BYTES = (64 + 256 << 10) + READ_BYTES
+HOST = "Host: h\r\n"
+KEY = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\n"
+ACCEPT = "Sec-WebSocket-Accept: HSmrc0sMlYUkAGmm5OPpG2HaGWk=\r\n"
+
+
+def request(start: str, *fields: str, body: str = "") -> bytes:
+    """Return a request."""
+    lines = "".join(f"{field}\r\n" for field in fields)
+    return f"{start} HTTP/1.1\r\n{HOST}{lines}\r\n{body}".encode()
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+FROM_BROWSER = (
+    request("GET /"),
+    request("HEAD /"),
+    request("GET /", "Connection: close"),
+    b"GET / HTTP/1.0\r\nHost: h\r\n\r\n",
+    request("POST /", "Content-Length: 5", body="hello"),
+    request("POST /", "Content-Length: 300000", body="h" * 300_000),
+    request("PUT /", "Content-Length: 5", "Expect: 100-continue", body="hello"),
+    request("PUT /", CHUNKED, body="5\r\nhello\r\n0\r\n\r\n"),
+    request("PUT /", CHUNKED, body="1\r\nx\r\n" * 3000 + "0\r\n\r\n"),
+    request("PUT /", CHUNKED, body="5\r\nhello\r\n0\r\nTrailer: x\r\n\r\n"),
+    request("PUT /", CHUNKED, body="nothing"),
+    b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n%b\r\n"
+    % KEY.encode(),
+    request("GET /") * 40,
+    b"\r\n",
+    b"GET / HTTP/1.1\nHost: h\n\n",
+    b"\0\xff",
+    b"GET / HTTP/1.1\r\nHost: h\r\nCookie: " + b"c" * 400_000,
+)
+FROM_APP = (
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000,
+    b"HTTP/1.1 204 No Content\r\n\r\n",
+    b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 3000 + b"0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 70,
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n%b\r\n"
+    % ACCEPT.encode(),
+    b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno",
+    b"nothing that is HTTP\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
+)
+CODES = sorted(code for code, refusal in REFUSALS.items() if refusal.status != 101)
+SPLITS = (1, 2, 3, 17, 90, 1000, READ_BYTES)
+UNANSWERED = (
+    Phase.DECIDING,
+    Phase.CONNECTING,
+    Phase.UPLOADING,
+    Phase.WAITING,
+)
+ANSWERED = (Phase.HEAD, Phase.BOTH, Phase.RESPONDING)
+_STATUS = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2})[^\r\n]*")
+
+
+class App:
+    """The app's connection, as the machine sees it."""
+
+    def __init__(self, browser: Transcript) -> None:
+        self.head: AnswerHead | None = None
+        self.writable = True
+        self.reading = True
+        self.fills = False
+        self.wire = b""
+        self._browser = browser
+
+    def write(self, data: bytes) -> None:
+        if self.fills:
+            self.fills, self.writable = False, False
+            self._browser.regulate()
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Transcript(Connection):
+    """A connection whose actions are written down."""
+
+    def __init__(self) -> None:
+        super().__init__(RequestReader(FieldReader(b"fumarole")), Limits())
+        self.out = bytearray()
+        self.methods: list[bytes] = []
+        self.answers = 0
+        self.app: App | None = None
+        self.connecting = False
+        self.can_read = True
+        self.fills = False
+        self.draining = False
+        self.closing = ""
+        self.deadline = True  # As for whoever has connected.
+        self.turns: list[Callable[[], None]] = []
+
+    # What the machine does
+
+    def decide(self, start: StartLine, fields: Fields) -> None:
+        self.methods.append(start.method)
+
+    def set_reading(self, reading: bool) -> None:
+        self.can_read = reading
+
+    def abandon(self) -> None:
+        self.connecting = False
+        self.app = self.upstream = None
+
+    def limited(self, refusal: Refusal) -> Refusal:
+        return refusal
+
+    def refusal_bytes(
+        self, refusal: Refusal, asked: tuple[StartLine, Fields] | None, *, close: bool
+    ) -> bytes:
+        self.answers += 1
+        ends = b"Connection: close\r\n" if close else b""
+        return b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\n%b\r\n" % (refusal.status, ends)
+
+    def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
+        return self.refusal_bytes(refusal, None, close=True)
+
+    def is_draining(self) -> bool:
+        return self.draining
+
+    def app_timed_out(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closing = self.closing or "close"
+
+    def linger(self) -> None:
+        self.closing = self.closing or "linger"
+
+    def reset(self) -> None:
+        self.closing = "reset"
+
+    def write(self, data: bytes) -> None:
+        assert not self.closing, f"written after {self.closing}"
+        self.out += data
+        if self.fills:
+            self.fills = False
+            self.set_write_full(True)
+
+    def later(self, go_on: Callable[[], None]) -> None:
+        self.turns.append(go_on)
+
+    def set_deadline(self, seconds: float) -> None:
+        self.deadline = bool(seconds)
+
+    def connect(self) -> None:
+        self.connecting = True
+
+    def release(self, *, reusable: bool) -> None:
+        self.app = self.upstream = None
+
+    def read_response_head(self, raw: bytes) -> AnswerHead:
+        return AnswerReader("frame-ancestors 'self'").read_head(raw)
+
+    def responded(self, status: int) -> None:
+        self.answers += 1
+
+    def move_request(self) -> None:
+        pass
+
+    def move_response(self) -> None:
+        pass
+
+    def stop_moving(self) -> None:
+        pass
+
+    def is_moving(self) -> bool:
+        return False
+
+    def switch(self, beyond: bytes) -> None:
+        self.app = self.upstream = None
+        self.inbox = b""
+        self.phase = step(self.phase, Event.SWITCHED)
+        self.closing = "switched"
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """A browser, an app, a clock and an operator; :class:`Transcript` is between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = Transcript()
+        self.wire = b""
+
+    @property
+    def open(self) -> bool:
+        """Whether the transport still tells the machine anything."""
+        return not self.one.closing and self.one.phase is not Phase.GONE
+
+    # The browser
+
+    @rule(data=st.sampled_from(FROM_BROWSER))
+    def browser_says(self, data: bytes) -> None:
+        if len(self.wire) < 1 << 20:
+            self.wire += data
+
+    @precondition(lambda self: self.open and self.wire and self.one.can_read)
+    @rule(size=st.sampled_from(SPLITS))
+    def bytes_arrive(self, size: int) -> None:
+        data, self.wire = self.wire[:size], self.wire[size:]
+        self.one.receive(data)
+
+    @precondition(lambda self: self.open)
+    @rule()
+    def browser_leaves(self) -> None:
+        self.one.ended() if self.one.can_read else self.one.hung_up()
+        assert self.one.upstream is None
+
+    @precondition(lambda self: self.one.phase is not Phase.GONE)
+    @rule()
+    def connection_is_lost(self) -> None:
+        self.one.lost()
+
+    @rule(full=st.booleans())
+    def the_next_write_fills(self, full: bool) -> None:
+        self.one.fills = full
+
+    @precondition(lambda self: self.open and self.one.write_full)
+    @rule()
+    def the_browser_has_read(self) -> None:
+        self.one.set_write_full(False)
+
+    # Who decides
+
+    @precondition(lambda self: self.open and self.one.phase is Phase.DECIDING)
+    @rule()
+    def it_may_pass(self) -> None:
+        fields = self.one.reader.fields
+        assert fields is not None
+        self.one.admitted(prefix=b"", rest=b" HTTP/1.1\r\n\r\n", upgrade=fields.websocket)
+
+    @precondition(lambda self: self.open and self.one.phase in UNANSWERED)
+    @rule(code=st.sampled_from(CODES))
+    def it_is_refused(self, code: str) -> None:
+        self.one.refuse(code)
+
+    @precondition(lambda self: self.open)
+    @rule()
+    def its_right_ends(self) -> None:
+        self.one.right_ended("grant_ended")
+
+    @precondition(lambda self: self.open)
+    @rule()
+    def the_gateway_drains(self) -> None:
+        self.one.draining = True
+        self.one.drain()
+
+    # The app
+
+    @precondition(lambda self: self.open and self.one.connecting)
+    @rule(reused=st.booleans(), fills=st.booleans())
+    def the_app_is_reached(self, reused: bool, fills: bool) -> None:
+        self.one.connecting = False
+        app = self.one.app = App(self.one)
+        app.fills = fills
+        self.one.connected(app, reused=reused)
+
+    @precondition(lambda self: self.open and self.one.app)
+    @rule(data=st.sampled_from(FROM_APP))
+    def the_app_says(self, data: bytes) -> None:
+        assert self.one.app is not None
+        self.one.app.wire += data
+
+    @precondition(lambda self: self.open and self.one.app and self.one.app.reading)
+    @rule(size=st.sampled_from(SPLITS))
+    def the_apps_bytes_arrive(self, size: int) -> None:
+        app = self.one.app
+        assert app is not None
+        if app.wire:
+            data, app.wire = app.wire[:size], app.wire[size:]
+            self.one.response_received(data)
+
+    @precondition(lambda self: self.open and self.one.app)
+    @rule()
+    def the_app_ends(self) -> None:
+        app = self.one.app
+        self.one.upstream_ended()
+        if self.one.app is app:
+            self.one.app = None
+            self.one.upstream_lost(None)
+
+    @precondition(lambda self: self.open and self.one.app)
+    @rule()
+    def the_app_resets(self) -> None:
+        self.one.app = None
+        self.one.upstream_lost(ConnectionResetError())
+
+    @precondition(lambda self: self.open and self.one.app and not self.one.app.writable)
+    @rule(stalls=st.booleans())
+    def the_app_takes_more_or_stalls(self, stalls: bool) -> None:
+        assert self.one.app is not None
+        if stalls:
+            self.one.app_stalled()
+        else:
+            self.one.app.writable = True
+            self.one.regulate()
+
+    # The loop
+
+    @precondition(lambda self: self.one.turns)
+    @rule()
+    def a_turn_comes(self) -> None:
+        self.one.turns.pop(0)()
+
+    @precondition(lambda self: self.open and self.one.deadline)
+    @rule()
+    def a_deadline_passes(self) -> None:
+        self.one.deadline = False
+        self.one.deadline_passed()
+
+    # What holds
+
+    @invariant()
+    def what_waits_is_bounded(self) -> None:
+        one = self.one
+        assert len(one.inbox) <= one.limits.early_bytes + READ_BYTES
+        assert len(one.reader.partial) <= HEAD_BYTES
+        assert len(one.partial) <= (64 << 10) + READ_BYTES
+        assert len(one.turns) <= 4
+
+    @invariant()
+    def each_request_is_answered_once(self) -> None:
+        one = self.one
+        asked, answered = len(one.methods), one.answers
+        if not self.open:
+            assert answered <= asked + 1
+        elif one.phase in UNANSWERED:
+            assert answered == asked - 1
+        elif one.phase in ANSWERED:
+            assert answered == asked
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        """Whoever is open has a deadline, waits for somebody, or has a turn to come."""
+        one = self.one
+        if self.open and one.phase in (Phase.HEAD, Phase.UPLOADING, Phase.WAITING):
+            assert one.deadline or one.turns or one.fills or one.write_full, one.phase
+        if self.open and one.phase is Phase.HEAD and not one.write_full and not one.turns:
+            assert one.can_read, "nobody reads the next request"
+
+    @invariant()
+    def what_has_ended_holds_nothing(self) -> None:
+        if self.one.phase is Phase.GONE:
+            assert self.one.upstream is None
+            assert self.one.inbox == b""
+
+    def teardown(self) -> None:
+        list(responses_in(bytes(self.one.out), self.one))
+
+
+def responses_in(data: bytes, one: Transcript) -> Iterator[int]:
+    """Return the statuses in *data*, which must be well framed up to where it was cut off."""
+    methods = iter(one.methods)
+    while data:
+        head, mark, data = data.partition(b"\r\n\r\n")
+        assert mark, head[:100]
+        start, *lines = head.split(b"\r\n")
+        match = _STATUS.fullmatch(start)
+        assert match is not None, start[:100]
+        status = int(match[1])
+        yield status
+        if status == 101:
+            return
+        if status < 200:
+            continue
+        method = next(methods, b"GET")
+        data = _after_body(data, lines, bodiless=method == b"HEAD" or status in (204, 304))
+
+
+def _after_body(data: bytes, lines: list[bytes], *, bodiless: bool) -> bytes:
+    """Return what follows a body; nothing where it was cut off, or has no other end."""
+    fields = dict(line.lower().split(b": ", 1) for line in lines)
+    if bodiless:
+        return data
+    if b"transfer-encoding" in fields:
+        return _after_chunks(data)
+    if b"content-length" in fields:
+        return data[int(fields[b"content-length"]) :]
+    return b""
+
+
+def _after_chunks(data: bytes) -> bytes:
+    while data:
+        size, mark, data = data.partition(b"\r\n")
+        if not mark:
+            return b""
+        count = int(size, 16)
+        if data[count : count + 2] not in (b"\r\n", b"\r", b""):
+            raise AssertionError(f"no chunk's end: {data[count : count + 10]!r}")
+        data = data[count + 2 :]
+        if not count:
+            return data
+    return b""
+
+
+def run(**more: Any) -> None:
+    """Run the machine."""
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    run_state_machine_as_test(AnyOrder, settings=settings(suppress_health_check=slow, **more))
+
+
+def test_any_bytes_and_events_in_any_order() -> None:
+    run(max_examples=60, stateful_step_count=50)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_any_bytes_and_events_in_any_order_for_long() -> None:
+    run(max_examples=4000, stateful_step_count=120)
