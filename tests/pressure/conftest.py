@@ -14,10 +14,6 @@ from tests.pressure.ground import Ground, running_ground
 WIRES = ("plain", "TLS")
 
 
-# What waits for the downstream connection as one machine.
-UNMENDED = ("test_table", "test_attacks_requests", "test_attacks_arrivals", "test_attacks_apps")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run this folder's tests in one event loop, and those of one wire in one process."""
     here = Path(__file__).parent
@@ -25,8 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             if pytest_asyncio.is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            if item.path.stem in UNMENDED:
-                item.add_marker(pytest.mark.xfail(strict=False, reason="not mended yet"))
             wire = "TLS" if "TLS" in item.name else "plain"
             item.add_marker(pytest.mark.xdist_group(f"pressure-{wire}"))
 

@@ -55,7 +55,7 @@ WITHIN = {
     "head": DEADLINE_SECONDS + 2 * LATE_SECONDS,
     "answer": DEADLINE_SECONDS + 2 * LATE_SECONDS,
     "stall": 2 * DEADLINE_SECONDS + LATE_SECONDS,
-    "slow": 2 * DEADLINE_SECONDS + LATE_SECONDS,
+    "slow": 3 * DEADLINE_SECONDS + LATE_SECONDS,  # It is looked at now and then.
 }
 # How often those who stall are there at once, so that what each holds is seen.
 COPIES = 6
@@ -66,7 +66,8 @@ HELD_BYTES = 512 << 10
 SLACK_BYTES = 16 << 20
 SLOW_READER = 64 << 10
 OTHERS_SECONDS = 1.0
-STALLED_FLOOD = 64 << 20
+# More than both kernels' buffers take; and what is answered, or thrown away, as fast as it comes.
+STALLED_FLOOD, UNREAD_FLOOD = 64 << 20, 4 << 20
 
 
 def read_table() -> dict[tuple[str, str], str]:
@@ -97,6 +98,12 @@ async def resets(held: Held) -> None:
     held.browser.reset()
 
 
+async def asks_on(held: Held) -> None:
+    """Read nothing, and ask for more, or send more of what the app has answered already."""
+    if held.more:
+        await held.browser.flood(held.more, most=UNREAD_FLOOD, seconds=WITHIN["stall"])
+
+
 async def fills(held: Held) -> None:
     """Send all that is taken; nothing where there is nothing to send."""
     if held.more:
@@ -118,7 +125,7 @@ async def dribbles(held: Held) -> None:
 ACTS: dict[str, tuple[Mode, Callable[[Held], Coroutine[None, None, None]], int]] = {
     "FIN": ("silent", leaves, 2),
     "RST": ("silent", resets, 2),
-    "reads nothing": ("talks", fills, COPIES),
+    "reads nothing": ("talks", asks_on, COPIES),
     "trickles": ("silent", dribbles, 2),
     "app reads nothing": ("deaf", fills, COPIES),
     "hidden FIN": ("deaf", fills_and_leaves, 2),
