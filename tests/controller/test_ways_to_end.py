@@ -165,6 +165,11 @@ async def test_however_a_job_ends_its_end_is_told_paid_and_cleaned_up_after_once
     usage = await world.rows(tables.usage, job)
     assert [one.seconds for one in usage if one.final] == [run.ended_at - run.started_at]
     # Each plugin has done its part, and none waits to see the job again.
+    async with asyncio.timeout(60):  # the cleanup comes a while after the end
+        while sum(one.hook == "cleanup" for one in await world.rows(tables.hooks, job)) < len(
+            PLUGINS
+        ):
+            await asyncio.sleep(0.1)
     done = [(one.hook, one.plugin) for one in await world.rows(tables.hooks, job)]
     for hook in ("start", "complete", "cleanup"):
         assert sorted(name for one, name in done if one == hook) == sorted(
