@@ -53,6 +53,7 @@ def build(folder: Path) -> dict[str, Path]:
     compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompiler("no C compiler: install gcc or clang")
+    folder.mkdir(parents=True, exist_ok=True)
     programs = {}
     for name in ("backend", "load"):
         source = SOURCES / f"{name}.c"
