@@ -62,7 +62,7 @@ async def test_a_head_that_drips_for_ever_has_the_apps_deadline(
     """An interim answer is no head: RFC 9110, section 15.2."""
     async with plain.app(drips(first, piece)) as app:
         browser = await asked(plain, app)
-        assert await plain.freed(app.port, 0.5) is None
+        assert plain.legs_of(app.port)
         found = await plain.freed(app.port, DEADLINE_SECONDS + LATE_SECONDS)
         assert found is not None, "the app's connection stays"
         status = await browser.status()
@@ -147,7 +147,7 @@ async def test_an_upgrade_that_is_never_answered_has_the_apps_deadline(ground: G
 async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
-        assert await ground.freed(app.port, 0.3) is None
+        assert ground.legs_of(app.port)
         browser.fin()
         assert await ground.freed(app.port, 2.7) is not None
 
