@@ -47,8 +47,8 @@ _NAME_LENGTH = 255
 class SessionClaims:
     """What a verified session token says. Times are unix seconds, ``max_age`` is in seconds.
 
-    ``iat`` is never ahead of the clock of whoever verified the token: a revocation of a user ends
-    what was issued up to it, and an issuer whose clock is ahead must not outrun it.
+    ``issued_at`` is ``iat``, or when the token was verified where that is earlier: a revocation of
+    a user ends what was issued up to it, and an issuer whose clock is ahead must not outrun it.
     """
 
     sub: str
@@ -63,6 +63,7 @@ class SessionClaims:
     mode: Mode
     max_age: int
     kid: str
+    issued_at: float
 
     def grant_ends_at(self, now: float) -> float:
         """Return when a grant ends: ``iat`` + ``max_age``, our clock counting when it is behind."""
@@ -133,7 +134,7 @@ def verify_session_token(
     return SessionClaims(
         sub=_text(claims, "sub"),
         name=_text(claims, "name") if claims.get("name") is not None else None,
-        iat=min(iat, int(now)),
+        iat=iat,
         exp=exp,
         jti=_matching(claims, "jti", _VISIBLE),
         sid=_matching(claims, "sid", _SID),
@@ -143,6 +144,7 @@ def verify_session_token(
         mode=cast(Mode, _one_of(claims, "mode", ("control", "view"), "control")),
         max_age=_integer(claims, "max_age", 1, LONGEST_MAX_AGE_SECONDS, DEFAULT_MAX_AGE_SECONDS),
         kid=parts.kid,
+        issued_at=min(float(iat), now),
     )
 
 

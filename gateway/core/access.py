@@ -350,7 +350,7 @@ def _from_claims(
         claims.kid,
         claims.sub,
         claims.mode,
-        float(claims.iat),
+        claims.issued_at,
         claims.grant_ends_at(now),
     )
     if now >= grant.ends_at:

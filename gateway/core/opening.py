@@ -171,7 +171,7 @@ def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: 
         jti=claims.jti,
         sub=claims.sub,
         kid=claims.kid,
-        issued_at=claims.iat,
+        issued_at=claims.issued_at,
     ):
         raise OpeningRefused("grant_revoked")
     if claims.grant_ends_at(now) <= now:
@@ -207,7 +207,7 @@ def make_grant(claims: SessionClaims, *, now: float) -> Grant:
         kid=claims.kid,
         sub=claims.sub,
         mode=claims.mode,
-        issued_at=float(claims.iat),
+        issued_at=claims.issued_at,
         ends_at=claims.grant_ends_at(now),
     )
 

@@ -14,6 +14,7 @@ from prometheus_client.samples import Sample
 
 from gateway.core.answers import REFUSALS
 from gateway.core.explain import WHY
+from gateway.core.overload import Step
 from gateway.feed import Noted
 from gateway.relay.meters import KINDS
 from gateway.tls import Certificates
@@ -37,6 +38,7 @@ CLOSED = {
     "direction": {"up", "down"},
     "what": set(get_args(Noted)),
     "why": {"exited", "killed", "stalled"},
+    "step": {step.name.lower() for step in Step},
 }
 COUNTS_BY_STATE = {"starting", "following", "lost", "closed", "ready", "closing", "accepting"}
 # One series each, whose labels change: epoch and hash of the table, versions, generations.
@@ -177,5 +179,5 @@ async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
 
 
 def test_the_docs_list_every_reason_why_a_host_is_not_served() -> None:
-    table = DOCS[DOCS.index("| `why` | means |") :]
+    table = DOCS[DOCS.index("| `why` | means |") : DOCS.index("\n## The controller")]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) - {"why"} == set(WHY)

@@ -47,7 +47,7 @@ ACCESS = Access(SITE, KEYS)
 FIELDS = FieldReader(b"fumarole")
 CLAIMS = SessionClaims(
     sub="ada", name=None, iat=int(NOW), exp=int(NOW) + 60, jti="b1", sid=SID, job="j1", rank=0,
-    kind="web", mode="control", max_age=100, kid="k1",
+    kind="web", mode="control", max_age=100, kid="k1", issued_at=NOW,
 )  # fmt: skip
 
 

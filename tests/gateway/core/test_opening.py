@@ -46,6 +46,7 @@ CLAIMS = SessionClaims(
     mode="control",
     max_age=3600,
     kid="k1",
+    issued_at=NOW - 5,
 )
 
 
