@@ -114,7 +114,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_a_long_row_of_refused_requests_is_no_recursion() -> None:
-    async with rig() as r:
+    async with rig(limits=Limits(address_refusals_per_second=0)) as r:
         browser = await r.browser()
         browser.send(request(credential=None) * 3000)
         for _ in range(3000):
