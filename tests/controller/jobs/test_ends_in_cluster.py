@@ -76,7 +76,8 @@ async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: Wo
     assert record.evictions == 1
     assert await is_busy(world, "renewed"), "the collector was not behind"
     _, runs = await world.history("renewed")
-    assert (runs[0].ended_at or 0.0) <= (runs[1].started_at or 0.0)
+    # A kubelet tells whole seconds, the end of a pod that nobody saw may have a fraction.
+    assert (runs[0].ended_at or 0.0) < (runs[1].started_at or 0.0) + 1.0
     await world.end("renewed")
 
 

@@ -145,7 +145,14 @@ def free_ports(count: int) -> Iterator[int]:
     yield from ports
 
 
-async def test_everything_is_taken_by_an_api_server(trial: Trial) -> None:
+async def test_a_trial_runs_without_edits(trial: Trial) -> None:
+    """One after the other: each goes on where the one before has ended."""
+    await everything_is_taken_by_an_api_server(trial)
+    await the_job_makes_every_secret_once(trial)
+    await as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial)
+
+
+async def everything_is_taken_by_an_api_server(trial: Trial) -> None:
     served = [one for one in trial.objects if one["kind"] in SERVED]
     given = yaml.safe_dump_all(served)
     said = kubectl(trial.cluster, "apply", "--validate=strict", "-f", "-", given=given)
@@ -155,7 +162,7 @@ async def test_everything_is_taken_by_an_api_server(trial: Trial) -> None:
     assert again.count(" unchanged") == len(served), again
 
 
-async def test_the_job_makes_every_secret_once(trial: Trial) -> None:
+async def the_job_makes_every_secret_once(trial: Trial) -> None:
     job = of_kind(trial.objects, "Job")[0]["spec"]["template"]["spec"]
     (script,) = [one for one in of_kind(trial.objects, "ConfigMap") if "keys.py" in one["data"]]
     place = trial.folder / "keys.py"
@@ -185,7 +192,7 @@ async def test_the_job_makes_every_secret_once(trial: Trial) -> None:
     assert await trial.secret("fumarole-gateway") == before
 
 
-async def test_as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: Trial) -> None:
+async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: Trial) -> None:
     (trial.redis_port,) = free_ports(1)
     users = trial.folder / "users.acl"
     users.write_text((await trial.secret("fumarole-redis-users"))["users.acl"])

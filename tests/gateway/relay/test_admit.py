@@ -37,6 +37,7 @@ def claims(**changes: Any) -> SessionClaims:
     told: dict[str, Any] = {
         "sub": "ada", "name": None, "iat": now, "exp": now + 60, "jti": "b1", "sid": SID,
         "job": "j1", "rank": 0, "kind": "web", "mode": "control", "max_age": 100, "kid": "k1",
+        "issued_at": now,
     }  # fmt: skip
     return SessionClaims(**(told | changes))
 

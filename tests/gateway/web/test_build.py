@@ -79,6 +79,7 @@ def test_an_old_node_does_not_count(tmp_path: Path) -> None:
 def test_every_page_finds_what_it_names_in_the_build() -> None:
     manifest = json.loads((WEB / "build" / "manifest.json").read_text())
     names = {path.name for path in (WEB / "src").iterdir()} - {
+        "clipboard.js",
         "link.js",
         "state.js",
         "adopted-styles.js",
