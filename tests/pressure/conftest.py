@@ -14,13 +14,19 @@ from tests.pressure.ground import Ground, running_ground
 WIRES = ("plain", "TLS")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run this folder's tests in one event loop, and those of one wire in one process."""
+    """Run this folder's tests in one event loop, and those of one wire in one process.
+
+    What is tried from outside is timed, and runs where nothing else does: `make test-long`.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             if pytest_asyncio.is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if item.path.name.startswith(("test_attacks_", "test_table")):
+                item.add_marker(pytest.mark.long)
             wire = "TLS" if "TLS" in item.name else "plain"
             item.add_marker(pytest.mark.xdist_group(f"pressure-{wire}"))
 
