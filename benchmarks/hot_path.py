@@ -22,12 +22,12 @@ import uvloop
 
 from benchmarks.peers.fumarole import BASE, make_route, new_sid
 from benchmarks.requests import KEY, MARK, Visitor, get_head, socket_head
-from gateway.core.grants import Grant, GrantKeys
-from gateway.core.site import Site
-from gateway.core.upgrade import accept_of
+from gateway.core.access.grants import Grant, GrantKeys
+from gateway.core.access.site import Site
+from gateway.core.http.upgrade import accept_of
 from gateway.live import Live
 from gateway.loading import load_table
-from gateway.relay.errands import Errands
+from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.upstream import UpstreamConnection as Upstream
 from shared.bus import Snapshot
@@ -91,7 +91,7 @@ class Bench:
         parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
         parts |= {"world": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
         parts |= {"live": Live(table=lambda: table, wall=time.time, loop=loop)}
-        self.path = DataPath(Parts(errands=Errands(), **parts))
+        self.path = DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
 
     async def dial(self, _target: object, factory: Callable[[], Upstream]) -> None:
         """Connect with nobody."""

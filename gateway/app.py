@@ -24,13 +24,13 @@ from aiohttp import web
 
 from gateway.bearer import Bearers
 from gateway.checking import Checks
+from gateway.core.access.access_right import BUS_LOST
+from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
-from gateway.core.grants import GrantKeys
-from gateway.core.http_date import HttpDate
-from gateway.core.overload import Overload, Step
-from gateway.core.passage import BUS_LOST
-from gateway.core.rates import Rate
-from gateway.core.refusal_rate import RefusalRate
+from gateway.core.http.http_date import HttpDate
+from gateway.core.limits.overload import Overload, Step
+from gateway.core.limits.rates import Rate
+from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.feed import Changed, Feed
 from gateway.follower import Follower
 from gateway.live import Live
@@ -44,11 +44,11 @@ from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
 from gateway.pages.parts import Inside, Linked
 from gateway.pages.session import SessionPages
+from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge import Bridge, BridgeFactory, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.terminal import TerminalBridge
 from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.dial import Dialler, make_trust
-from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
 from gateway.session_tokens import SessionTokens
@@ -235,7 +235,7 @@ class Gateway:
                 grants=self.grants,
                 bearer=Bearers(self.tokens, wall=time.time),
                 live=self.live,
-                errands=Errands(),
+                background_tasks=BackgroundTasks(),
                 dialler=self.dialler,
                 pages=pages,
                 bridges=self._make_bridges(),
@@ -271,7 +271,7 @@ class Gateway:
     def reasons(self) -> list[str]:
         """Return why nothing should be sent here: for readiness."""
         reasons = ["draining"] if self.draining else []
-        if self.path is not None and self.path.places.full:
+        if self.path is not None and self.path.connection_quota.full:
             reasons.append("no place for another connection")
         if self.overload.step is Step.REQUESTS:
             reasons.append("short of memory")

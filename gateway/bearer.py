@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.core.opening import OpeningRefused
+from gateway.core.access.opening import OpeningRefused
 from gateway.relay.world import BearerRefused
 from gateway.session_tokens import SessionTokens
 from shared.tokens import LEEWAY_SECONDS, SessionClaims

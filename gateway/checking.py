@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from gateway.core.addresses import limit_key
-from gateway.core.rates import Rate
+from gateway.core.limits.addresses import limit_key
+from gateway.core.limits.rates import Rate
 
 T = TypeVar("T")
 _ALL = "all"

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.core.passage import judge
+from gateway.core.access.access_right import judge
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
-    from gateway.core.passage import Ending, Passage
+    from gateway.core.access.access_right import AccessRight, Ending
     from shared.routes import RouteTable
 
 _BATCH: Final = 500
@@ -33,7 +33,7 @@ class Member(Protocol):
         ...
 
     @property
-    def passage(self) -> Passage:
+    def access_right(self) -> AccessRight:
         """By which right it exists."""
         ...
 
@@ -114,41 +114,41 @@ class Live:
         """Have *reviewed* looked at with every review."""
         self._reviewed.append(reviewed)
 
-    def has_room(self, passage: Passage) -> bool:
-        """Say whether one more connection by *passage* may be added."""
-        session = self._sessions.get(passage.sid)
+    def has_room(self, access_right: AccessRight) -> bool:
+        """Say whether one more connection by *access_right* may be added."""
+        session = self._sessions.get(access_right.sid)
         if session is not None and 0 < self._most_of_session <= len(session.members):
             return False
-        user = passage.user
+        user = access_right.user
         return user is None or not 0 < self._most_of_user <= self._of_user.get(user, 0)
 
     def add(self, member: Member) -> None:
         """Enter an open connection; adding it twice changes nothing."""
-        passage = member.passage
-        session = self._sessions.get(passage.sid)
+        access_right = member.access_right
+        session = self._sessions.get(access_right.sid)
         if session is None:
-            session = self._sessions[passage.sid] = _Session(self, passage.sid)
+            session = self._sessions[access_right.sid] = _Session(self, access_right.sid)
         if member in session.members:
             return
         session.members.add(member)
         self._count += 1
-        user = passage.user
+        user = access_right.user
         if user is not None:
             self._of_user[user] = self._of_user.get(user, 0) + 1
         self.kinds[member.kind] += 1
-        self._arm(session, passage)
+        self._arm(session, access_right)
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
         self.leaving.discard(member)
-        passage = member.passage
-        sid = passage.sid
+        access_right = member.access_right
+        sid = access_right.sid
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return
         session.members.discard(member)
         self._count -= 1
-        user = passage.user
+        user = access_right.user
         if user is not None:
             self._forget_one(user)
         self.kinds[member.kind] -= 1
@@ -178,12 +178,12 @@ class Live:
         for sid in wanted:
             session = self._sessions.get(sid)
             for member in tuple(session.members) if session else ():
-                ending = judge(member.passage, table, now)
+                ending = judge(member.access_right, table, now)
                 if ending is not None:
                     ended.append((member, ending))
                 elif session is not None:
                     # The route may have been given less time.
-                    self._arm(session, member.passage)
+                    self._arm(session, member.access_right)
         for reviewed in self._reviewed:
             reviewed.review(None if sids is None else wanted, table, now)
         self._leave(ended)
@@ -206,11 +206,11 @@ class Live:
 
     def next_look(self, session: _Session, now: float) -> float:
         """Return when (on the loop's clock) the next connection of *session* ends; 0 for never."""
-        ends_at = min((m.passage.ends_at for m in session.members), default=float("inf"))
+        ends_at = min((m.access_right.ends_at for m in session.members), default=float("inf"))
         return now + self._until(ends_at) if ends_at != float("inf") else 0.0
 
-    def _arm(self, session: _Session, passage: Passage) -> None:
-        ends_at = passage.ends_at
+    def _arm(self, session: _Session, access_right: AccessRight) -> None:
+        ends_at = access_right.ends_at
         if ends_at != float("inf"):
             self._wheel.arm(session, self._loop.time() + self._until(ends_at))
 

@@ -9,8 +9,8 @@ from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway.core.access.explain import Conditions, explain
 from gateway.core.bus_state import Bus
-from gateway.core.explain import Conditions, explain
 from shared.routes import State
 
 if TYPE_CHECKING:

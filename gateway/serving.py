@@ -15,7 +15,7 @@ from aiohttp import web
 from prometheus_client.registry import Collector
 
 from gateway.app import Gateway, make_bounds, make_bus_clock, make_follower
-from gateway.core.heads import MAX_HEAD_BYTES
+from gateway.core.http.heads import MAX_HEAD_BYTES
 from gateway.feed import Changed, Feed
 from gateway.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.overload.measures import OverloadMeters

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from gateway.checking import Checks, TooManyChecks
-from gateway.core.opening import (
+from gateway.core.access.opening import (
     USED_KEPT_SECONDS,
     OpeningRefused,
     check_head,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from gateway.core.site import Site
+from gateway.core.access.site import Site
 from gateway.relay.dial import make_trust
 from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from gateway.tls import make_tls_context

@@ -23,7 +23,7 @@ from benchmarks.peers import Ground, Peer, Proxy
 from benchmarks.programs import START_SECONDS, Ended, cores, running
 from benchmarks.requests import Visitor
 from deploy.local.redis import redis_program
-from gateway.core.grants import Grant, GrantKeys
+from gateway.core.access.grants import Grant, GrantKeys
 from shared.bus import Keys, Publisher, connect
 from shared.routes import Route, Target
 

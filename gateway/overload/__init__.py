@@ -1,4 +1,4 @@
-"""A worker that nears its memory bound sheds load, in the steps of :mod:`gateway.core.overload`.
+"""A worker that nears its memory bound sheds load: :mod:`gateway.core.limits.overload`.
 
 - :mod:`.memory` reads what the process uses, and what its control groups allow it.
 - :mod:`.watch` measures four times a second, sets the step, and closes what is to be closed.

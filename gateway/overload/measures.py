@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway.core.overload import Overload, Step
+from gateway.core.limits.overload import Overload, Step
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -6,7 +6,7 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gateway.core.cgroups import limit_files, read_groups, read_limit, read_mounts
+from gateway.core.limits.cgroups import limit_files, read_groups, read_limit, read_mounts
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ROOT: Final = Path("/")

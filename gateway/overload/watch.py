@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from gateway.core.overload import Overload, Step
+from gateway.core.limits.overload import Overload, Step
 
 LOOK_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""

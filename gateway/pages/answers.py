@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from gateway.core.answers import Errors, Refusal
-from gateway.core.refusal_rate import RefusalRate
+from gateway.core.access.answers import Errors, Refusal
+from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.pages.documents import Card, Documents, page_headers
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.meters import Meters

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gateway.core.answers import REFUSALS, Refusal
-from gateway.core.app_heads import STRICT_TRANSPORT
-from gateway.core.oversize import CLEAR_PATH
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.http.app_heads import STRICT_TRANSPORT
+from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.answers import Answers
 from gateway.pages.open import OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages
@@ -33,7 +33,7 @@ def make_pages(
     *,
     strict_transport: bool = False,
 ) -> web.Application:
-    """Return the application; *strict_transport* as for :class:`gateway.core.site.Site`."""
+    """Return the application; *strict_transport* as for :class:`gateway.core.access.site.Site`."""
 
     @web.middleware
     async def boundary(

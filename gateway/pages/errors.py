@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gateway.core.accept import wants_page
-from gateway.core.answers import REFUSALS, JsonErrors, Page, Refusal
-from gateway.core.oversize import CLEAR_PATH
+from gateway.core.access.answers import REFUSALS, JsonErrors, Page, Refusal
+from gateway.core.http.accept import wants_page
+from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.documents import Card, Documents, link_action, page_headers
 from gateway.pages.parts import Inside
 

@@ -7,11 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.core.accept import wants_page
-from gateway.core.addresses import limit_key
-from gateway.core.answers import REFUSALS, Refusal
-from gateway.core.grants import Grant, GrantKeys
-from gateway.core.opening import (
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.grants import Grant, GrantKeys
+from gateway.core.access.opening import (
     MAX_BODY_BYTES,
     Opening,
     OpeningRefused,
@@ -21,10 +20,11 @@ from gateway.core.opening import (
     may_post,
     read_opening,
 )
-from gateway.core.oversize import expiring_lines, foreign_names
-from gateway.core.passage import Passage
-from gateway.core.rates import Rate, whole_seconds
-from gateway.core.site import Site
+from gateway.core.access.site import Site
+from gateway.core.http.accept import wants_page
+from gateway.core.http.oversize import expiring_lines, foreign_names
+from gateway.core.limits.addresses import limit_key
+from gateway.core.limits.rates import Rate, whole_seconds
 from gateway.feed import Feed
 from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.documents import Card, form_action
@@ -179,7 +179,7 @@ class OpenPage:
     def _opened(
         self, request: web.Request, opening: Opening, grant: Grant, route: Route
     ) -> web.Response:
-        passage = Passage(route=route, host=route.hosts[0], grant=grant)
+        access_right = AccessRight(route=route, host=route.hosts[0], grant=grant)
         framed = (
             bool(self._site.embed_origins) and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
         )
@@ -187,7 +187,7 @@ class OpenPage:
             self._site.cookie_name,
             self._grants.sign(grant),
             secure=self._site.scheme == "https",
-            max_age_seconds=passage.ends_at - self._wall(),
+            max_age_seconds=access_right.ends_at - self._wall(),
             framed=framed,
         )
         answer = web.Response(status=303, headers={"Location": opening.next, "Set-Cookie": cookie})

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from gateway.core.access import route_refusal
-from gateway.core.answers import REFUSALS, Refusal
-from gateway.core.oversize import expiring_lines, foreign_names, is_own_click
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.decision import route_refusal
+from gateway.core.http.oversize import expiring_lines, foreign_names, is_own_click
 from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.assets import Assets
 from gateway.relay.http.page_request import PageRequest

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.core.answers import Errors, JsonErrors
-from gateway.core.app_heads import AnswerReader
-from gateway.core.fields import FieldReader
-from gateway.core.http_date import HttpDate
-from gateway.core.overload import Overload
-from gateway.core.places import Places
-from gateway.core.refusal_rate import RefusalRate
+from gateway.core.access.answers import Errors, JsonErrors
+from gateway.core.http.app_heads import AnswerReader
+from gateway.core.http.fields import FieldReader
+from gateway.core.http.http_date import HttpDate
+from gateway.core.limits.connection_quota import ConnectionQuota
+from gateway.core.limits.overload import Overload
+from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.relay.ending.ends import Ends
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.pool import Pool
@@ -25,12 +25,12 @@ from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
-    from gateway.core.grants import GrantKeys
-    from gateway.core.site import Site
+    from gateway.core.access.grants import GrantKeys
+    from gateway.core.access.site import Site
     from gateway.live import Live
+    from gateway.relay.background_tasks import BackgroundTasks
     from gateway.relay.bridge.contract import BridgeFactory
     from gateway.relay.dial import Dialler
-    from gateway.relay.errands import Errands
     from gateway.relay.world import BearerGate, World
     from shared.routes import Kind
 
@@ -52,7 +52,7 @@ class Parts:
     grants: GrantKeys
     bearer: BearerGate
     live: Live
-    errands: Errands
+    background_tasks: BackgroundTasks
     dialler: Dialler
     pages: Callable[[], asyncio.Protocol]
     bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
@@ -112,9 +112,9 @@ class Context:
         """Browsers' connections that carry HTTP."""
         self.pages: set[Abortable] = set()
         """Those that a page of the gateway answers."""
-        self.places = Places(
+        self.connection_quota = ConnectionQuota(
             most=parts.limits.connections,
-            most_strangers=parts.limits.address_connections,
+            most_unauthenticated=parts.limits.address_connections,
             known=parts.live.__len__,
             overload=parts.overload,
         )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.passage import DRAINING
+from gateway.core.access.access_right import DRAINING
 
 if TYPE_CHECKING:
     from gateway.live import Member

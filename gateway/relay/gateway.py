@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.access import Access
-from gateway.core.passage import DRAINING
-from gateway.core.places import Verdict
+from gateway.core.access.access_right import DRAINING
+from gateway.core.access.decision import Access
+from gateway.core.limits.connection_quota import Verdict
 from gateway.relay.context import Context, Parts
 from gateway.relay.ending.sweep import Sweep
 from gateway.relay.http.admission import Admission
@@ -29,7 +29,7 @@ class DataPath(Context):
 
     In the assembling order::
 
-        errands, dialler = Errands(), Dialler(networks=..., loop=loop)
+        background_tasks, dialler = BackgroundTasks(), Dialler(networks=..., loop=loop)
         live = Live(table=lambda: follower.table, wall=time.time, loop=loop)
         path = DataPath(Parts(loop=loop, site=Site.from_url(...), world=follower, ...))
         listener = Listener(path, [bind(host, port)])
@@ -62,7 +62,7 @@ class DataPath(Context):
         self.meters.gauge(
             "strangers",
             "Connections open without a credential that was found good.",
-            lambda: self.places.strangers,
+            lambda: self.connection_quota.unauthenticated,
         )
         self.meters.gauge(
             "open_by_right",
@@ -83,7 +83,7 @@ class DataPath(Context):
     def open(self) -> int:
         """How many connections are open, or have not ended yet."""
         live = self.parts.live
-        return self.places.strangers + len(live) + len(live.leaving)
+        return self.connection_quota.unauthenticated + len(live) + len(live.leaving)
 
     def _open_by_kind(self) -> dict[str, int]:
         # Those with a permit are registered as well; a front counts once.
@@ -130,7 +130,7 @@ class DataPath(Context):
         return idle + pooled + self.ends.stalls.give_up(stalled_seconds)
 
     async def close(self) -> None:
-        """Reset what is still open, and end all errands."""
+        """Reset what is still open, and end all background_tasks."""
         self.draining = True
         self.sweep.close()
         self.parts.live.end_all(DRAINING)
@@ -140,7 +140,7 @@ class DataPath(Context):
             page.abort()
         self.pool.close()
         self.ends.shut_down()
-        await self.parts.errands.close()
+        await self.parts.background_tasks.close()
         self.wheel.close()
         self.readiness.close()
         self.pipes.close()

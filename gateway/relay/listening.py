@@ -18,8 +18,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.addresses import is_within, plain
-from gateway.core.proxy_header import BadProxyHeader
+from gateway.core.limits.addresses import is_within, plain
+from gateway.core.limits.proxy_header import BadProxyHeader
 from gateway.relay.descriptors import ceiling
 from gateway.relay.ending.closing import SHUTDOWN_SECONDS
 from gateway.relay.ending.keep_alive import (

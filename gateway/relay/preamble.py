@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from gateway.core.proxy_header import FIXED_BYTES, SIGNATURE, remaining_bytes, source_address
+from gateway.core.limits.proxy_header import FIXED_BYTES, SIGNATURE, remaining_bytes, source_address
 
 _FIRST = SIGNATURE[:1]
 

@@ -16,7 +16,7 @@ from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.passage import Ending, Passage
+    from gateway.core.access.access_right import AccessRight, Ending
     from gateway.relay.context import Context
 
 
@@ -42,13 +42,13 @@ class Tunnel(asyncio.Protocol):
     kind = "websocket"
 
     __slots__ = (
+        "access_right",
         "app",
         "app_full",
         "backlog",
         "browser",
         "browser_full",
         "ending",
-        "passage",
         "path",
         "phase",
         "tick",
@@ -61,12 +61,12 @@ class Tunnel(asyncio.Protocol):
         self,
         *,
         path: Context,
-        passage: Passage,
+        access_right: AccessRight,
         browser: asyncio.Transport,
         app: asyncio.Transport,
     ) -> None:
         self.path = path
-        self.passage = passage
+        self.access_right = access_right
         self.browser = browser
         self.app = app
         self.tracker = FrameTracker()
@@ -86,14 +86,14 @@ class Tunnel(asyncio.Protocol):
         cls,
         *,
         path: Context,
-        passage: Passage,
+        access_right: AccessRight,
         browser: asyncio.Transport,
         app: asyncio.Transport,
         from_browser: bytes,
         from_app: bytes,
     ) -> Tunnel:
         """Make a tunnel of two transports; the bytes came before it, and go first."""
-        tunnel = cls(path=path, passage=passage, browser=browser, app=app)
+        tunnel = cls(path=path, access_right=access_right, browser=browser, app=app)
         browser.set_protocol(tunnel)
         app.set_protocol(AppSide(tunnel))
         path.meters.tunnels += 1

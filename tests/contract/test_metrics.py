@@ -12,9 +12,9 @@ from typing import get_args
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gateway.core.answers import REFUSALS
-from gateway.core.explain import WHY
-from gateway.core.overload import Step
+from gateway.core.access.answers import REFUSALS
+from gateway.core.access.explain import WHY
+from gateway.core.limits.overload import Step
 from gateway.feed import Noted
 from gateway.relay.meters import KINDS
 from gateway.tls import Certificates

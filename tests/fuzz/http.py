@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from gateway.core.answers import REFUSALS
-from gateway.core.app_heads import BAD, AnswerReader, answer_body, find_answer_end
-from gateway.core.fields import FieldReader, Fields, check_together
-from gateway.core.framing import Body, ChunkedBody, FramingError, LengthBody
-from gateway.core.headers import Facts, forwarded_fields, head_to_app
-from gateway.core.heads import HeadRefused, StartLine, find_end, read_start_line
-from gateway.core.upgrade import is_proper_upgrade
+from gateway.core.access.answers import REFUSALS
+from gateway.core.http.app_heads import BAD, AnswerReader, answer_body, find_answer_end
+from gateway.core.http.fields import FieldReader, Fields, check_together
+from gateway.core.http.framing import Body, ChunkedBody, FramingError, LengthBody
+from gateway.core.http.headers import Facts, forwarded_fields, head_to_app
+from gateway.core.http.heads import HeadRefused, StartLine, find_end, read_start_line
+from gateway.core.http.upgrade import is_proper_upgrade
 from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
     COOKIE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from gateway.core.cookies import cut_cookie
-from gateway.core.opening import judge_next
-from gateway.core.proxy_header import (
+from gateway.core.access.opening import judge_next
+from gateway.core.http.cookies import cut_cookie
+from gateway.core.limits.proxy_header import (
     FIXED_BYTES,
     SIGNATURE,
     BadProxyHeader,

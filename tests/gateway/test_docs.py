@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core import framing, heads, opening, proxy_header
+from gateway.core.access import opening
+from gateway.core.http import framing, heads
+from gateway.core.limits import proxy_header
 from gateway.relay.ending import deferred_aborts
 from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from shared.log import DEFAULT_LINES_A_SECOND

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from gateway.core.passage import (
+from gateway.core.access.access_right import (
     DRAINING,
     GRANT_ENDED,
     GRANT_REVOKED,
     SESSION_ENDED,
+    AccessRight,
     Ending,
-    Passage,
 )
 from gateway.live import Live
 from shared.routes import RouteTable
@@ -27,7 +27,7 @@ class Connection:
         known = table.route(sid)
         assert known is not None
         own = msgspec.structs.replace(GRANT, sid=sid, **grant)
-        self.passage = Passage(route=known, host=f"{sid}.{BASE}", grant=own)
+        self.access_right = AccessRight(route=known, host=f"{sid}.{BASE}", grant=own)
         self.ended: list[Ending] = []
 
     def end(self, ending: Ending) -> None:
@@ -169,17 +169,17 @@ async def test_a_session_and_a_user_have_so_many_places() -> None:
 
     mine = [member(sub="ada"), member(sub="ada")]
     for one in mine:
-        assert live.has_room(one.passage)
+        assert live.has_room(one.access_right)
         live.add(one)
         live.add(one)
-    assert not live.has_room(mine[0].passage), "the user's second was the last"
+    assert not live.has_room(mine[0].access_right), "the user's second was the last"
     other = member(sub="eve")
-    assert live.has_room(other.passage)
+    assert live.has_room(other.access_right)
     live.add(other)
-    assert not live.has_room(member(sub="bob").passage), "the session is full"
+    assert not live.has_room(member(sub="bob").access_right), "the session is full"
     live.discard(mine[0])
     live.discard(mine[0])
-    assert live.has_room(mine[0].passage)
+    assert live.has_room(mine[0].access_right)
     for one in (mine[1], other):
         live.discard(one)
     assert len(live) == 0

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
-from gateway.core.explain import explain
+from gateway.core.access.explain import explain
 from gateway.measures import FeedMeters, describe, make_conditions
 from shared.networks import Bounds
 from tests.gateway.following import BASE, encode, following, make_route, published, sid_of

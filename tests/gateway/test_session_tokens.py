@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from gateway.bearer import Bearers
 from gateway.checking import Checks
-from gateway.core.opening import OpeningRefused
+from gateway.core.access.opening import OpeningRefused
 from gateway.relay.world import BearerRefused
 from gateway.session_tokens import SessionTokens
 from shared.bus import BusReader, Publisher

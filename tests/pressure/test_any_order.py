@@ -1,8 +1,9 @@
 """Any bytes in any split, and any events in any order: no exception, bounded, answered once.
 
-The machine of a browser's connection (:mod:`gateway.core.http.connection`) alone: what carries its
-actions out is written down here, and what may happen next is Hypothesis' choice. As with real
-transports, a pause can come from within a write, and nothing is delivered while reading is paused.
+The machine of a browser's connection (:mod:`gateway.core.downstream.connection`) alone: what
+carries its actions out is written down here, and Hypothesis chooses what happens next. As with
+real transports, a pause can come from within a write, and nothing is delivered while reading is
+paused.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.core.answers import REFUSALS, Refusal
-from gateway.core.app_heads import AnswerHead, AnswerReader
-from gateway.core.fields import FieldReader, Fields
-from gateway.core.heads import StartLine
-from gateway.core.http.connection import Connection
-from gateway.core.http.phases import Event, Phase, step
-from gateway.core.oversize import Oversized
-from gateway.core.request_reader import RequestReader
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.downstream.connection import Connection
+from gateway.core.downstream.phases import Event, Phase, step
+from gateway.core.http.app_heads import AnswerHead, AnswerReader
+from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.heads import StartLine
+from gateway.core.http.oversize import Oversized
+from gateway.core.http.request_reader import RequestReader
 from gateway.relay.limits import Limits
 
 READ_BYTES = 256_000

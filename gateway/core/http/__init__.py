@@ -1,16 +1,8 @@
-"""One downstream HTTP/1.1 connection without I/O: bytes and events in, actions out.
+"""The syntax of HTTP/1.1 (RFC 9110, RFC 9112): raw bytes in, strict values out, and back.
 
-::
-
-    bytes ──▶ Connection ──decide──▶ admission ──admitted──▶ connect ──connected──▶ upstream
-                  ▲                                                                    │
-                  └────────────── response_received, upstream_lost ◀───────────────────┘
-
-- :mod:`.phases` is the table: the phases of a request and its response, which event leads where,
-  and what each phase makes of bytes, of a FIN and of a deadline.
-- :mod:`.exchange` relays one request and its response, both bodies at once.
-- :mod:`.connection` reads one head after the other, refuses, and ends.
-
-Nothing here knows a transport, a loop or a clock. What has to be done is an abstract method, which
-:mod:`gateway.relay.http.downstream` carries out and the tests write down as a transcript.
+- :mod:`.heads`, :mod:`.fields` and :mod:`.names` read the heads of requests in one pass,
+  :mod:`.request_reader` collects them, :mod:`.app_heads` reads those of responses.
+- :mod:`.headers` writes heads in canonical form; :mod:`.framing` frames bodies anew.
+- :mod:`.cookies` and :mod:`.oversize` keep our cookie apart from the app's.
+- :mod:`.accept`, :mod:`.http_date` and :mod:`.upgrade` are single fields.
 """

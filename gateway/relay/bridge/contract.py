@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from gateway.core.http_date import HttpDate
+from gateway.core.http.http_date import HttpDate
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 
 if TYPE_CHECKING:
-    from gateway.core.answers import Errors
-    from gateway.core.passage import Ending, Passage
+    from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.answers import Errors
     from gateway.live import Live
+    from gateway.relay.background_tasks import BackgroundTasks
     from gateway.relay.dial import Dialler
     from gateway.relay.ending.ends import Ends
-    from gateway.relay.errands import Errands
     from gateway.relay.turns import Turns
     from gateway.relay.world import World
 
@@ -47,18 +47,18 @@ class UpgradeRequest:
 
     ``head`` is a canonical, proper WebSocket request head (``Host``, ``Origin``, key, version 13
     and the offered subprotocols; no extensions, no credentials), to be fed to
-    ``websockets.server.ServerProtocol.receive_data`` as it is. ``passage`` holds route and grant;
-    its route is exchanged for newer revisions of the same target while the connection lives.
+    ``websockets.server.ServerProtocol.receive_data`` as it is. ``access_right`` holds route and
+    grant; its route is exchanged for newer revisions of the same target while the connection lives.
     ``ends`` closes connections and watches for peers that left or stalled; ``turns`` shares the
     loop among connections.
     """
 
     head: bytes
     protocols: tuple[str, ...]
-    passage: Passage
+    access_right: AccessRight
     client_address: str
     live: Live
-    errands: Errands
+    background_tasks: BackgroundTasks
     ends: Ends
     turns: Turns
 
@@ -71,20 +71,20 @@ class Bridge(asyncio.Protocol):
     and then whatever the transport calls. ``pause_writing`` and ``resume_writing`` are its flow
     control; to hold the browser back it calls ``transport.pause_reading()``.
 
-    Tasks (dialling, say) are made with ``request.errands.run``, never bare. Subclasses that
-    override ``connection_made`` or ``connection_lost`` must call these here: they keep the
+    Tasks (dialling, say) are made with ``request.background_tasks.run``, never bare. Subclasses
+    that override ``connection_made`` or ``connection_lost`` must call these here: they keep the
     connection in the registry by which it is ended.
     """
 
     def __init__(self, request: UpgradeRequest) -> None:
         self.request = request
-        self.kind = str(request.passage.route.kind)
+        self.kind = str(request.access_right.route.kind)
         self.transport: asyncio.Transport | None = None
 
     @property
-    def passage(self) -> Passage:
+    def access_right(self) -> AccessRight:
         """By which right this connection exists."""
-        return self.request.passage
+        return self.request.access_right
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and enter the registry."""

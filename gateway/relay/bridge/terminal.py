@@ -62,7 +62,7 @@ class TerminalBridge(WebSocketBridge):
 
     @property
     def _views(self) -> bool:
-        grant = self.passage.grant
+        grant = self.access_right.grant
         return grant is None or grant.mode != "control"
 
     async def connect(self) -> None:
@@ -71,7 +71,7 @@ class TerminalBridge(WebSocketBridge):
         Raises:
             DialFailed: If it cannot be reached, or does not let us in.
         """
-        grant, target = self.passage.grant, self.passage.route.target
+        grant, target = self.access_right.grant, self.access_right.route.target
         if grant is None or target is None:
             raise DialFailed("session_starting")
         token = self._tokens.make(

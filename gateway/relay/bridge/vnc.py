@@ -61,10 +61,10 @@ class VncBridge(WebSocketBridge):
         Raises:
             DialFailed: If it cannot be reached, or its password cannot be read.
         """
-        route = self.passage.route
+        route = self.access_right.route
         if route.target is None:
             raise DialFailed("session_starting")
-        grant = self.passage.grant
+        grant = self.access_right.grant
         views = grant is None or grant.mode != "control"
         password = self._password(route)
         if views or password is not None or route.clipboard != "both":

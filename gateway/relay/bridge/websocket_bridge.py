@@ -23,7 +23,7 @@ from websockets.protocol import State as SocketState
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from gateway.core.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
+from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge.close_handshake import CloseHandshake
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
@@ -35,7 +35,7 @@ from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.passage import Ending
+    from gateway.core.access.access_right import Ending
     from gateway.relay.bridge.upstream_connections import BridgeUpstream
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
@@ -88,7 +88,7 @@ class WebSocketBridge(Bridge):
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
         self._close_handshake: CloseHandshake | None = None
-        self._errand: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
         self._taken = 0
@@ -146,7 +146,7 @@ class WebSocketBridge(Bridge):
         elif not self.parts.world.dialling:
             self.refuse("controller_silent")
         else:
-            self._errand = self.request.errands.run(
+            self._task = self.request.background_tasks.run(
                 self._dial(), failed=lambda: reset(self.transport)
             )
 
@@ -316,10 +316,10 @@ class WebSocketBridge(Bridge):
             await self.connect()
         except DialFailed as failed:
             self.parts.meters.upstream_failures[failed.code] += 1
-            self._errand = None
+            self._task = None
             self.refuse(failed.code)
             return
-        self._errand = None
+        self._task = None
         if self.state is BridgeState.DIALLING:
             self._open()
 
@@ -427,9 +427,9 @@ class WebSocketBridge(Bridge):
             )
 
     def _drop_upstream(self) -> None:
-        errand, self._errand = self._errand, None
-        if errand is not None:
-            errand.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
         if self.upstream is not None:
             self.upstream.leave()
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, assert_never
 
-from gateway.core.access import (
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.decision import (
     Ask,
     Connect,
     Decision,
@@ -20,14 +22,18 @@ from gateway.core.access import (
     Refuse,
     Repair,
 )
-from gateway.core.addresses import client_address
-from gateway.core.answers import REFUSALS, Refusal
-from gateway.core.framing import request_body
-from gateway.core.headers import Facts, forwarded_fields, head_to_app, head_to_bridge, head_to_page
-from gateway.core.http.cached_decision import CachedDecision
-from gateway.core.overload import Step
-from gateway.core.passage import Passage
-from gateway.core.refusal_rate import COUNTED
+from gateway.core.downstream.cached_decision import CachedDecision
+from gateway.core.http.framing import request_body
+from gateway.core.http.headers import (
+    Facts,
+    forwarded_fields,
+    head_to_app,
+    head_to_bridge,
+    head_to_page,
+)
+from gateway.core.limits.addresses import client_address
+from gateway.core.limits.overload import Step
+from gateway.core.limits.refusal_rate import COUNTED
 from gateway.relay.bridge.contract import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import PageRequest
@@ -35,9 +41,9 @@ from gateway.relay.transports import resume_reading
 from gateway.relay.world import BearerRefused
 
 if TYPE_CHECKING:
-    from gateway.core.access import Access
-    from gateway.core.fields import Fields
-    from gateway.core.heads import StartLine
+    from gateway.core.access.decision import Access
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
     from gateway.relay.context import Context
     from gateway.relay.http.downstream import DownstreamConnection
     from shared.routes import RouteTable
@@ -76,7 +82,7 @@ class Admission:
                 connection.admitted(prefix=kept.prefix, rest=kept.tail, upgrade=False)
                 return
             if kept.said_so(start, fields) or self._access.comes_from_here(
-                kept.passage, start.method, fields.provenance
+                kept.access_right, start.method, fields.provenance
             ):
                 self._relay(connection, start, fields, kept, upgrade=False)
                 return
@@ -150,7 +156,7 @@ class Admission:
     # Background tasks. A connection that goes, or whose right ends, cancels the one it waits for.
 
     def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
-        connection.task = self._parts.errands.run(task, failed=connection.abort)
+        connection.task = self._parts.background_tasks.run(task, failed=connection.abort)
 
     async def _prove(self, connection: DownstreamConnection, ask: Ask, token: str) -> None:
         proof: Proof
@@ -197,21 +203,21 @@ class Admission:
         table: RouteTable,
     ) -> None:
         client = self._client(connection, ask)
-        passage = passage_of(decision)
-        if passage is not None and not self._parts.live.has_room(passage):
+        access_right = passage_of(decision)
+        if access_right is not None and not self._parts.live.has_room(access_right):
             connection.refuse("too_many_connections")
             return
         match decision:
-            case Forward(passage=passage, claims=claims):
+            case Forward(access_right=access_right, claims=claims):
                 kept = claims is None and not ask.upgrade
-                cached = self._cached(ask, passage, table, client, kept=kept)
+                cached = self._cached(ask, access_right, table, client, kept=kept)
                 if cached is None:
                     connection.refuse("session_starting")
                     return
                 connection.keep(cached)
                 self._relay(connection, ask.start, ask.fields, cached, upgrade=ask.upgrade)
-            case Connect(passage=passage):
-                self._connect(connection, ask, passage, client)
+            case Connect(access_right=access_right):
+                self._connect(connection, ask, access_right, client)
             case Hand():
                 self._hand(connection, ask, decision, client)
 
@@ -230,15 +236,15 @@ class Admission:
         return self._parts.refusals.judge(refusal, address)
 
     def _cached(
-        self, ask: Ask, passage: Passage, table: RouteTable, client: str, *, kept: bool
+        self, ask: Ask, access_right: AccessRight, table: RouteTable, client: str, *, kept: bool
     ) -> CachedDecision | None:
-        target = passage.route.target
+        target = access_right.route.target
         if target is None:
             return None
-        user = passage.grant.sub if passage.grant is not None else None
+        user = access_right.grant.sub if access_right.grant is not None else None
         facts = Facts(client_address=client, scheme=self._parts.site.scheme, user=user)
         return CachedDecision(
-            passage=passage,
+            access_right=access_right,
             target=target,
             table=table,
             # Nobody is known on a public host: there a connection is one address' at most.
@@ -262,9 +268,9 @@ class Admission:
         connection.admitted(prefix=cached.prefix, rest=cached.tail, upgrade=upgrade)
 
     def _connect(
-        self, connection: DownstreamConnection, ask: Ask, passage: Passage, client: str
+        self, connection: DownstreamConnection, ask: Ask, access_right: AccessRight, client: str
     ) -> None:
-        factory = self._parts.bridges.get(passage.route.kind)
+        factory = self._parts.bridges.get(access_right.route.kind)
         if factory is None:
             connection.refuse("not_found")
             return
@@ -273,10 +279,10 @@ class Admission:
             UpgradeRequest(
                 head=head_to_bridge(ask.start, ask.fields),
                 protocols=tuple(name.strip() for name in offered if name.strip()),
-                passage=passage,
+                access_right=access_right,
                 client_address=client,
                 live=self._parts.live,
-                errands=self._parts.errands,
+                background_tasks=self._parts.background_tasks,
                 ends=self._context.ends,
                 turns=self._context.turns,
             )
@@ -313,7 +319,7 @@ class Admission:
             browser=transport,
             page=self._parts.pages(),
             body=request_body(ask.fields),
-            passage=passage_of(hand),
+            access_right=passage_of(hand),
             key=connection.key,
             writable=not full,
         )
@@ -328,16 +334,16 @@ def _has_credential(decision: Decision) -> bool:
         case Prove() | Repair():
             return True
         case Forward() | Connect() | Hand():
-            passage = passage_of(decision)
-            return passage is not None and passage.grant is not None
+            access_right = passage_of(decision)
+            return access_right is not None and access_right.grant is not None
         case _:
             return False
 
 
-def passage_of(decision: Forward | Connect | Hand) -> Passage | None:
+def passage_of(decision: Forward | Connect | Hand) -> AccessRight | None:
     """Return the right by which *decision* lets a request in; None where it asks for none."""
     if not isinstance(decision, Hand):
-        return decision.passage
+        return decision.access_right
     if decision.route is None or decision.grant is None:
         return None
-    return Passage(route=decision.route, host=decision.host, grant=decision.grant)
+    return AccessRight(route=decision.route, host=decision.host, grant=decision.grant)

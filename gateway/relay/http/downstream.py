@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from gateway.core.addresses import is_within, limit_key
-from gateway.core.answers import CLOSE_DRAINING, write_answer
-from gateway.core.http.connection import Connection
-from gateway.core.http.phases import Event, step
-from gateway.core.places import Verdict
-from gateway.core.request_reader import RequestReader
+from gateway.core.access.answers import CLOSE_DRAINING, write_answer
+from gateway.core.downstream.connection import Connection
+from gateway.core.downstream.phases import Event, step
+from gateway.core.http.request_reader import RequestReader
+from gateway.core.limits.addresses import is_within, limit_key
+from gateway.core.limits.connection_quota import Verdict
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
@@ -21,13 +21,13 @@ from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.answers import Refusal
-    from gateway.core.app_heads import AnswerHead
-    from gateway.core.fields import Fields
-    from gateway.core.heads import StartLine
-    from gateway.core.http.cached_decision import CachedDecision
-    from gateway.core.oversize import Oversized
-    from gateway.core.passage import Ending, Passage
+    from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.answers import Refusal
+    from gateway.core.downstream.cached_decision import CachedDecision
+    from gateway.core.http.app_heads import AnswerHead
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
+    from gateway.core.http.oversize import Oversized
     from gateway.relay.context import Context
 
 _OFTEN_SECONDS: Final = 60.0
@@ -104,7 +104,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         trusted = self.context.parts.site.trusted_proxies
         if not (trusted and is_within(self.peer, trusted)):
             self.key = limit_key(self.peer)
-        self.verdict = self.context.places.judge(self.key)
+        self.verdict = self.context.connection_quota.judge(self.key)
         if self.verdict is not Verdict.DROPPED:
             self._enter_place()
         return self.verdict
@@ -112,19 +112,19 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def _enter_place(self) -> None:
         if not self.placed:
             self.placed = True
-            self.context.places.enter(self.key)
+            self.context.connection_quota.enter(self.key)
 
     def leave_place(self) -> None:
         """It has a good credential now, or has gone."""
         if self.placed:
             self.placed = False
-            self.context.places.leave(self.key)
+            self.context.connection_quota.leave(self.key)
 
     @property
-    def passage(self) -> Passage:
+    def access_right(self) -> AccessRight:
         """By which right it is registered; only asked while it is."""
         assert self.decision is not None  # noqa: S101  # entered into the registry only with one
-        return self.decision.passage
+        return self.decision.access_right
 
     def keep(self, decision: CachedDecision) -> None:
         """Register the connection by *decision*, which may hold for its next requests."""
@@ -358,7 +358,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         pooled = None
         if not self.upgrade and not self.reused:
             pooled = context.pool.take(
-                sid=decision.passage.route.sid,
+                sid=decision.access_right.route.sid,
                 user=decision.user,
                 target=decision.target,
                 safe=self.is_repeatable(),
@@ -368,7 +368,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             self._attach(pooled, decision, reused=True)
         elif context.parts.world.dialling:
             context.meters.dials += 1
-            self.task = context.parts.errands.run(self._dial(decision), failed=self.abort)
+            self.task = context.parts.background_tasks.run(self._dial(decision), failed=self.abort)
             self.regulate()
         else:
             self.refuse("controller_silent")
@@ -376,7 +376,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     async def _dial(self, decision: CachedDecision) -> None:
         context, target = self.context, decision.target
         upstream = UpstreamConnection(
-            context.pool, sid=decision.passage.route.sid, user=decision.user, target=target
+            context.pool, sid=decision.access_right.route.sid, user=decision.user, target=target
         )
         try:
             await context.parts.dialler.dial(target, lambda: upstream)
@@ -398,7 +398,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self, upstream: UpstreamConnection, decision: CachedDecision, *, reused: bool
     ) -> None:
         upstream.exchange = self
-        upstream.passage = decision.passage
+        upstream.access_right = decision.access_right
         self.connected(upstream, reused=reused)
 
     def release(self, *, reusable: bool) -> None:
@@ -441,9 +441,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         if upstream is None or upstream.transport is None or decision is None:
             self.broken()
             return
-        app, passage, early, full = (
+        app, access_right, early, full = (
             upstream.transport,
-            decision.passage,
+            decision.access_right,
             self.inbox,
             self.write_full,
         )
@@ -456,7 +456,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         upstream.spliced()
         tunnel = Tunnel.splice(
             path=self.context,
-            passage=passage,
+            access_right=access_right,
             browser=browser,
             app=app,
             from_browser=early,

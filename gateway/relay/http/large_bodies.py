@@ -8,7 +8,7 @@ import struct
 import termios
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.core.framing import Body, LengthBody
+from gateway.core.http.framing import Body, LengthBody
 from gateway.relay.ending.kernel import descriptor_of, is_secured
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness

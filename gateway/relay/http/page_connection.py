@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gateway.core.answers import CLOSE_DRAINING
-from gateway.core.framing import Body, FramingError
+from gateway.core.access.answers import CLOSE_DRAINING
+from gateway.core.http.framing import Body, FramingError
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.passage import Ending, Passage
+    from gateway.core.access.access_right import AccessRight, Ending
     from gateway.relay.context import Context
 
 
@@ -30,14 +30,23 @@ class PageConnection(asyncio.Protocol):
         browser: The real transport.
         page: aiohttp's protocol for this one request.
         body: Reads the request's body.
-        passage: By which right the request is answered, if by any: ends with it.
-        key: By what a stranger is counted.
+        access_right: By which right the request is answered, if by any: ends with it.
+        key: By what an unauthenticated connection is counted.
         writable: False while the browser has not read the answers before this one.
     """
 
     kind = "page"
 
-    __slots__ = ("_body", "_browser", "_key", "_page", "_passage", "_path", "_timer", "_writable")
+    __slots__ = (
+        "_access_right",
+        "_body",
+        "_browser",
+        "_key",
+        "_page",
+        "_path",
+        "_timer",
+        "_writable",
+    )
 
     def __init__(
         self,
@@ -46,7 +55,7 @@ class PageConnection(asyncio.Protocol):
         browser: asyncio.Transport,
         page: asyncio.Protocol,
         body: Body,
-        passage: Passage | None,
+        access_right: AccessRight | None,
         key: str,
         writable: bool,
     ) -> None:
@@ -54,7 +63,7 @@ class PageConnection(asyncio.Protocol):
         self._browser = browser
         self._page: asyncio.Protocol | None = page
         self._body = body
-        self._passage = passage
+        self._access_right = access_right
         self._key = key
         self._writable = writable
         self._timer: asyncio.TimerHandle | None = None
@@ -65,10 +74,10 @@ class PageConnection(asyncio.Protocol):
         page = self._page
         if page is None:  # already lost
             return
-        if self._passage is not None:
+        if self._access_right is not None:
             self._path.parts.live.add(self)
         else:
-            self._path.places.enter(self._key)
+            self._path.connection_quota.enter(self._key)
         if not self._body.done:
             # Pages take small bodies only; one that comes by drops is not waited for.
             self._timer = self._path.parts.loop.call_later(
@@ -83,10 +92,10 @@ class PageConnection(asyncio.Protocol):
             self.receive(beyond)
 
     @property
-    def passage(self) -> Passage:
+    def access_right(self) -> AccessRight:
         """By which right the request is answered; only asked when there is one."""
-        assert self._passage is not None  # noqa: S101  # entered into the registry only then
-        return self._passage
+        assert self._access_right is not None  # noqa: S101  # entered into the registry only then
+        return self._access_right
 
     def end(self, ending: Ending) -> None:
         """Reset the connection: an answer that was under way must not look complete."""
@@ -169,10 +178,10 @@ class PageConnection(asyncio.Protocol):
             page.connection_lost(exc)
 
     def _gone(self) -> None:
-        if self._passage is not None:
+        if self._access_right is not None:
             self._path.parts.live.discard(self)
         else:
-            self._path.places.leave(self._key)
+            self._path.connection_quota.leave(self._key)
         self._path.pages.discard(self)
 
     def _stop_timer(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.core.answers import Refusal
-    from gateway.core.grants import Grant
+    from gateway.core.access.answers import Refusal
+    from gateway.core.access.grants import Grant
     from shared.routes import Route
 
 EXTRA_INFO: Final = "fumarole"

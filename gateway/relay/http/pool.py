@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gateway.core.passage import judge
+from gateway.core.access.access_right import judge
 from gateway.relay.states import Event, step
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def _is_over(upstream: UpstreamConnection, table: RouteTable, now: float) -> bool:
-    passage = upstream.passage
-    return passage is None or judge(passage, table, now) is not None
+    access_right = upstream.access_right
+    return access_right is None or judge(access_right, table, now) is not None
 
 
 class Pool:

@@ -17,7 +17,7 @@ from gateway.relay.states import Event, State, step
 from gateway.relay.transports import pause_reading
 
 if TYPE_CHECKING:
-    from gateway.core.framing import LengthBody
+    from gateway.core.http.framing import LengthBody
     from gateway.relay.context import Context
     from gateway.relay.http.pipes import Pipe, Pipes
     from gateway.relay.http.readiness import Readiness

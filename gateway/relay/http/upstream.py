@@ -11,9 +11,9 @@ from gateway.relay.transports import pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
 
 if TYPE_CHECKING:
-    from gateway.core.app_heads import AnswerHead
-    from gateway.core.http.connection import Connection
-    from gateway.core.passage import Passage
+    from gateway.core.access.access_right import AccessRight
+    from gateway.core.downstream.connection import Connection
+    from gateway.core.http.app_heads import AnswerHead
     from gateway.relay.ending.deferred_aborts import DeferredAborts
     from gateway.relay.ending.ends import Ends
     from gateway.relay.limits import Limits
@@ -40,11 +40,11 @@ class UpstreamConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "access_right",
         "deadline",
         "exchange",
         "head",
         "idle_since",
-        "passage",
         "pool",
         "reading",
         "sid",
@@ -70,7 +70,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.tick = 0
         self.deadline = 0.0
         self.idle_since = 0.0
-        self.passage: Passage | None = None
+        self.access_right: AccessRight | None = None
         """By which right it was last used."""
         self.head: AnswerHead | None = None
         """The last answer's: often the next one's too."""

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from gateway.core.overload import Overload, Step
+from gateway.core.limits.overload import Overload, Step
 from gateway.overload.measures import OverloadMeters
 from gateway.overload.watch import OverloadWatch, make_trim
 
@@ -40,7 +40,7 @@ class Machine:
 
 def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> None:
     machine = Machine()
-    assert machine.look(85) is Step.STRANGERS
+    assert machine.look(85) is Step.UNAUTHENTICATED
     assert machine.sheds == 0
     assert machine.look(89) is Step.IDLE
     assert machine.look(96) is Step.REQUESTS
@@ -64,7 +64,7 @@ def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         for used in (85, 86, 87, 96, 97, 10):
             machine.look(used)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
-    assert "strangers" in caplog.records[0].message
+    assert "unauthenticated" in caplog.records[0].message
 
 
 async def test_without_a_bound_or_a_measure_nothing_runs(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +101,7 @@ def test_metrics_say_how_far() -> None:
     assert samples[("fumarole_gateway_memory_bytes", "")] == 89
     assert samples[("fumarole_gateway_memory_bound_bytes", "")] == 100
     assert samples[("fumarole_gateway_shed_connections_total", "")] == 7
-    names = ("strangers", "idle", "requests")
+    names = ("unauthenticated", "idle", "requests")
     assert [samples["fumarole_gateway_shedding", name] for name in names] == [1, 1, 0]
     assert samples["fumarole_gateway_shedding_entered_total", "idle"] == 1
 

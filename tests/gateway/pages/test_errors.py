@@ -7,7 +7,7 @@ from html import escape
 
 import pytest
 
-from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.pages.assets import load_assets
 from gateway.pages.errors import WORDS, PageErrors
 from gateway.pages.parts import Inside

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from gateway.core.answers import REFUSALS, Refusal
+from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.pages.assets import load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.parts import Inside

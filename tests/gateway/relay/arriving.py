@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
 
-from gateway.core.site import Site
+from gateway.core.access.site import Site
 from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
 from shared.listening import listen
@@ -39,11 +39,11 @@ async def asked(r: Rig, browser: Peer, *fields: str) -> bytes:
     return head
 
 
-async def settled(r: Rig, *, strangers: int) -> None:
+async def settled(r: Rig, *, unauthenticated: int) -> None:
     async with asyncio.timeout(5):
-        while r.path.places.strangers > strangers:
+        while r.path.connection_quota.unauthenticated > unauthenticated:
             await asyncio.sleep(0.005)
-        while r.path.places.strangers < strangers:
+        while r.path.connection_quota.unauthenticated < unauthenticated:
             await asyncio.sleep(0.005)
 
 

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.core.grants import Grant, GrantKeys
-from gateway.core.refusal_rate import RefusalRate
-from gateway.core.site import Site
+from gateway.core.access.grants import Grant, GrantKeys
+from gateway.core.access.site import Site
+from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.live import Live
+from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge import BridgeFactory
 from gateway.relay.dial import Dialler
-from gateway.relay.errands import Errands
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.limits import Limits
@@ -382,7 +382,7 @@ async def rig(
                 grants=KEYS,
                 bearer=gate or fake_gate,
                 live=live,
-                errands=Errands(),
+                background_tasks=BackgroundTasks(),
                 dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0),
                 pages=pages,
                 bridges=bridges or {},

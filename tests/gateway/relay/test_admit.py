@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.site import Site
+from gateway.core.access.site import Site
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     BASE,
@@ -390,4 +390,4 @@ async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
         browser.send(request(credential="Fumarole-Token: good"))
         assert await browser.gone() == b""
         assert not r.connections
-    assert "an errand failed" in caplog.text
+    assert "an task failed" in caplog.text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.relay.limits import Limits
-from tests.gateway.core.test_proxy_header import header
+from tests.gateway.core.limits.test_proxy_header import header
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (
     Peer,
@@ -127,7 +127,7 @@ async def test_connections_of_an_http_proxy_are_not_one_clients() -> None:
         peers = [await r.browser(PROXY) for _ in range(5)]
         for peer in peers:
             peer.send(b"GET ")
-        await settled(r, strangers=5)
+        await settled(r, unauthenticated=5)
         assert not r.path.meters.refusals
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.passage import BUS_LOST
+from gateway.core.access.access_right import BUS_LOST
 from gateway.relay.http.splice import Splice
 from tests.gateway.relay.harness import ORIGIN, Peer, Rig, request, rig
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.core.passage import DRAINING
+from gateway.core.access.access_right import DRAINING
 from gateway.relay.limits import Limits
 from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.harness import (

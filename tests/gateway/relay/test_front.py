@@ -8,8 +8,8 @@ import time
 import msgspec
 import pytest
 
-from gateway.core.http.phases import Phase
-from gateway.core.passage import BUS_LOST
+from gateway.core.access.access_right import BUS_LOST
+from gateway.core.downstream.phases import Phase
 from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import (
     BASE,
@@ -102,7 +102,7 @@ async def test_a_request_that_is_being_dialled_is_refused_when_its_right_ends() 
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (401, "grant_revoked")
         await asyncio.sleep(0.05)
-        assert len(r.path.parts.errands) == 0
+        assert len(r.path.parts.background_tasks) == 0
         while not r.app.connections.empty():
             assert await (await r.app.connection()).gone() == b""
 
@@ -274,4 +274,4 @@ async def test_nothing_is_left_behind() -> None:
         assert not r.connections
         assert len(r.live) == 0
         assert len(r.path.pool) == 0
-        assert not r.path.parts.errands
+        assert not r.path.parts.background_tasks

@@ -41,13 +41,13 @@ async def test_connections_that_come_together_are_not_probed_together(
     assert all(40 <= one <= 80 for one in seconds)
 
 
-# Places
+# ConnectionQuota
 
 
 async def test_strangers_from_one_address_are_limited_and_told_so() -> None:
     async with rig(limits=Limits(address_connections=3)) as r:
         waiting = [await r.browser("127.5.0.1") for _ in range(3)]
-        await settled(r, strangers=3)
+        await settled(r, unauthenticated=3)
         late = await r.browser("127.5.0.1")
         head, body = await late.answer()
         assert status_of(head) == 429
@@ -56,9 +56,9 @@ async def test_strangers_from_one_address_are_limited_and_told_so() -> None:
         assert await late.rest() == b""
         assert b"\r\nX-Forwarded-For: 127.5.0.2" in await asked(r, await r.browser("127.5.0.2"))
         waiting[0].close()
-        await settled(r, strangers=3)
+        await settled(r, unauthenticated=3)
         waiting[1].close()
-        await settled(r, strangers=2)
+        await settled(r, unauthenticated=2)
         await asked(r, await r.browser("127.5.0.1"))
 
 
@@ -66,11 +66,11 @@ async def test_who_has_a_credential_is_no_stranger_and_holds_no_strangers_place(
     async with rig(limits=Limits(address_connections=2)) as r:
         for _ in range(6):
             await asked(r, await r.browser())
-            assert r.path.places.strangers == 0
+            assert r.path.connection_quota.unauthenticated == 0
         for number in range(6):
             status, _ = await r.ask(request("/", credential=None))
             assert status == 401, number
-            await settled(r, strangers=0)
+            await settled(r, unauthenticated=0)
 
 
 async def test_whose_right_has_ended_is_a_stranger_again() -> None:
@@ -81,41 +81,41 @@ async def test_whose_right_has_ended_is_a_stranger_again() -> None:
         await app.head()
         app.send(answer())
         await browser.answer()
-        assert r.path.places.strangers == 0
+        assert r.path.connection_quota.unauthenticated == 0
         r.world.revoke(sid="a" * 26)
-        assert r.path.places.strangers == 1
+        assert r.path.connection_quota.unauthenticated == 1
         browser.close()
-        await settled(r, strangers=0)
+        await settled(r, unauthenticated=0)
 
 
 async def test_a_full_gateway_says_so() -> None:
     async with rig(limits=Limits(connections=2)) as r:
         first, second = await r.browser(), await r.browser()
-        await settled(r, strangers=2)
+        await settled(r, unauthenticated=2)
         late = await r.browser()
         head, body = await late.answer()
         assert (status_of(head), code_of(body)) == (503, "gateway_full")
         assert b"\r\nRetry-After: " in head
-        assert r.path.places.full
+        assert r.path.connection_quota.full
         first.close()
         second.close()
         await late.rest()
         late.close()
-        await settled(r, strangers=0)
+        await settled(r, unauthenticated=0)
         await asked(r, await r.browser())
 
 
 async def test_far_beyond_its_limit_an_address_is_not_even_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.core.places.REFUSED_MORE", 0)
+    monkeypatch.setattr("gateway.core.limits.connection_quota.REFUSED_MORE", 0)
     async with rig(limits=Limits(address_connections=1)) as r:
         await r.browser()
-        await settled(r, strangers=1)
+        await settled(r, unauthenticated=1)
         late = await r.browser()
         assert await late.gone() == b""
         assert r.path.meters.dropped == 1
-        assert r.path.places.strangers == 1
+        assert r.path.connection_quota.unauthenticated == 1
 
 
 @pytest.mark.parametrize("limits", [Limits(session_connections=2), Limits(user_connections=2)])
@@ -210,7 +210,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
             browser = await r.browser()
             browser.send(raw)
             await browser.gone()
-        assert r.path.places.strangers == 0
+        assert r.path.connection_quota.unauthenticated == 0
         assert not r.connections
         assert r.path.meters.failed_arrivals == 3
 
@@ -218,7 +218,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
 async def test_a_handshake_holds_a_place(certificate: Path) -> None:
     async with secured(certificate, limits=Limits(address_connections=2, head_seconds=30.0)) as r:
         silent = [await r.browser("127.5.0.1") for _ in range(2)]
-        await settled(r, strangers=2)
+        await settled(r, unauthenticated=2)
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -231,7 +231,7 @@ async def test_a_handshake_holds_a_place(certificate: Path) -> None:
         for one in silent:
             one.reset()
         late.close()
-        await settled(r, strangers=0)
+        await settled(r, unauthenticated=0)
 
 
 # Binding

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.core.overload import Step
+from gateway.core.limits.overload import Step
 from tests.gateway.relay.harness import (
     BASE,
     PORT,
@@ -43,7 +43,7 @@ async def served(r: Rig, raw: bytes) -> None:
     assert status_of((await browser.answer())[0]) == 200
 
 
-@pytest.mark.parametrize("step", [Step.STRANGERS, Step.IDLE])
+@pytest.mark.parametrize("step", [Step.UNAUTHENTICATED, Step.IDLE])
 async def test_new_connections_without_a_credential_are_turned_away_first(step: Step) -> None:
     async with rig(route_changes=PUBLIC) as r:
         browser, app, _ = await r.joined(LINK)

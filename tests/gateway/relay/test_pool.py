@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.passage import Passage
+from gateway.core.access.access_right import AccessRight
 from gateway.relay.ending.ends import Ends
 from gateway.relay.http.pool import Pool
 from gateway.relay.http.upstream import UpstreamConnection
@@ -42,7 +42,7 @@ async def put(pool: Pool, target: Target, user: str = "ada") -> UpstreamConnecti
     upstream = UpstreamConnection(pool, sid=SID, user=user, target=target)
     used_by = table_of(route(target.port)).route(SID)
     assert used_by is not None
-    upstream.passage = Passage(route=used_by, host=used_by.hosts[0], grant=GRANT)
+    upstream.access_right = AccessRight(route=used_by, host=used_by.hosts[0], grant=GRANT)
     loop = asyncio.get_running_loop()
     await loop.create_connection(lambda: upstream, target.host, target.port)
     pool.put(upstream)

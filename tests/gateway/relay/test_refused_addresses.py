@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway.core.site import Site
+from gateway.core.access.site import Site
 from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import (
     BASE,

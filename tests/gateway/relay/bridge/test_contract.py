@@ -6,8 +6,8 @@ import asyncio
 
 from websockets.server import ServerProtocol
 
+from gateway.core.access.access_right import Ending
 from gateway.core.frames import close_frame
-from gateway.core.passage import Ending
 from gateway.relay.bridge import Bridge, UpgradeRequest
 from tests.gateway.relay.harness import (
     HOST,
@@ -81,8 +81,8 @@ async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
         (request,) = made
         assert request.protocols == ("binary", "other")
         assert request.client_address == "127.0.0.1"
-        assert request.passage.grant is not None
-        assert request.passage.grant.sub == "ada"
+        assert request.access_right.grant is not None
+        assert request.access_right.grant.sub == "ada"
         assert (
             request.head
             == (
@@ -94,7 +94,7 @@ async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
         )
         assert len(r.live) == 1
         r.world.upsert(route(r.app.port, rev=2, **DESKTOP))
-        assert request.passage.route.rev == 2
+        assert request.access_right.route.rev == 2
         r.world.revoke(sid=SID)
         assert await browser.rest() == close_frame(4401, "grant revoked")
         assert len(r.live) == 0

@@ -1,0 +1,112 @@
+"""By which right a connection exists, and whether it still does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.access.answers import (
+    CLOSE_DRAINING,
+    CLOSE_GRANT_ENDED,
+    CLOSE_SESSION_ENDED,
+    CLOSE_TRY_AGAIN,
+)
+
+if TYPE_CHECKING:
+    from gateway.core.access.grants import Grant
+    from shared.routes import Route, RouteTable
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a connection ends: as a WebSocket close, and as an answer where none was sent yet."""
+
+    close_code: int
+    close_reason: str
+    refusal: str
+
+
+GRANT_ENDED: Final = Ending(CLOSE_GRANT_ENDED, "grant ended", "grant_ended")
+GRANT_REVOKED: Final = Ending(CLOSE_GRANT_ENDED, "grant revoked", "grant_revoked")
+SESSION_ENDED: Final = Ending(CLOSE_SESSION_ENDED, "session ended", "session_ended")
+SESSION_EXPIRED: Final = Ending(CLOSE_SESSION_ENDED, "session expired", "session_expired")
+STARTING: Final = Ending(CLOSE_TRY_AGAIN, "starting", "session_starting")
+NEW_TARGET: Final = Ending(CLOSE_TRY_AGAIN, "new target", "target_changed")
+UNREADABLE: Final = Ending(CLOSE_TRY_AGAIN, "session unreadable", "session_unreadable")
+DRAINING: Final = Ending(CLOSE_DRAINING, "gateway draining", "bus_lost")
+BUS_LOST: Final = Ending(CLOSE_TRY_AGAIN, "bus lost", "bus_lost")
+
+
+class AccessRight:
+    """One connection's right to reach one route: by a grant, or None where the route is public.
+
+    ``route`` is exchanged for newer revisions of the same target; the rest stays.
+    """
+
+    __slots__ = ("grant", "host", "route")
+
+    def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
+        self.route = route
+        self.host = host
+        self.grant = grant
+
+    @property
+    def sid(self) -> str:
+        """The session."""
+        return self.route.sid
+
+    @property
+    def user(self) -> str | None:
+        """Whose right it is; None where nobody was asked."""
+        return self.grant.sub if self.grant is not None else None
+
+    @property
+    def ends_at(self) -> float:
+        """When it ends by itself, in unix seconds; infinity for never."""
+        ends = self.grant.ends_at if self.grant is not None else float("inf")
+        expires = self.route.expires_at
+        return ends if expires is None else min(ends, expires)
+
+
+def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | None:
+    """Return why *access_right* holds no more, None while it does.
+
+    The current route is taken over where it leads to the same target. A ``closing`` route leaves
+    what is open alone.
+    """
+    route = table.route(access_right.route.sid)
+    if route is None:
+        return UNREADABLE if access_right.route.sid in table else SESSION_ENDED
+    grant_over = _judge_grant(access_right, table, route, now)
+    if grant_over is not None:
+        return grant_over
+    if route.expires_at is not None and now >= route.expires_at:
+        return SESSION_EXPIRED
+    if route.state == "starting":
+        return STARTING
+    if _target_id(route) != _target_id(access_right.route):
+        return NEW_TARGET
+    access_right.route = route
+    return None
+
+
+def _judge_grant(
+    access_right: AccessRight, table: RouteTable, route: Route, now: float
+) -> Ending | None:
+    grant = access_right.grant
+    if grant is None:
+        return None if route.public and access_right.host in route.hosts[1:] else SESSION_ENDED
+    if now >= grant.ends_at:
+        return GRANT_ENDED
+    return GRANT_REVOKED if is_revoked(grant, table) else None
+
+
+def is_revoked(grant: Grant, table: RouteTable) -> bool:
+    """Say whether *grant* has been withdrawn."""
+    return table.is_revoked(
+        sid=grant.sid, jti=grant.jti, sub=grant.sub, kid=grant.kid, issued_at=grant.issued_at
+    )
+
+
+def _target_id(route: Route) -> str | None:
+    return route.target.id if route.target is not None else None

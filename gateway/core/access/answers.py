@@ -1,0 +1,177 @@
+"""Everything that the gateway answers by itself, as one table: docs/session-token.md, "Answers".
+
+A refusal is named by its code. How it looks, as a page or as JSON, is the renderer's to say; how
+it is put on the wire stands here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+RETRY_SECONDS: Final = 2
+BUSY_SECONDS: Final = 5
+
+CLOSE_GRANT_ENDED: Final = 4401
+CLOSE_SESSION_ENDED: Final = 4410
+CLOSE_TRY_AGAIN: Final = 1012
+CLOSE_DRAINING: Final = 1001
+
+REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
+    {
+        400: b"Bad Request",
+        401: b"Unauthorized",
+        403: b"Forbidden",
+        404: b"Not Found",
+        405: b"Method Not Allowed",
+        408: b"Request Timeout",
+        410: b"Gone",
+        413: b"Content Too Large",
+        414: b"URI Too Long",
+        429: b"Too Many Requests",
+        431: b"Request Header Fields Too Large",
+        501: b"Not Implemented",
+        502: b"Bad Gateway",
+        503: b"Service Unavailable",
+        504: b"Gateway Timeout",
+    }
+)
+
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that is not the app's.
+
+    ``code`` is stable, for programs and metrics; ``message`` is for people and never holds
+    anything that the client sent.
+    """
+
+    status: int
+    code: str
+    message: str
+    retry_after_seconds: int | None = None
+    closes: bool = False
+    """Whether the connection ends with it, whatever the request was."""
+
+    def again_in(self, seconds: int) -> Refusal:
+        """Return the same refusal with another ``Retry-After``."""
+        return replace(self, retry_after_seconds=seconds)
+
+    def saying(self, message: str | None) -> Refusal:
+        """Return the same refusal with another *message*, if there is one.
+
+        Control characters of somebody else's words mean nothing, wherever they are shown.
+        """
+        return replace(self, message=_CONTROL.sub(" ", message)) if message else self
+
+
+def _table(*rows: Refusal) -> Mapping[str, Refusal]:
+    return MappingProxyType({row.code: row for row in rows})
+
+
+REFUSALS: Final = _table(
+    Refusal(400, "bad_request", "The request is malformed."),
+    Refusal(400, "bad_upgrade", "The request is not a proper WebSocket upgrade."),
+    Refusal(400, "two_cookies", "The session's cookie came twice."),
+    Refusal(401, "no_credential", "This session has to be opened first."),
+    Refusal(401, "bad_credential", "The credential does not verify."),
+    Refusal(401, "token_spent", "The link has been used already."),
+    Refusal(401, "grant_ended", "The access to this session has ended."),
+    Refusal(401, "grant_revoked", "The access to this session was withdrawn."),
+    Refusal(403, "other_session", "The credential is for something else."),
+    Refusal(403, "other_origin", "The request comes from another page."),
+    Refusal(403, "view_only", "A web session cannot be opened for viewing only."),
+    Refusal(403, "bearer_only", "This session is reached by programs, with a bearer token."),
+    Refusal(403, "root_service_worker", "A service worker for the whole session is not allowed."),
+    Refusal(404, "not_found", "There is no such session here."),
+    Refusal(405, "method_not_allowed", "This method is not served here."),
+    Refusal(408, "head_timeout", "The request took too long to arrive."),
+    Refusal(408, "body_timeout", "The request's body came too slowly."),
+    Refusal(410, "session_ended", "The session has ended."),
+    Refusal(410, "session_expired", "The session's time is over."),
+    Refusal(410, "session_closing", "The session is being closed."),
+    Refusal(413, "body_too_large", "The body is too large."),
+    Refusal(414, "target_too_long", "The address is too long."),
+    Refusal(429, "too_many_connections", "Too many connections are open.", BUSY_SECONDS),
+    Refusal(429, "too_many_opens", "Sessions are opened too often from here.", BUSY_SECONDS),
+    Refusal(429, "too_many_checks", "Too many links are being checked.", BUSY_SECONDS),
+    Refusal(429, "too_many_refusals", "Too much was refused here.", BUSY_SECONDS, closes=True),
+    Refusal(431, "head_too_large", "The request's header is too large."),
+    Refusal(501, "method_unknown", "This is not a method of HTTP."),
+    Refusal(502, "app_unreachable", "The application cannot be reached."),
+    Refusal(502, "app_bad_answer", "The application's answer is malformed."),
+    Refusal(503, "session_starting", "The session is starting.", RETRY_SECONDS),
+    Refusal(503, "session_unreadable", "The session cannot be served.", RETRY_SECONDS),
+    Refusal(503, "target_changed", "The application is being replaced.", RETRY_SECONDS),
+    Refusal(503, "target_forbidden", "The application's address is out of bounds.", RETRY_SECONDS),
+    Refusal(503, "bus_lost", "The gateway cannot verify sessions at the moment.", RETRY_SECONDS),
+    Refusal(503, "token_unsure", "Whether the link was used is not known.", RETRY_SECONDS),
+    Refusal(503, "gateway_full", "The gateway holds all the connections it can.", BUSY_SECONDS),
+    Refusal(
+        503, "gateway_overloaded", "The gateway is short of memory.", BUSY_SECONDS, closes=True
+    ),
+    Refusal(503, "controller_silent", "No new connection can be made now.", RETRY_SECONDS),
+    Refusal(504, "app_timeout", "The application did not answer in time."),
+)
+
+
+class Page(NamedTuple):
+    """What a refusal looks like; *fields* are added to the head."""
+
+    content_type: str
+    body: bytes
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+class Errors(Protocol):
+    """Makes refusals readable."""
+
+    def render(self, refusal: Refusal, accept: bytes) -> Page:
+        """Return what a client with this ``Accept`` gets; must not fail and must not block."""
+        ...
+
+
+class JsonErrors:
+    """Renders every refusal as JSON, for programs."""
+
+    def render(self, refusal: Refusal, accept: bytes) -> Page:  # the interface
+        """Return ``{"code", "message"}``."""
+        body = json.dumps({"code": refusal.code, "message": refusal.message}).encode()
+        return Page("application/json", body)
+
+
+def write_answer(
+    refusal: Refusal, page: Page, *, close: bool, head_only: bool = False, date: bytes = b""
+) -> bytes:
+    """Return *page* as the bytes of a complete HTTP/1.1 answer.
+
+    Every such answer forbids storing it and sniffing its type: it depends on who asked. *date* is
+    the whole field, see :class:`gateway.core.http.http_date.HttpDate`.
+    """
+    lines = [
+        b"HTTP/1.1 %d %s" % (refusal.status, REASONS[refusal.status]),
+        b"Content-Type: %s" % page.content_type.encode("latin-1"),
+        b"Content-Length: %d" % len(page.body),
+        b"Cache-Control: no-store",
+        b"X-Content-Type-Options: nosniff",
+    ]
+    if refusal.retry_after_seconds is not None:
+        lines.append(b"Retry-After: %d" % refusal.retry_after_seconds)
+    if refusal.status == 405:
+        lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+    if refusal.status == 401:
+        lines.append(b'WWW-Authenticate: Bearer realm="fumarole"')
+    lines += [f"{name}: {value}".encode("latin-1") for name, value in page.fields]
+    if refusal.code == "bad_upgrade":
+        # RFC 6455, section 4.4: the version that is understood here.
+        lines.append(b"Sec-WebSocket-Version: 13")
+    if close:
+        lines.append(b"Connection: close")
+    return b"\r\n".join(lines) + b"\r\n" + date + b"\r\n" + (b"" if head_only else page.body)

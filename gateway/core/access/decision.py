@@ -1,0 +1,366 @@
+"""Who may do what: one pure decision for each request. docs/session-token.md is its contract.
+
+A decision is a value: forward, hand over to a page, connect a bridge, refuse, or ask for what is
+missing (a proof of a token, a repaired table) and decide again with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gateway.core.access.access_right import AccessRight, is_revoked
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
+from gateway.core.access.origins import comes_from_here
+from shared.routes import Standing
+from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
+
+if TYPE_CHECKING:
+    from gateway.core.access.origins import Provenance
+    from gateway.core.access.site import Site
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
+    from shared.routes import Route, RouteTable
+
+OWN_PREFIX: Final = b"/.fumarole"
+OPEN_PATH: Final = b"/.fumarole/open"
+ASSET_PREFIX: Final = b"/.fumarole/static/"
+CONNECT_PATH: Final = b"/.fumarole/connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, as far as a decision needs it. ``upgrade`` is a proper WebSocket upgrade."""
+
+    start: StartLine
+    fields: Fields
+    upgrade: bool
+
+    @property
+    def path(self) -> bytes:
+        """The path as received, without the query."""
+        return self.start.target.partition(b"?")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Relay it to the route's target. *claims* are of a token to be marked as a bearer first."""
+
+    access_right: AccessRight
+    claims: SessionClaims | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Make a bridge for it: it is the upgrade of a desktop or terminal."""
+
+    access_right: AccessRight
+    claims: SessionClaims | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """Have a page of the gateway answer; see :mod:`gateway.relay.http.page_request`."""
+
+    host: str
+    sid: str
+    route: Route | None
+    grant: Grant | None = None
+    refusal: Refusal | None = None
+    holder: str | None = None
+    claims: SessionClaims | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with *refusal*."""
+
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """Have *token* verified, and decide again with the claims or a refusal as proof."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Repair the table once, and decide again."""
+
+
+Decision: TypeAlias = Forward | Connect | Hand | Refuse | Prove | Repair
+Proof: TypeAlias = SessionClaims | Refusal
+
+
+def _refuse(code: str) -> Refuse:
+    return Refuse(REFUSALS[code])
+
+
+_NOT_FOUND: Final = _refuse("not_found")
+
+
+class Access:
+    """Decides requests; holds nothing but what it was made with."""
+
+    __slots__ = ("_grants", "_site")
+
+    def __init__(self, site: Site, grants: GrantKeys) -> None:
+        self._site = site
+        self._grants = grants
+
+    def decide(
+        self,
+        ask: Ask,
+        *,
+        table: RouteTable,
+        now: float,
+        proof: Proof | None = None,
+        repaired: bool = False,
+    ) -> Decision:
+        """Return what is to be done with *ask*.
+
+        Args:
+            ask: The request; strict, and read before.
+            table: The table in use.
+            now: Unix seconds.
+            proof: What came of a :class:`Prove`.
+            repaired: Whether a :class:`Repair` has been made.
+        """
+        host = self._site.host_of(ask.fields.host)
+        if host is None:
+            return _NOT_FOUND
+        found = table.find(host)
+        if found.standing is Standing.ABSENT:
+            return self._absent(ask, host, now, repaired)
+        if found.standing is Standing.UNREADABLE:
+            return _refuse("session_unreadable")
+        if found.standing is Standing.AMBIGUOUS or found.route is None:
+            return _NOT_FOUND
+        if not found.private:
+            return _public(ask, found.route, host, now)
+        return self._private(ask, found.route, host, table, now, proof)
+
+    def asset(self, ask: Ask) -> Hand | None:
+        """Return what is to be done with *ask* if it is for a file of the gateway's own pages.
+
+        Every host that could be a session's has them, also one that has ended, and also while
+        nothing is known of any: the pages that say so need their looks.
+        """
+        if not ask.path.startswith(ASSET_PREFIX):
+            return None
+        host = self._site.host_of(ask.fields.host)
+        sid = self._site.sid_of(host) if host is not None else None
+        return Hand(host=host, sid=sid, route=None) if host and sid else None
+
+    def _absent(self, ask: Ask, host: str, now: float, repaired: bool) -> Decision:
+        sid = self._site.sid_of(host)
+        if sid is None:
+            return _NOT_FOUND
+        if ask.start.method == b"POST" and ask.path == OPEN_PATH:
+            return Hand(host=host, sid=sid, route=None)
+        if ask.path == OPEN_PATH and not repaired:
+            # Who is sent here right after the session was opened may be ahead of the news of it.
+            return Repair()
+        if ask.fields.token is not None or len(ask.fields.cookies) != 1:
+            return _NOT_FOUND
+        try:
+            grant = self._grants.verify(ask.fields.cookies[0], now)
+        except GrantRefused:
+            return _NOT_FOUND
+        if grant.sid != sid:
+            return _NOT_FOUND
+        return _refuse("session_ended") if repaired else Repair()
+
+    def _private(
+        self,
+        ask: Ask,
+        route: Route,
+        host: str,
+        table: RouteTable,
+        now: float,
+        proof: Proof | None,
+    ) -> Decision:
+        own = is_own(ask.path)
+        held = self._credential(ask, route, host, table, now, proof)
+        if isinstance(held, Prove):
+            return held
+        claims = proof if isinstance(proof, SessionClaims) else None
+        connects = ask.upgrade and route.kind != "web" and ask.path == CONNECT_PATH
+        if own and not connects:
+            refusal, grant = (held, None) if isinstance(held, Refusal) else (None, held)
+            if refusal is REFUSALS["two_cookies"]:
+                return Refuse(refusal)
+            holder = self._holder(ask, route, table, now)
+            return Hand(
+                host=host,
+                sid=route.sid,
+                route=route,
+                grant=grant,
+                refusal=refusal,
+                holder=holder,
+                claims=claims if grant is not None else None,
+            )
+        if isinstance(held, Refusal):
+            return Refuse(held)
+        refusal = route_refusal(route, now)
+        if refusal is not None:
+            return Refuse(refusal)
+        if connects:
+            return Connect(AccessRight(route=route, host=host, grant=held), claims)
+        if route.kind == "web":
+            if ask.fields.service_worker and not route.service_workers and is_root(ask.path):
+                return _refuse("root_service_worker")
+            return Forward(AccessRight(route=route, host=host, grant=held), claims)
+        holder = self._holder(ask, route, table, now)
+        return Hand(host=host, sid=route.sid, route=route, grant=held, holder=holder, claims=claims)
+
+    def _credential(
+        self,
+        ask: Ask,
+        route: Route,
+        host: str,
+        table: RouteTable,
+        now: float,
+        proof: Proof | None,
+    ) -> Grant | Refusal | Prove:
+        """Judge the first credential that is present; nothing falls through to another."""
+        fields = ask.fields
+        token = fields.token
+        if token is None and fields.cookies:
+            if route.service_workers:
+                return REFUSALS["bearer_only"]
+            return self._cookie(ask, route, host, table, now)
+        if token is None:
+            token = own_bearer(fields.authorization)
+        if token is None or ask.path == OPEN_PATH:
+            return REFUSALS["no_credential"]
+        if proof is None:
+            return Prove(token.decode("latin-1"))
+        if isinstance(proof, Refusal):
+            return proof
+        return _from_claims(proof, route, table, now)
+
+    def _cookie(
+        self, ask: Ask, route: Route, host: str, table: RouteTable, now: float
+    ) -> Grant | Refusal:
+        if len(ask.fields.cookies) > 1:
+            return REFUSALS["two_cookies"]
+        try:
+            grant = self._grants.verify(ask.fields.cookies[0], now)
+        except GrantRefused as error:
+            return REFUSALS["grant_ended" if error.reason == "ended" else "bad_credential"]
+        if grant.sid != route.sid:
+            return REFUSALS["other_session"]
+        if is_revoked(grant, table):
+            return REFUSALS["grant_revoked"]
+        if not self._is_from(host, ask.start.method, ask.fields.provenance, upgrade=ask.upgrade):
+            return REFUSALS["other_origin"]
+        return _fitting(grant, route)
+
+    def comes_from_here(self, access_right: AccessRight, method: bytes, said: Provenance) -> bool:
+        """Say whether another request by *access_right*, no upgrade, comes from where it may.
+
+        Nothing is asked on public hosts. What a token authenticates is exempt, but is never
+        judged by this.
+        """
+        if access_right.grant is None:
+            return True
+        return self._is_from(access_right.host, method, said, upgrade=False)
+
+    def _is_from(self, host: str, method: bytes, said: Provenance, *, upgrade: bool) -> bool:
+        return comes_from_here(
+            said,
+            method=method,
+            upgrade=upgrade,
+            own_origin=self._site.origin_of(host).encode(),
+            framed=bool(self._site.embed_origins),
+        )
+
+    def _holder(self, ask: Ask, route: Route, table: RouteTable, now: float) -> str | None:
+        if len(ask.fields.cookies) != 1:
+            return None
+        try:
+            grant = self._grants.verify(ask.fields.cookies[0], now)
+        except GrantRefused:
+            return None
+        live = grant.sid == route.sid and not is_revoked(grant, table)
+        return grant.sub if live else None
+
+
+def is_own(path: bytes) -> bool:
+    """Say whether *path* belongs to the gateway."""
+    return path.startswith(OWN_PREFIX) and path[len(OWN_PREFIX) :][:1] in (b"", b"/")
+
+
+def is_root(path: bytes) -> bool:
+    """Say whether *path* lies in the folder ``/``: a worker from there would have all paths.
+
+    A worker's scope lies within the folder of its script (Service Workers, section 4.4), and the
+    gateway's own pages are below ``/`` alone. Browsers take no script whose path holds an encoded
+    slash or backslash.
+    """
+    return path.find(b"/", 1) < 0
+
+
+def own_bearer(authorization: bytes | None) -> bytes | None:
+    """Return the token in an ``Authorization`` that is meant for us; None when it is the app's."""
+    if authorization is None:
+        return None
+    scheme, _, rest = authorization.replace(b"\t", b" ").partition(b" ")
+    token = rest.strip(b" ")
+    if scheme.lower() != b"bearer" or not token:
+        return None
+    return token if names_audience(token.decode("latin-1"), SESSION_AUDIENCE) else None
+
+
+def route_refusal(route: Route, now: float) -> Refusal | None:
+    """Return why nothing new may begin on *route*, None when it may."""
+    if route.expires_at is not None and now >= route.expires_at:
+        return REFUSALS["session_expired"]
+    match route.state:
+        case "closing":
+            return REFUSALS["session_closing"]
+        case "starting":
+            return REFUSALS["session_starting"].saying(route.message)
+        case "ready":
+            return None
+
+
+def _public(ask: Ask, route: Route, host: str, now: float) -> Decision:
+    if not route.public or route.kind != "web" or is_own(ask.path):
+        return _NOT_FOUND
+    refusal = route_refusal(route, now)
+    if refusal is not None:
+        return Refuse(refusal)
+    return Forward(AccessRight(route=route, host=host, grant=None))
+
+
+def _from_claims(
+    claims: SessionClaims, route: Route, table: RouteTable, now: float
+) -> Grant | Refusal:
+    here = (route.sid, route.job, route.rank, route.kind)
+    if (claims.sid, claims.job, claims.rank, claims.kind) != here:
+        return REFUSALS["other_session"]
+    grant = Grant(
+        claims.sid,
+        claims.jti,
+        claims.kid,
+        claims.sub,
+        claims.mode,
+        claims.issued_at,
+        claims.grant_ends_at(now),
+    )
+    if now >= grant.ends_at:
+        return REFUSALS["grant_ended"]
+    if is_revoked(grant, table):
+        return REFUSALS["grant_revoked"]
+    return _fitting(grant, route)
+
+
+def _fitting(grant: Grant, route: Route) -> Grant | Refusal:
+    if route.kind == "web" and grant.mode != "control":
+        return REFUSALS["view_only"]
+    return grant

@@ -1,0 +1,229 @@
+"""How a token becomes a grant: docs/session-token.md, "Opening in a browser".
+
+Each check stands alone and raises :class:`OpeningRefused` with the code of the answer. Whoever
+calls them goes from cheap to dear, and uses the token up last.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote, unquote
+
+from gateway.core.access.grants import Grant
+from shared.events import Head
+from shared.jws import strict_json_object
+
+if TYPE_CHECKING:
+    from shared.routes import Route, RouteTable
+    from shared.tokens import SessionClaims
+
+MAX_BODY_BYTES: Final = 16384
+SINCE_LEEWAY_SECONDS: Final = 10
+USED_KEPT_SECONDS: Final = 60
+"""How long after ``exp`` it is remembered that a token was used."""
+
+_MAX_NEXT: Final = 4096
+_DECODINGS: Final = 5
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
+_ELSEWHERE = re.compile(r"/(?:\.{0,2}/)*/")
+_NEXT_SAFE: Final = "/?#[]@!$&'()*+,;=:%-._~"
+
+
+class OpeningRefused(Exception):
+    """A token that opens nothing here; ``code`` names the answer.
+
+    ``again_in`` says in how many seconds it may, where that is known.
+    """
+
+    def __init__(self, code: str, *, again_in: int | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.again_in = again_in
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What was posted; the token does not show in its ``repr``."""
+
+    token: str
+    next: str
+    replace: bool
+
+    def __repr__(self) -> str:
+        return f"Opening(next={self.next!r}, replace={self.replace})"
+
+
+# Who asks
+
+
+def may_post(
+    origin: str | None, fetch_site: str | None, *, own: str, others: tuple[str, ...]
+) -> bool:
+    """Say whether a page of *origin* may post tokens here.
+
+    Programs send neither ``Origin`` nor ``Sec-Fetch-Site``; what sends only the latter is a
+    browser that hides where it comes from.
+    """
+    if origin is not None:
+        return origin == own or origin in others
+    return fetch_site is None
+
+
+# What is asked
+
+
+def read_opening(content_type: str, body: bytes) -> Opening:
+    """Return what *body* posts, as JSON or as a form.
+
+    Raises:
+        OpeningRefused: ``body_too_large`` or ``bad_request``.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise OpeningRefused("body_too_large")
+    try:
+        fields = _fields(content_type, body)
+    except ValueError:
+        raise OpeningRefused("bad_request") from None
+    token, after = fields.get("token"), fields.get("next", "/")
+    if not isinstance(token, str) or not isinstance(after, str):
+        raise OpeningRefused("bad_request")
+    return Opening(token, judge_next(after), _is_yes(fields.get("replace")))
+
+
+def _fields(content_type: str, body: bytes) -> dict[str, Any]:
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        return strict_json_object(body)
+    if media_type != "application/x-www-form-urlencoded":
+        raise ValueError("neither JSON nor a form")
+    pairs = parse_qsl(
+        body.decode("utf-8"), keep_blank_values=True, max_num_fields=16, errors="strict"
+    )
+    fields: dict[str, Any] = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a field is repeated")
+    return fields
+
+
+def _is_yes(value: object) -> bool:
+    return value is True or value == "1" or (type(value) is int and value == 1)
+
+
+def judge_next(path: str) -> str:
+    """Return *path* if it is a place of this origin where a session can go on, else ``/``.
+
+    It is judged as it stands and as often as it can be percent-decoded, since it cannot be known
+    who else decodes it. The gateway's own pages are no such place.
+    """
+    if len(path) > _MAX_NEXT:
+        return "/"
+    form = path
+    for _ in range(_DECODINGS):
+        if not _stays_here(form):
+            return "/"
+        decoded = unquote(form, errors="replace")
+        if decoded == form:
+            return quote(path, safe=_NEXT_SAFE)
+        form = decoded
+    return "/"
+
+
+def _stays_here(path: str) -> bool:
+    if not path.startswith("/") or _CONTROL.search(path) or _ELSEWHERE.match(path):
+        return False
+    plain = posixpath.normpath(re.split(r"[?#]", path, maxsplit=1)[0])
+    return plain.split("/")[1] != ".fumarole"
+
+
+# What is allowed
+
+
+def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: float) -> None:
+    """Return only if *claims* may open *route* now.
+
+    A starting route can be opened: its page then waits for it, with a cookie that stays good.
+
+    Raises:
+        OpeningRefused: ``other_session``, ``view_only``, ``session_expired``,
+            ``session_closing``, ``grant_revoked``, ``grant_ended`` or ``bearer_only``.
+    """
+    if (claims.sid, claims.job, claims.rank, claims.kind) != (
+        route.sid,
+        route.job,
+        route.rank,
+        route.kind,
+    ):
+        raise OpeningRefused("other_session")
+    if claims.mode == "view" and claims.kind == "web":
+        raise OpeningRefused("view_only")
+    if route.service_workers:
+        # Its worker would see the next link that is opened, and the grant is as good elsewhere.
+        raise OpeningRefused("bearer_only")
+    if route.expires_at is not None and now >= route.expires_at:
+        raise OpeningRefused("session_expired")
+    if route.state == "closing":
+        raise OpeningRefused("session_closing")
+    if table.is_revoked(
+        sid=claims.sid,
+        jti=claims.jti,
+        sub=claims.sub,
+        kid=claims.kid,
+        issued_at=claims.issued_at,
+    ):
+        raise OpeningRefused("grant_revoked")
+    if claims.grant_ends_at(now) <= now:
+        raise OpeningRefused("grant_ended")
+
+
+def check_since(claims: SessionClaims, since: float | None) -> None:
+    """Return only if Redis would know that the token was used.
+
+    Raises:
+        OpeningRefused: ``token_unsure``, for a token issued before an epoch that replaced a lost
+            one was old enough.
+    """
+    if since is not None and claims.iat < since + SINCE_LEEWAY_SECONDS:
+        raise OpeningRefused("token_unsure")
+
+
+def check_head(head: Head | None, table: RouteTable) -> None:
+    """Return only if the mark was made in the Redis that *table* was read from.
+
+    Raises:
+        OpeningRefused: ``bus_lost``.
+    """
+    if head is None or head.epoch != table.epoch:
+        raise OpeningRefused("bus_lost")
+
+
+def make_grant(claims: SessionClaims, *, now: float) -> Grant:
+    """Return what *claims* allow from *now* on."""
+    return Grant(
+        sid=claims.sid,
+        jti=claims.jti,
+        kid=claims.kid,
+        sub=claims.sub,
+        mode=claims.mode,
+        issued_at=claims.issued_at,
+        ends_at=claims.grant_ends_at(now),
+    )
+
+
+def make_cookie(
+    name: bytes, value: str, *, secure: bool, max_age_seconds: float, framed: bool
+) -> str:
+    """Return the ``Set-Cookie`` of a grant.
+
+    Opened inside another origin's frame it is a cookie of that frame alone (Partitioned), which
+    browsers take only when it is Secure; on localhost they take that over http as well.
+    """
+    parts = [f"{name.decode()}={value}", "Path=/", f"Max-Age={max(1, int(max_age_seconds))}"]
+    parts += ["HttpOnly", "SameSite=None" if framed else "SameSite=Lax"]
+    if secure or framed:
+        parts.append("Secure")
+    if framed:
+        parts.append("Partitioned")
+    return "; ".join(parts)

@@ -1,0 +1,90 @@
+"""What browsers see of this gateway: scheme, base domain, port; and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import SplitResult
+
+from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
+from shared.networks import Network
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_LABEL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
+_LABEL_LENGTH = 26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The public side of an installation.
+
+    ``base`` is the domain below which sessions have their hosts, ``port`` the one that browsers
+    see. ``embed_origins`` may frame sessions; ``trusted_proxies`` are believed about clients'
+    addresses. With ``strict_transport`` browsers are told to come by TLS alone (RFC 6797).
+    """
+
+    scheme: Literal["http", "https"]
+    base: str
+    port: int
+    embed_origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[Network, ...] = ()
+    strict_transport: bool = False
+    port_suffix: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        default = self.port == _DEFAULT_PORTS[self.scheme]
+        object.__setattr__(self, "port_suffix", "" if default else f":{self.port}")
+
+    @classmethod
+    def from_url(
+        cls,
+        url: SplitResult,
+        *,
+        embed_origins: tuple[str, ...] = (),
+        trusted_proxies: tuple[Network, ...] = (),
+        strict_transport: bool = False,
+    ) -> Site:
+        """Return the site whose public URL is *url* (``http`` or ``https``, with a host name)."""
+        scheme: Literal["http", "https"] = "http" if url.scheme == "http" else "https"
+        return cls(
+            scheme=scheme,
+            base=(url.hostname or "").lower(),
+            port=url.port or _DEFAULT_PORTS[scheme],
+            embed_origins=embed_origins,
+            trusted_proxies=trusted_proxies,
+            strict_transport=strict_transport,
+        )
+
+    @property
+    def cookie_name(self) -> bytes:
+        """The name under which a grant counts."""
+        return HTTPS_COOKIE_NAME if self.scheme == "https" else HTTP_COOKIE_NAME
+
+    @property
+    def frame_ancestors(self) -> str:
+        """The Content-Security-Policy that every answer of an app is given."""
+        return " ".join(("frame-ancestors 'self'", *self.embed_origins))
+
+    def origin_of(self, host: str) -> str:
+        """Return the origin that a browser sends for pages of *host*."""
+        return f"{self.scheme}://{host}{self.port_suffix}"
+
+    def host_of(self, field_value: str) -> str | None:
+        """Return the lower-case host name in a ``Host``, None when its port is not the public one.
+
+        The port may be absent where the public one is the scheme's default.
+        """
+        name, colon, port = field_value.partition(":")
+        if colon:
+            if not port.isascii() or not port.isdigit() or int(port[:6]) != self.port:
+                return None
+        elif self.port_suffix:
+            return None
+        return None if name.endswith(".") else name.lower()
+
+    def sid_of(self, host: str) -> str | None:
+        """Return the session identifier that *host* is the own host of, by its form alone."""
+        label, _, rest = host.partition(".")
+        if rest != self.base or len(label) != _LABEL_LENGTH or not set(label) <= _LABEL_CHARACTERS:
+            return None
+        return label

@@ -1,0 +1,93 @@
+"""A decision to forward, kept for the next requests of its connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.core.access.decision import OWN_PREFIX
+
+if TYPE_CHECKING:
+    from gateway.core.access.access_right import AccessRight
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
+    from shared.routes import RouteTable, Target
+
+
+class CachedDecision:
+    """A decision to forward that holds for later requests of the connection, too.
+
+    That is: for those with the same host, cookie and forwarded address and no other credential,
+    while the table has not changed and the right has not ended. Where such a request comes from is
+    judged again. ``tail``, the rest of the head to the app, holds for the same ``fields``.
+    """
+
+    __slots__ = (
+        "access_right",
+        "changes",
+        "ends_at",
+        "fields",
+        "forwarded",
+        "kept",
+        "method",
+        "prefix",
+        "table",
+        "tail",
+        "target",
+        "user",
+    )
+
+    def __init__(
+        self,
+        *,
+        access_right: AccessRight,
+        target: Target,
+        table: RouteTable,
+        user: str,
+        forwarded: bytes,
+        kept: bool,
+    ) -> None:
+        self.access_right = access_right
+        self.target = target
+        self.table = table
+        self.changes = table.changes
+        self.ends_at = access_right.ends_at
+        self.user = user
+        base = target.base_path
+        self.prefix = b"" if base == "/" else base.rstrip("/").encode("ascii")
+        self.forwarded = forwarded
+        self.kept = kept
+        self.fields: Fields | None = None
+        self.method = b""
+        self.tail = b""
+
+    def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
+        """Say whether it holds for another request, but for where that comes from."""
+        known = self.fields
+        return (
+            self.kept
+            and known is not None
+            and self.table is table
+            and self.changes == table.changes
+            and now < self.ends_at
+            and not fields.websocket
+            and not fields.service_worker
+            and not start.target.startswith(OWN_PREFIX)
+            and (
+                known is fields
+                or (
+                    known.host == fields.host
+                    and known.cookies == fields.cookies
+                    and known.token is fields.token is None
+                    and known.forwarded_for == fields.forwarded_for
+                )
+            )
+        )
+
+    def said_so(self, start: StartLine, fields: Fields) -> bool:
+        """Say whether a request that it was used for came from the very same place."""
+        known = self.fields
+        return (
+            known is not None
+            and known.provenance is fields.provenance
+            and self.method == start.method
+        )

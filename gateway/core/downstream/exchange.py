@@ -1,0 +1,483 @@
+"""One request and its response, between a browser's connection and an app's.
+
+Bodies go both ways at once: an app may respond before it has read the request, or while it does.
+Whatever the app does wrong before the response's head has gone out becomes a 502; after that, both
+connections are reset, so that a broken response never looks complete.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gateway.core.access.decision import is_root
+from gateway.core.downstream.phases import TAKES, Event, Phase, Takes, step
+from gateway.core.http.app_heads import (
+    BAD,
+    VARY_SERVICE_WORKER,
+    answer_body,
+    find_answer_end,
+    is_proper_switch,
+    switch_fields,
+)
+from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
+from gateway.core.http.heads import HeadRefused
+
+if TYPE_CHECKING:
+    from gateway.core.http.app_heads import AnswerHead
+    from gateway.core.http.framing import Body
+    from gateway.core.http.heads import StartLine
+    from gateway.core.http.request_reader import RequestReader
+
+_REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_BARE_INTERIM: Final = frozenset({100, 102})
+_NO_BODY: Final = NoBody()
+
+
+class Limits(Protocol):
+    """What a connection may take, in time and memory: docs/limits.md."""
+
+    @property
+    def head_seconds(self) -> float:
+        """From a head's first byte to its last."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """For the first byte of the next head."""
+        ...
+
+    @property
+    def app_head_seconds(self) -> float:
+        """From the end of a request to the head of its response."""
+        ...
+
+    @property
+    def slow_body_seconds(self) -> float:
+        """From one look at an upload to the next."""
+        ...
+
+    @property
+    def slow_body_bytes_per_second(self) -> int:
+        """What has to come of an upload at least."""
+        ...
+
+    @property
+    def early_bytes(self) -> int:
+        """What may wait behind the request that is being answered."""
+        ...
+
+    @property
+    def interim_answers(self) -> int:
+        """1xx responses before a final one."""
+        ...
+
+
+class Upstream(Protocol):
+    """A connection to an app, as far as an exchange needs it."""
+
+    head: AnswerHead | None
+    """The last response's: often the next one's too."""
+    writable: bool
+
+    def write(self, data: bytes) -> None:
+        """Send *data*."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Stop reading responses."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Read responses again."""
+        ...
+
+
+class Exchange(ABC):
+    """Relays one request after the other; what is done about it, a subclass knows.
+
+    ``upgrade`` is true for the request of a WebSocket. ``head_prefix`` and ``head_rest`` are what
+    the app's head is made of beside method and target.
+    """
+
+    __slots__ = (
+        "answered",
+        "first",
+        "head_prefix",
+        "head_rest",
+        "heard",
+        "inbox",
+        "interims",
+        "limits",
+        "partial",
+        "phase",
+        "reader",
+        "request",
+        "response",
+        "reused",
+        "upgrade",
+        "uploaded",
+        "upstream",
+        "upstream_closes",
+        "write_full",
+    )
+
+    def __init__(self, reader: RequestReader, limits: Limits) -> None:
+        self.reader = reader
+        self.limits = limits
+        self.phase = Phase.HEAD
+        self.write_full = False
+        """Whether more waits for the browser than may: nothing more is begun, nor read."""
+        self.inbox = b""
+        """What came beyond the request that is being answered, or before it can be taken."""
+        self.upstream: Upstream | None = None
+        self.request: Body = _NO_BODY
+        self.response: Body | None = None
+        """None until the head of the final response was read."""
+        self._begin(upgrade=False)
+
+    def _begin(self, *, upgrade: bool) -> None:
+        self.upgrade = upgrade
+        self.head_prefix = self.head_rest = b""
+        self.first = self.partial = b""
+        self.response = None
+        self.interims = self.uploaded = 0
+        self.heard = self.reused = self.upstream_closes = False
+
+    # What is done about it
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Write to the browser."""
+
+    @abstractmethod
+    def regulate(self) -> None:
+        """Read from the browser, or not, as the state says."""
+
+    @abstractmethod
+    def later(self, go_on: Callable[[], None]) -> None:
+        """Call *go_on* in a later turn of the loop."""
+
+    @abstractmethod
+    def set_deadline(self, seconds: float) -> None:
+        """Have :meth:`deadline_passed` called in so many seconds; 0 for never."""
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Call :meth:`connected` with a connection to the app, or refuse the request."""
+
+    @abstractmethod
+    def release(self, *, reusable: bool) -> None:
+        """Give ``upstream`` back to its pool, or close it."""
+
+    @abstractmethod
+    def read_response_head(self, raw: bytes) -> AnswerHead:
+        """Return what *raw* says.
+
+        Raises:
+            HeadRefused: ``app_bad_answer``.
+        """
+
+    @abstractmethod
+    def responded(self, status: int) -> None:
+        """Count a response whose head is there."""
+
+    @abstractmethod
+    def move_request(self) -> None:
+        """Have the kernel move the rest of a large body, if it can: see :meth:`body_moved`."""
+
+    @abstractmethod
+    def move_response(self) -> None:
+        """Have the kernel move the rest of a large body, if it can."""
+
+    @abstractmethod
+    def stop_moving(self) -> None:
+        """Have the kernel move nothing more."""
+
+    @abstractmethod
+    def is_moving(self) -> bool:
+        """Say whether the kernel moves the response's body, and reads it."""
+
+    @abstractmethod
+    def switch(self, beyond: bytes) -> None:
+        """Make a tunnel; *beyond* followed the app's 101."""
+
+    @abstractmethod
+    def closes_after(self, ends: bool) -> bool:
+        """Say whether the connection closes after this response, which *ends* it or not."""
+
+    @abstractmethod
+    def complete(self, *, whole: bool) -> None:
+        """The response is complete; *whole* says whether the request was, too."""
+
+    @abstractmethod
+    def fail(self, code: str) -> None:
+        """Refuse the request, or reset a response that has begun."""
+
+    @abstractmethod
+    def request_began(self) -> None:
+        """The request's head was sent: set the deadline."""
+
+    @abstractmethod
+    def request_ended(self) -> None:
+        """The request's last byte was sent: set the deadline."""
+
+    # Towards the app
+
+    def admitted(self, *, prefix: bytes, rest: bytes, upgrade: bool) -> None:
+        """Relay the request that was read; the app's head has *prefix* and *rest* in it."""
+        fields = self.reader.fields
+        assert fields is not None  # noqa: S101  # admission is asked about a head that was read
+        self._begin(upgrade=upgrade)
+        self.head_prefix, self.head_rest = prefix, rest
+        self.request = request_body(fields)
+        if self.inbox and not self.request.done:
+            try:
+                self._feed_first()
+            except FramingError:
+                self.fail("bad_request")
+                return
+        self.phase = step(self.phase, Event.ADMITTED)
+        self.connect()
+
+    def _feed_first(self) -> None:
+        """Take what came of the body with its head."""
+        inbox, self.inbox = self.inbox, b""
+        self.first = self.request.feed(inbox)
+        if self.request.done:
+            self.inbox, self.request.rest = self.request.rest, b""
+
+    def is_repeatable(self) -> bool:
+        """Say whether the request could be sent once more."""
+        start = self.reader.start
+        return (
+            start is not None and start.method in _REPEATABLE and isinstance(self.request, NoBody)
+        )
+
+    def connected(self, upstream: Upstream, *, reused: bool) -> None:
+        """Send the request on *upstream*, which may have been used before."""
+        start = self.reader.start
+        assert start is not None  # noqa: S101  # it was admitted
+        self.upstream, self.reused = upstream, reused
+        first, self.first = self.first, b""
+        upstream.write(
+            b"".join((start.method, b" ", self.head_prefix, start.target, self.head_rest, first))
+        )
+        done = self.request.done
+        self.phase = step(self.phase, Event.SENT if done else Event.SENDING)
+        self.request_began()
+        if self.write_full:
+            upstream.pause_reading()
+        if not done:
+            self._go_on_uploading()
+
+    def _go_on_uploading(self) -> None:
+        if self.request.stopped:
+            self.later(self._feed_on)
+        elif self.inbox:
+            inbox, self.inbox = self.inbox, b""
+            self.feed_request(inbox)
+        if not self.request.done and not self.request.stopped:
+            self.move_request()
+        self.regulate()
+
+    def feed_request(self, data: bytes) -> None:
+        """Send on what of *data* belongs to the request."""
+        self.uploaded += len(data)
+        request = self.request
+        try:
+            piece = request.feed(data)
+        except FramingError:
+            self.fail("bad_request")
+            return
+        if piece and self.upstream is not None:
+            self.upstream.write(piece)
+        if request.done:
+            self.inbox, request.rest = request.rest + self.inbox, b""
+            self._request_sent()
+        elif request.stopped:
+            self.later(self._feed_on)
+            self.regulate()
+
+    def _feed_on(self) -> None:
+        """Go on with a body that took too many steps for one turn."""
+        if TAKES[self.phase] is not Takes.BODY or not self.request.stopped:
+            return
+        self.feed_request(b"")
+        self._take_inbox()
+
+    def _take_inbox(self) -> None:
+        """Go on with what came while the body's steps were being taken."""
+        if TAKES[self.phase] is Takes.BODY and not self.request.stopped:
+            inbox, self.inbox = self.inbox, b""
+            if inbox:
+                self.feed_request(inbox)
+            self.regulate()
+
+    def _request_sent(self) -> None:
+        self.phase = step(self.phase, Event.SENT)
+        self.request_ended()
+        self.regulate()
+
+    def request_moved(self) -> None:
+        """The kernel has moved the last byte of the request's body."""
+        self._request_sent()
+
+    # Towards the browser
+
+    def response_received(self, data: bytes) -> None:
+        """Take what the app sent."""
+        self.heard = True
+        try:
+            if self.response is not None:
+                self._pass(self.response.feed(data))
+            elif self.partial:
+                seen = len(self.partial)
+                self._read_head(self.partial + data, seen)
+            else:
+                self._read_head(data, 0)
+        except (HeadRefused, FramingError):
+            self.broken()
+
+    def _pass(self, piece: bytes) -> None:
+        response = self.response
+        if piece:
+            self.write(piece)
+        if response is None:
+            return
+        if response.done:
+            self.finish_response()
+        elif response.stopped and self.upstream is not None:
+            self.upstream.pause_reading()
+            self.later(self._pass_on)
+
+    def _pass_on(self) -> None:
+        """Go on with a body that took too many steps for one turn."""
+        response, upstream = self.response, self.upstream
+        if response is None or upstream is None or not response.stopped:
+            return
+        self.response_received(b"")
+        if not self.write_full:
+            self.resume_response()
+
+    def resume_response(self) -> None:
+        """Read from the app again, unless enough of what it sent waits to be understood."""
+        if self.upstream is not None and not (self.response and self.response.stopped):
+            self.upstream.resume_reading()
+
+    def _read_head(self, data: bytes, seen: int) -> None:
+        while True:
+            end = find_answer_end(data, seen)
+            if not end:
+                self.partial = data
+                return
+            self.partial, seen = b"", 0
+            head = self._head_of(data[:end])
+            data = data[end:]
+            if head.status >= 200:
+                self._final(head, data)
+                return
+            if head.status == 101:
+                self._switch(head, data)
+                return
+            self._interim(head)
+
+    def _head_of(self, raw: bytes) -> AnswerHead:
+        upstream = self.upstream
+        if upstream is None:
+            raise HeadRefused(BAD)
+        head = upstream.head
+        if head is None or head.raw != raw:
+            head = upstream.head = self.read_response_head(raw)
+        return head
+
+    def _interim(self, head: AnswerHead) -> None:
+        self.interims += 1
+        fields = head.fields
+        if fields.chunked or fields.length > 0 or self.interims > self.limits.interim_answers:
+            raise HeadRefused(BAD)
+        if self._start.minor == 0:
+            return
+        crossing = b"" if head.status in _BARE_INTERIM else fields.crossing
+        self.write(b"".join((head.status_line, crossing, b"\r\n")))
+
+    def _final(self, head: AnswerHead, beyond: bytes) -> None:
+        start = self._start
+        body, framing = answer_body(head, start.method, start.minor)
+        piece = body.feed(beyond) if beyond else b""
+        if body.rest:
+            raise HeadRefused(BAD)
+        fields = head.fields
+        self.upstream_closes = fields.close or head.minor == 0
+        self.response = body
+        ends = not self.request.done or (not framing and not isinstance(body, NoBody))
+        close = self.closes_after(ends)
+        self.phase = step(self.phase, Event.RESPONDED)
+        self.responded(head.status)
+        end = b"Connection: close\r\n\r\n" if close else b"\r\n"
+        crossing = fields.crossing
+        if is_root(start.target.partition(b"?")[0]):
+            crossing += VARY_SERVICE_WORKER
+        self._pass(b"".join((head.status_line, crossing, framing, end, piece)))
+        if self.response is body and not body.stopped:
+            self.move_response()
+
+    def _switch(self, head: AnswerHead, beyond: bytes) -> None:
+        fields = self.reader.fields
+        if not self.upgrade or fields is None or not is_proper_switch(head, fields):
+            raise HeadRefused(BAD)
+        self.responded(101)
+        self.write(
+            b"HTTP/1.1 101 Switching Protocols\r\n%b%b\r\n"
+            % (head.fields.crossing, switch_fields(head.fields))
+        )
+        self.switch(beyond)
+
+    @property
+    def _start(self) -> StartLine:
+        assert self.reader.start is not None  # noqa: S101  # a request is being relayed
+        return self.reader.start
+
+    def finish_response(self) -> None:
+        """The response is whole: keep or close the app's connection, and go on."""
+        self.stop_moving()
+        response, whole = self.response, self.request.done
+        self.response = None
+        self.release(
+            reusable=whole
+            and not self.upstream_closes
+            and response is not None
+            and not isinstance(response, OpenBody)
+            and not response.rest
+        )
+        self.complete(whole=whole)
+
+    # What goes wrong
+
+    def upstream_ended(self) -> None:
+        """The app shut its side: that ends a body without a length."""
+        if isinstance(self.response, OpenBody):
+            self.finish_response()
+
+    def upstream_lost(self, error: Exception | None) -> None:
+        """The app's connection is closed."""
+        self.stop_moving()
+        self.upstream = None
+        if isinstance(self.response, OpenBody) and error is None:
+            self.finish_response()
+        elif self.reused and not self.heard and self.is_repeatable():
+            self.reused = False
+            self.phase = step(self.phase, Event.STALE)
+            self.connect()
+        else:
+            self.broken()
+
+    def broken(self) -> None:
+        """The app's response cannot be relayed."""
+        self.fail(BAD)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the head of a response was written that is not complete."""
+        return self.phase in (Phase.BOTH, Phase.RESPONDING)

@@ -1,0 +1,281 @@
+"""The heads of apps' answers: raw bytes in, a strict head and what may cross out.
+
+The app is user code. Whatever in its answer could be read in two ways is refused, and the
+connection it came on is not used again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.http.cookies import may_set_cookie
+from gateway.core.http.framing import Body, ChunkedBody, LengthBody, NoBody, OpenBody
+from gateway.core.http.heads import (
+    MAX_HEAD_BYTES,
+    HeadRefused,
+    search_end,
+    split_fields,
+    tokens,
+)
+from gateway.core.http.names import HOP_BY_HOP, Meaning, answer_names
+from gateway.core.http.upgrade import accept_of, deflate_only
+
+if TYPE_CHECKING:
+    from gateway.core.http.fields import Fields
+
+BAD: Final = "app_bad_answer"
+STRICT_TRANSPORT: Final = "max-age=31536000"
+"""For a year, and for this host alone: what is beside the gateway is not ours to decide."""
+VARY_SERVICE_WORKER: Final = b"Vary: Service-Worker\r\n"
+"""For responses to paths in ``/``: a script that a page has fetched must not be taken from the
+browser's cache when it is registered as a worker with ``updateViaCache: "all"``."""
+
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+
+class AnswerFields:
+    """What an answer's field section says, read once; immutable by convention.
+
+    ``crossing`` holds what the browser gets, our additions included, in canonical form, without
+    framing. ``length`` is -1 without ``Content-Length``.
+    """
+
+    __slots__ = (
+        "chunked",
+        "close",
+        "crossing",
+        "length",
+        "socket_accept",
+        "socket_extensions",
+        "socket_protocol",
+        "upgrade",
+        "websocket",
+    )
+
+    def __init__(self) -> None:
+        self.length = -1
+        self.chunked = False
+        self.close = False
+        self.websocket = False
+        self.crossing: bytes = b""
+        self.socket_accept: bytes | None = None
+        self.socket_extensions: bytes | None = None
+        self.socket_protocol: bytes | None = None
+        self.upgrade: bytes | None = None
+
+
+def find_answer_end(buffer: bytes, seen: int = 0) -> int:
+    """Return where the head in *buffer* ends; 0 while it is incomplete.
+
+    Raises:
+        HeadRefused: ``app_bad_answer``.
+    """
+    try:
+        end = search_end(buffer, seen)
+    except HeadRefused:
+        raise HeadRefused(BAD) from None
+    if (end or len(buffer) + 1) > MAX_HEAD_BYTES:
+        raise HeadRefused(BAD)
+    return end
+
+
+class AnswerHead:
+    """An answer's head, read once; often the next answer's too.
+
+    ``status_line`` is canonical, with its CRLF.
+    """
+
+    __slots__ = ("fields", "minor", "raw", "status", "status_line")
+
+    def __init__(
+        self, raw: bytes, *, minor: int, status: int, reason: bytes, fields: AnswerFields
+    ) -> None:
+        self.raw = raw
+        self.minor = minor
+        self.status = status
+        self.status_line = b"HTTP/1.1 %d %b\r\n" % (status, reason)
+        self.fields = fields
+
+
+def read_status_line(line: bytes) -> tuple[int, int, bytes]:
+    """Return minor version, status and reason of *line* (without its CRLF).
+
+    Raises:
+        HeadRefused: ``app_bad_answer``.
+    """
+    match = _STATUS.fullmatch(line)
+    if match is None:
+        raise HeadRefused(BAD)
+    return match[1][0] - 0x30, int(match[2]), match[3] or b""
+
+
+class AnswerReader:
+    """Reads field sections of answers.
+
+    Args:
+        frame_ancestors: The Content-Security-Policy that every answer is given.
+        strict_transport: Whether browsers are told to come by TLS alone (RFC 6797).
+    """
+
+    __slots__ = ("_added", "_names")
+
+    def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
+        self._names = answer_names()
+        self._added = [(b"Content-Security-Policy", frame_ancestors.encode("ascii"))]
+        if strict_transport:
+            self._added.append((b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii")))
+
+    def read_head(self, raw: bytes) -> AnswerHead:
+        """Return what the head *raw*, its empty line included, says.
+
+        Raises:
+            HeadRefused: ``app_bad_answer``.
+        """
+        line_end = raw.find(b"\r\n")
+        minor, status, reason = read_status_line(raw[:line_end])
+        fields = self.read(raw[line_end + 2 :])
+        if status == 426:
+            # It must name what to upgrade to (RFC 9110, section 15.5.22), hop-by-hop as that is.
+            named = fields.upgrade or b"websocket"
+            fields.crossing += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named
+        return AnswerHead(raw, minor=minor, status=status, reason=reason, fields=fields)
+
+    def read(self, section: bytes) -> AnswerFields:
+        """Return what *section* (the lines after the status line, with the empty one) says.
+
+        Raises:
+            HeadRefused: ``app_bad_answer``.
+        """
+        try:
+            pairs = split_fields(section, answer=True)
+        except HeadRefused:
+            raise HeadRefused(BAD) from None
+        crossing: list[tuple[bytes, bytes]] = []
+        held: dict[int, list[bytes]] = {}
+        known = self._names.known
+        for name, value in pairs:
+            meaning = known.get(name)
+            if meaning is None:
+                meaning = self._names.meaning(name)
+            if meaning == _PASS:
+                crossing.append((name, value))
+            elif meaning != _DROP:
+                held.setdefault(meaning, []).append(value)
+                if meaning in _CROSSING or (meaning == _SET_COOKIE and may_set_cookie(value)):
+                    crossing.append((name, value))
+        fields = AnswerFields()
+        _take_framing(fields, held)
+        _take_upgrade(fields, held)
+        if _CONNECTION in held:
+            crossing = _without_nominated(fields, held, crossing)
+        crossing += self._added
+        if _CACHE_CONTROL not in held:
+            crossing.append((b"Cache-Control", b"private"))
+        fields.crossing = b"".join([b"%b: %b\r\n" % pair for pair in crossing])
+        return fields
+
+
+_PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
+_SET_COOKIE, _CONNECTION = int(Meaning.SET_COOKIE), int(Meaning.CONNECTION)
+_CACHE_CONTROL = int(Meaning.CACHE_CONTROL)
+_CROSSING: Final = frozenset({_CACHE_CONTROL})
+
+
+def _take_framing(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
+    lengths = held.get(Meaning.LENGTH)
+    codings = held.get(Meaning.CODING)
+    if codings is not None:
+        if lengths is not None or len(codings) != 1 or codings[0].lower() != b"chunked":
+            raise HeadRefused(BAD)
+        fields.chunked = True
+    if lengths is not None:
+        if len(lengths) != 1 or _LENGTH.fullmatch(lengths[0]) is None:
+            raise HeadRefused(BAD)
+        fields.length = int(lengths[0])
+
+
+def _take_upgrade(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
+    for meaning, name in (
+        (Meaning.SOCKET_ACCEPT, "socket_accept"),
+        (Meaning.SOCKET_EXTENSIONS, "socket_extensions"),
+        (Meaning.SOCKET_PROTOCOL, "socket_protocol"),
+        (Meaning.UPGRADE, "upgrade"),
+    ):
+        if meaning in held:
+            setattr(fields, name, b", ".join(held[meaning]))
+    options = tokens(held.get(_CONNECTION, ()))
+    fields.websocket = tokens(held.get(Meaning.UPGRADE, ())) == {b"websocket"} and (
+        b"upgrade" in options
+    )
+
+
+def _without_nominated(
+    fields: AnswerFields, held: dict[int, list[bytes]], crossing: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    options = tokens(held[_CONNECTION])
+    fields.close = b"close" in options
+    nominated = options - HOP_BY_HOP - {b"close"}
+    if not nominated:
+        return crossing
+    if b"cache-control" in nominated:
+        # It goes no further, so that the answer is one that says nothing of caches.
+        held.pop(_CACHE_CONTROL, None)
+    return [pair for pair in crossing if pair[0].lower() not in nominated]
+
+
+def answer_body(head: AnswerHead, method: bytes, client_minor: int) -> tuple[Body, bytes]:
+    """Return how the answer's body is read, and the field that frames it for the browser.
+
+    A HEAD answer, 204 and 304 have no body, whatever their fields say. An empty field says that
+    the body ends with the connection.
+
+    Raises:
+        HeadRefused: ``app_bad_answer``: a coding in HTTP/1.0.
+    """
+    fields = head.fields
+    if fields.chunked and head.minor == 0:
+        raise HeadRefused(BAD)
+    length = fields.length
+    framing = b"Content-Length: %d\r\n" % length if length >= 0 else b""
+    if method == b"HEAD" or head.status in _WITHOUT_BODY:
+        return NoBody(), b"" if head.status == 204 else framing
+    if fields.chunked:
+        framed = client_minor == 1
+        return ChunkedBody(framed=framed), b"Transfer-Encoding: chunked\r\n" if framed else b""
+    return (LengthBody(length) if length >= 0 else OpenBody()), framing
+
+
+def is_proper_switch(head: AnswerHead, asked: Fields) -> bool:
+    """Say whether a 101 is the answer to the upgrade that was *asked* for (RFC 6455, 4.1)."""
+    answer = head.fields
+    return (
+        head.minor == 1
+        and answer.websocket
+        and not answer.chunked
+        and answer.length <= 0
+        and answer.socket_accept == accept_of(asked.socket_key or b"")
+        and deflate_only(answer.socket_extensions, offered=asked.socket_extensions)
+        and _was_offered(answer.socket_protocol, asked.socket_protocols)
+    )
+
+
+def _was_offered(chosen: bytes | None, offered: bytes | None) -> bool:
+    if chosen is None:
+        return True
+    return chosen in [protocol.strip(b" \t") for protocol in (offered or b"").split(b",")]
+
+
+def switch_fields(answer: AnswerFields) -> bytes:
+    """Return the fields of a proper 101, in canonical form, besides those that cross."""
+    lines = [
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+        b"Sec-WebSocket-Accept: %b\r\n" % (answer.socket_accept or b""),
+    ]
+    if answer.socket_extensions is not None:
+        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % answer.socket_extensions)
+    if answer.socket_protocol is not None:
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % answer.socket_protocol)
+    return b"".join(lines)

@@ -1,0 +1,66 @@
+"""Our cookie among the app's: found, cut out, and kept from being set by apps.
+
+The app's own cookies cross byte for byte, whatever their syntax: only what stands between two
+semicolons and bears one of our names is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
+
+FOREIGN_BYTES: Final = 32768
+"""Of cookies that are not ours, as many reach the app as fit: neighbours can set them too."""
+_NAMES: Final = frozenset({HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME})
+_LOWER_NAMES: Final = frozenset(name.lower() for name in _NAMES)
+_MARK: Final = HTTP_COOKIE_NAME
+_WHITE: Final = b" \t"
+_OURS: Final = re.compile(
+    rb"(?:^|;)[ \t]*(%b)[ \t]*=([^;]*)" % b"|".join(map(re.escape, sorted(_NAMES)))
+)
+
+
+def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
+    """Return a ``Cookie`` value without our cookies, and the values of those called *name*.
+
+    Both of our names are cut out, whichever of them counts here. None stands for a field of
+    which nothing is left.
+    """
+    if _MARK not in value:
+        return value, []
+    # By one expression: a field may hold a hundred thousand pairs.
+    ours = [content.strip(_WHITE) for key, content in _OURS.findall(value) if key == name]
+    left = _OURS.sub(b"", value)
+    if left.startswith(b";") and not value.startswith(b";"):
+        left = left[1:].lstrip(_WHITE)
+    return (left if left.strip(b" \t;") else None), ours
+
+
+def fitting(value: bytes, most: int) -> bytes:
+    """Return the first cookies of *value* that fit into *most* bytes, without their last ``;``.
+
+    Browsers send those of longer paths and older ones first (RFC 6265, section 5.4).
+    """
+    if len(value) <= most:
+        return value
+    return value[: max(0, value.rfind(b";", 0, most + 1))]
+
+
+def may_set_cookie(value: bytes) -> bool:
+    """Say whether an app's ``Set-Cookie`` may reach the browser.
+
+    Not one of our names, in any case (browsers compare the prefix without regard to it), nor a
+    nameless cookie whose value would come back as one of ours; and not one for more than its own
+    host, since the neighbours are other people's sessions.
+    """
+    pair, *attributes = value.split(b";")
+    key, equals, content = pair.partition(b"=")
+    name = (key if equals else b"").strip(_WHITE).lower()
+    if not name:
+        bare = (content if equals else key).strip(_WHITE).lower()
+        name = bare.partition(b"=")[0].strip(_WHITE)
+    if name in _LOWER_NAMES:
+        return False
+    return all(a.partition(b"=")[0].strip(_WHITE).lower() != b"domain" for a in attributes)

@@ -1,0 +1,371 @@
+"""What the field section of a request says, read in one pass."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.core.access.origins import Provenance
+from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting
+from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
+from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
+
+MAX_LENGTH_DIGITS: Final = 18
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
+_LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
+
+
+class Fields:
+    """What a field section says, read once; immutable by convention.
+
+    ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
+    that is ours. ``length`` is -1 without ``Content-Length``.
+    """
+
+    __slots__ = (
+        "accept",
+        "authorization",
+        "chunked",
+        "close",
+        "cookies",
+        "crossing",
+        "forwarded_for",
+        "host",
+        "length",
+        "provenance",
+        "service_worker",
+        "socket_extensions",
+        "socket_key",
+        "socket_protocols",
+        "socket_version",
+        "token",
+        "upgrade_nominated",
+        "websocket",
+    )
+    """``service_worker``: a browser fetches the script of a service worker."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.length = -1
+        self.chunked = False
+        self.close = False
+        self.upgrade_nominated = False
+        self.websocket = False
+        self.crossing: bytes = b""
+        self.cookies: tuple[bytes, ...] = ()
+        self.token: bytes | None = None
+        self.authorization: bytes | None = None
+        self.accept: bytes = b""
+        self.forwarded_for: bytes | None = None
+        self.provenance = _SAYS_NOTHING
+        self.service_worker = False
+        self.socket_key: bytes | None = None
+        self.socket_version: bytes | None = None
+        self.socket_extensions: bytes | None = None
+        self.socket_protocols: bytes | None = None
+
+    def with_crossing(self, crossing: bytes) -> Fields:
+        """Return the same but for *crossing*: only fields that mean nothing here differ."""
+        other = Fields.__new__(Fields)
+        other.host = self.host
+        other.length = self.length
+        other.chunked = self.chunked
+        other.close = self.close
+        other.upgrade_nominated = self.upgrade_nominated
+        other.websocket = self.websocket
+        other.crossing = crossing
+        other.cookies = self.cookies
+        other.token = self.token
+        other.authorization = self.authorization
+        other.accept = self.accept
+        other.forwarded_for = self.forwarded_for
+        other.provenance = self.provenance
+        other.service_worker = self.service_worker
+        other.socket_key = self.socket_key
+        other.socket_version = self.socket_version
+        other.socket_extensions = self.socket_extensions
+        other.socket_protocols = self.socket_protocols
+        return other
+
+
+_SAYS_NOTHING = Provenance(None, None, None, None)
+
+
+class Section:
+    """A field section that was read, line by line, so that the next is read by what differs.
+
+    ``parts`` holds what crosses of each line, and at its end what crosses of the cookies.
+    ``plain``: ``Connection`` took nothing away, so that a part is its line's alone.
+    """
+
+    __slots__ = ("fields", "lines", "meanings", "pairs", "parts", "plain", "raw")
+
+    def __init__(
+        self,
+        raw: bytes,
+        lines: list[bytes],
+        pairs: list[tuple[bytes, bytes]],
+        meanings: list[int],
+    ) -> None:
+        self.raw = raw
+        self.lines = lines
+        self.pairs = pairs
+        self.meanings = meanings
+        self.parts: list[bytes] = []
+        self.plain = True
+        self.fields = _NOTHING
+
+
+_NOTHING: Final = Fields()
+
+
+class FieldReader:
+    """Reads field sections of requests.
+
+    Args:
+        cookie_name: The name under which our cookie counts here.
+    """
+
+    __slots__ = ("_cookie_name", "_names")
+
+    def __init__(self, cookie_name: bytes) -> None:
+        self._cookie_name = cookie_name
+        self._names: Names = request_names()
+
+    def read(self, section: bytes) -> Fields:
+        """Return what *section* (the lines after the start line, with the empty one) says.
+
+        Raises:
+            HeadRefused: If it must not be acted upon.
+        """
+        return self.read_section(section, None).fields
+
+    def read_section(self, raw: bytes, last: Section | None) -> Section:
+        """Return what *raw* says, which is the same with and without the *last* section.
+
+        This is the costliest part of a request, and browsers send nearly the same with each. A
+        line that stood in the last section at the same place was judged there. Where all others
+        have the name that stood there, too, only their values are new.
+
+        Raises:
+            HeadRefused: If it must not be acted upon.
+        """
+        lines = raw.splitlines(keepends=True)
+        if last is None or len(lines) != len(last.lines):
+            return self._read_whole(raw, lines)
+        known, names, meanings = last.lines, last.pairs, last.meanings
+        fresh: list[tuple[int, bytes]] = []
+        simple = last.plain
+        for at in [at for at, line in enumerate(lines) if line != known[at]]:
+            value = _value_of(lines[at], names[at][0]) if at < len(names) else None
+            if value is None:
+                return self._read_whole(raw, lines)
+            fresh.append((at, value))
+            simple = simple and meanings[at] == _PASS
+        section = Section(raw, lines, names.copy(), meanings)
+        for at, value in fresh:
+            section.pairs[at] = (names[at][0], value)
+        if not simple:
+            self._understand(section)
+            return section
+        parts = section.parts = last.parts.copy()
+        for at, _ in fresh:
+            parts[at] = lines[at]
+        section.fields = last.fields.with_crossing(b"".join(parts))
+        return section
+
+    def _read_whole(self, raw: bytes, lines: list[bytes]) -> Section:
+        pairs = split_fields(raw)
+        known, meaning = self._names.known, self._names.meaning
+        meanings = [known[name] if name in known else meaning(name) for name, _ in pairs]
+        section = Section(raw, lines, pairs, meanings)
+        self._understand(section)
+        return section
+
+    def _understand(self, section: Section) -> None:
+        held: dict[int, list[bytes]] = {}
+        parts: list[bytes] = []
+        for (name, value), meaning in zip(section.pairs, section.meanings, strict=True):
+            if meaning == _PASS or meaning in _CROSSING:
+                parts.append(b"%b: %b\r\n" % (name, value))
+            else:
+                parts.append(b"")
+            if meaning > _DROP:
+                if meaning in held:
+                    held[meaning].append(value)
+                else:
+                    held[meaning] = [value]
+        fields = section.fields = Fields()
+        for meaning, values in held.items():
+            if len(values) > 1 and meaning not in _LISTS:
+                raise HeadRefused("bad_request")
+        _take_host(fields, held.get(_HOST_FIELD))
+        if _LENGTH_FIELD in held or _CODING_FIELD in held:
+            _take_framing(fields, held.get(_LENGTH_FIELD), held.get(_CODING_FIELD))
+        parts.append(self._take_cookies(fields, held[_COOKIE]) if _COOKIE in held else b"")
+        if _CONNECTION in held:
+            section.plain = _take_connection(fields, held[_CONNECTION], section.pairs, parts)
+        if _UPGRADE in held:
+            _take_upgrade(fields, held)
+        _take_provenance(fields, held)
+        _take_rest(fields, held)
+        fields.crossing = b"".join(parts)
+        section.parts = parts
+
+    def _take_cookies(self, fields: Fields, values: list[bytes]) -> bytes:
+        """Cut our cookies out of *values*, and return what is left as fields."""
+        ours: list[bytes] = []
+        lines: list[bytes] = []
+        room = FOREIGN_BYTES
+        for value in values:
+            left, found = cut_cookie(value, self._cookie_name)
+            ours += found
+            # White space that stood before a cookie of ours would now end the field.
+            kept = fitting(left.rstrip(_WHITE), room) if left is not None else b""
+            if kept:
+                room -= len(kept)
+                lines += (b"Cookie: ", kept, b"\r\n")
+        fields.cookies = tuple(ours)
+        return b"".join(lines)
+
+
+def _value_of(line: bytes, name: bytes) -> bytes | None:
+    """Return the value in *line* when that is canonical, with *name* before it; else None."""
+    start = len(name)
+    value = line[start + 2 : -2]
+    if (
+        value
+        and line.startswith(name)
+        and line[start : start + 2] == b": "
+        and line.endswith(b"\r\n")
+        and not value.translate(None, _VALUE_BYTES)
+        and value[0] not in _WHITE
+        and value[-1] not in _WHITE
+    ):
+        return value
+    return None
+
+
+_VALUE_BYTES: Final = bytes(byte for byte in range(256) if byte == 9 or 32 <= byte != 127)
+_WHITE: Final = b" \t"
+
+
+def _take_host(fields: Fields, values: list[bytes] | None) -> None:
+    if values is None or _HOST.fullmatch(values[0]) is None:
+        raise HeadRefused("bad_request")
+    fields.host = values[0].decode("ascii")
+
+
+def _take_framing(fields: Fields, lengths: list[bytes] | None, codings: list[bytes] | None) -> None:
+    if codings is not None:
+        if codings[0].lower() != b"chunked" or lengths is not None:
+            raise HeadRefused("bad_request")
+        fields.chunked = True
+    elif lengths is not None:
+        if _LENGTH.fullmatch(lengths[0]) is None:
+            raise HeadRefused("bad_request")
+        fields.length = int(lengths[0])
+
+
+def _take_connection(
+    fields: Fields, values: list[bytes], pairs: list[tuple[bytes, bytes]], parts: list[bytes]
+) -> bool:
+    """Read ``Connection``, and empty the *parts* of the fields that it names; True for none."""
+    options = tokens(values)
+    fields.close = b"close" in options
+    fields.upgrade_nominated = b"upgrade" in options
+    if options <= _PLAIN_OPTIONS:
+        return True
+    if options & NEVER_NOMINATED:
+        raise HeadRefused("bad_request")
+    for at, (name, _) in enumerate(pairs):
+        if name.lower() in options:
+            parts[at] = b""
+    return False
+
+
+def _take_upgrade(fields: Fields, held: dict[int, list[bytes]]) -> None:
+    fields.websocket = b"websocket" in tokens(held[_UPGRADE])
+    fields.socket_key = _first(held, _SOCKET_KEY)
+    fields.socket_version = _first(held, _SOCKET_VERSION)
+    fields.socket_extensions = _joined(held, _SOCKET_EXTENSIONS)
+    fields.socket_protocols = _joined(held, _SOCKET_PROTOCOL)
+
+
+def _take_provenance(fields: Fields, held: dict[int, list[bytes]]) -> None:
+    if _ORIGIN in held or _FETCH_SITE in held or _FETCH_MODE in held:
+        fields.provenance = Provenance(
+            _first(held, _ORIGIN),
+            _first(held, _FETCH_SITE),
+            _first(held, _FETCH_MODE),
+            _first(held, _FETCH_DEST),
+        )
+
+
+def _take_rest(fields: Fields, held: dict[int, list[bytes]]) -> None:
+    fields.accept = _joined(held, _ACCEPT) or b""
+    fields.token = _first(held, _TOKEN)
+    fields.authorization = _first(held, _AUTHORIZATION)
+    fields.forwarded_for = _joined(held, _FORWARDED_FOR)
+    fields.service_worker = _SERVICE_WORKER in held
+
+
+def _first(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = held.get(meaning)
+    return values[0] if values is not None else None
+
+
+def _joined(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = held.get(meaning)
+    return b", ".join(values) if values is not None else None
+
+
+# Plain integers: looking a member of the enumeration up costs more than using it.
+_PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
+_HOST_FIELD, _LENGTH_FIELD, _CODING_FIELD = map(int, (Meaning.HOST, Meaning.LENGTH, Meaning.CODING))
+_CONNECTION, _UPGRADE, _COOKIE = map(int, (Meaning.CONNECTION, Meaning.UPGRADE, Meaning.COOKIE))
+_AUTHORIZATION, _TOKEN, _ACCEPT = map(int, (Meaning.AUTHORIZATION, Meaning.TOKEN, Meaning.ACCEPT))
+_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST = map(
+    int, (Meaning.ORIGIN, Meaning.FETCH_SITE, Meaning.FETCH_MODE, Meaning.FETCH_DEST)
+)
+_FORWARDED_FOR, _SOCKET_KEY, _SOCKET_VERSION = map(
+    int, (Meaning.FORWARDED_FOR, Meaning.SOCKET_KEY, Meaning.SOCKET_VERSION)
+)
+_SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
+    int, (Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
+)
+
+_SERVICE_WORKER = int(Meaning.SERVICE_WORKER)
+
+_LISTS: Final = frozenset(
+    {
+        _CONNECTION,
+        _UPGRADE,
+        _COOKIE,
+        _ACCEPT,
+        _FORWARDED_FOR,
+        _SOCKET_EXTENSIONS,
+        _SOCKET_PROTOCOL,
+    }
+)
+"""Fields that may come several times; all others of a meaning may not."""
+_CROSSING: Final = frozenset(
+    {_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT, _SERVICE_WORKER}
+)
+"""Fields that we read and the app gets too, as they are. Cookies cross without ours, and
+``Authorization`` when it is the app's."""
+_PLAIN_OPTIONS: Final = frozenset({b"close"} | HOP_BY_HOP) - {b"transfer-encoding"}
+"""Options of ``Connection`` that name no field that would cross."""
+
+
+def check_together(start: StartLine, fields: Fields) -> None:
+    """Refuse what start line and fields are only together: read both first.
+
+    Raises:
+        HeadRefused: ``bad_request``.
+    """
+    if start.minor == 0 and fields.chunked:
+        raise HeadRefused("bad_request")
+    if start.authority is not None and start.authority.lower() != fields.host.lower().encode():
+        raise HeadRefused("bad_request")

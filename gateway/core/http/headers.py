@@ -1,0 +1,87 @@
+"""Heads as they are written: to the app, and to the gateway's own pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from gateway.core.access.decision import own_bearer
+from gateway.core.http.upgrade import upgrade_fields
+
+if TYPE_CHECKING:
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the gateway itself says of a request. ``user`` is None on public hosts."""
+
+    client_address: str
+    scheme: str
+    user: str | None
+
+
+def forwarded_fields(host: str, facts: Facts) -> bytes:
+    """Return the fields that tell an app who asks, from where, and how it is called outside."""
+    lines = (
+        f"X-Forwarded-For: {facts.client_address}\r\n"
+        f"X-Forwarded-Host: {host}\r\n"
+        f"X-Forwarded-Proto: {facts.scheme}\r\n"
+    )
+    if facts.user is not None:
+        lines += f"X-Forwarded-User: {quote(facts.user, safe='')}\r\n"
+    return lines.encode("ascii")
+
+
+def head_to_app(fields: Fields, forwarded: bytes, *, upgrade: bool) -> bytes:
+    """Return all of a head that follows the target: the version, the fields, the empty line.
+
+    It depends on nothing but its arguments, so that it can be kept for the next request with the
+    same field section. ``Host`` crosses as it came, with its port.
+    """
+    lines = [b" HTTP/1.1\r\nHost: ", fields.host.encode("ascii"), b"\r\n", fields.crossing]
+    authorization = fields.authorization
+    if authorization is not None and own_bearer(authorization) is None:
+        lines += (b"Authorization: ", authorization, b"\r\n")
+    lines += (forwarded, upgrade_fields(fields) if upgrade else framing_of(fields), b"\r\n")
+    return b"".join(lines)
+
+
+def framing_of(fields: Fields) -> bytes:
+    """Return the field that frames a request's body, empty where there is none."""
+    if fields.chunked:
+        return b"Transfer-Encoding: chunked\r\n"
+    return b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
+
+
+def head_to_page(start: StartLine, fields: Fields) -> bytes:
+    """Return the head of a request for the gateway's own pages; its answer ends the connection.
+
+    Our credentials are left out: the pages are told what they are good for.
+    """
+    return b"".join(
+        (
+            b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target),
+            fields.host.encode("ascii"),
+            b"\r\n",
+            fields.crossing,
+            framing_of(fields),
+            b"Connection: close\r\n\r\n",
+        )
+    )
+
+
+def head_to_bridge(start: StartLine, fields: Fields) -> bytes:
+    """Return the head of an upgrade whose frames are ours: no extension is passed on."""
+    lines = [
+        b"GET %b HTTP/1.1\r\nHost: %b\r\n" % (start.target, fields.host.encode("ascii")),
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+        b"Sec-WebSocket-Key: %b\r\n" % (fields.socket_key or b""),
+    ]
+    if fields.provenance.origin is not None:
+        lines.append(b"Origin: %b\r\n" % fields.provenance.origin)
+    if fields.socket_protocols is not None:
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % fields.socket_protocols)
+    return b"".join((*lines, b"\r\n"))

@@ -1,0 +1,204 @@
+"""Heads as raw bytes: where one ends, its start line, its fields, or why it is refused.
+
+llhttp splits fields and checks their characters. Where it is lax (line ends, the start line) the
+raw bytes are judged here, and what the fields say in :mod:`gateway.core.http.fields`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import httptools
+
+from gateway.core.http.names import TOKEN
+
+MAX_HEAD_BYTES: Final = 65536
+"""Of a head without its cookies: those are set by neighbours, too, and have room of their own."""
+MAX_COOKIE_BYTES: Final = 262144
+"""Of the ``Cookie`` fields of a request, names and line ends included."""
+MAX_TARGET_BYTES: Final = 16384
+MAX_FIELDS: Final = 256
+
+IANA_METHODS: Final = frozenset(
+    (
+        b"ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK "
+        b"MERGE MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH "
+        b"PATCH POST PROPFIND PROPPATCH PUT QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT "
+        b"UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL"
+    ).split()
+)
+"""The registry of HTTP methods, without ``*`` and ``PRI``, which are reserved and never used."""
+_REFUSED_METHODS: Final = frozenset({b"CONNECT", b"TRACE"})
+
+_TARGET = rb"[!\"$-\[\]-~]+"
+_START = re.compile(rb"(" + TOKEN + rb") (" + _TARGET + rb") HTTP/1\.([01])")
+_ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
+
+_COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
+_LOOK_AGAIN_BITS: Final = 14
+"""An incomplete head that is large is measured each time that it has grown by 16 KiB."""
+
+_CR: Final = 0x0D
+_REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
+_ANSWER_LINE: Final = b"HTTP/1.1 200 OK\r\n"
+
+
+class HeadRefused(Exception):
+    """A head that must not be acted upon; ``code`` names the answer."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class StartLine:
+    """A start line in canonical parts: ``target`` is in origin-form."""
+
+    __slots__ = ("authority", "method", "minor", "target")
+
+    def __init__(self, method: bytes, target: bytes, minor: int, authority: bytes | None) -> None:
+        self.method = method
+        self.target = target
+        self.minor = minor
+        self.authority = authority
+
+
+def find_end(buffer: bytes, seen: int = 0) -> int:
+    """Return where the head in *buffer* ends, after its CRLF CRLF; 0 while it is incomplete.
+
+    A bare LF or CR is looked for before anything else, since it could hide the end for good.
+
+    Args:
+        buffer: What came so far.
+        seen: How much of it was looked at before, in vain.
+
+    Raises:
+        HeadRefused: ``bad_request``, ``target_too_long`` or ``head_too_large``.
+    """
+    end = search_end(buffer, seen)
+    grown = len(buffer) >> _LOOK_AGAIN_BITS != seen >> _LOOK_AGAIN_BITS
+    if len(buffer) > MAX_TARGET_BYTES and (end or grown):
+        _check_sizes(buffer, end or len(buffer), complete=end > 0)
+    return end
+
+
+def search_end(buffer: bytes, seen: int) -> int:
+    """Return where the head in *buffer* ends, whatever its size; 0 while it is incomplete.
+
+    Raises:
+        HeadRefused: ``bad_request`` for a bare LF or CR in what was not seen before.
+    """
+    end = buffer.find(b"\r\n\r\n", max(seen - 3, 0)) + 4
+    if end > 3:
+        return end
+    # A CR that came last may get its LF now.
+    fresh = seen - 1 if seen and buffer[seen - 1] == _CR else seen
+    check_line_ends(buffer[fresh:] if fresh else buffer, complete=False)
+    return 0
+
+
+def check_line_ends(raw: bytes, *, complete: bool) -> None:
+    """Refuse a CR or LF that stands alone; the last byte of what is incomplete may be a CR.
+
+    Raises:
+        HeadRefused: ``bad_request``.
+    """
+    pairs = raw.count(b"\r\n")
+    returns = raw.count(b"\r")
+    if not complete and raw.endswith(b"\r"):
+        returns -= 1
+    if pairs != raw.count(b"\n") or pairs != returns:
+        raise HeadRefused("bad_request")
+
+
+def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
+    # The longest method and the version leave less than 64 bytes beside the target.
+    line = buffer.find(b"\r\n", 0, size)
+    if (size if line < 0 else line) > MAX_TARGET_BYTES + 64:
+        raise HeadRefused("target_too_long")
+    if size < MAX_HEAD_BYTES or (complete and size == MAX_HEAD_BYTES):
+        return
+    cookies = sum(len(line[0]) for line in _COOKIE_LINE.finditer(buffer, 0, size))
+    others = size - cookies
+    if (
+        cookies > MAX_COOKIE_BYTES
+        or others > MAX_HEAD_BYTES
+        or (not complete and others == MAX_HEAD_BYTES)
+    ):
+        raise HeadRefused("head_too_large")
+
+
+def read_start_line(line: bytes) -> StartLine:
+    """Return the parts of *line* (without its CRLF).
+
+    Raises:
+        HeadRefused: ``bad_request``, ``method_not_allowed``, ``method_unknown`` or
+            ``target_too_long``.
+    """
+    match = _START.fullmatch(line)
+    if match is None:
+        raise HeadRefused("bad_request")
+    method, target, minor = match.groups()
+    if method not in IANA_METHODS:
+        raise HeadRefused("method_unknown")
+    if method in _REFUSED_METHODS:
+        raise HeadRefused("method_not_allowed")
+    if len(target) > MAX_TARGET_BYTES:
+        raise HeadRefused("target_too_long")
+    if target[0] == 0x2F:
+        return StartLine(method, target, minor[0] - 0x30, None)
+    return _absolute(method, target, minor[0] - 0x30)
+
+
+def _absolute(method: bytes, target: bytes, minor: int) -> StartLine:
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None:
+        raise HeadRefused("bad_request")
+    authority, path = match.groups()
+    return StartLine(method, path if path[:1] == b"/" else b"/" + path, minor, authority)
+
+
+class _Pairs(list[tuple[bytes, bytes]]):
+    """Collects what llhttp finds."""
+
+    __slots__ = ()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.append((name, value))
+
+
+def split_fields(section: bytes, *, answer: bool = False) -> list[tuple[bytes, bytes]]:
+    """Return names and values of *section*, which ends with an empty line.
+
+    llhttp gets a start line of ours before it: the real one has its own, stricter reader, and
+    llhttp does not know all of HTTP's methods.
+
+    Raises:
+        HeadRefused: ``bad_request`` or ``head_too_large``.
+    """
+    check_line_ends(section, complete=True)
+    pairs = _Pairs()
+    if section == b"\r\n":
+        return pairs
+    parser = (httptools.HttpResponseParser if answer else httptools.HttpRequestParser)(pairs)
+    try:
+        parser.feed_data((_ANSWER_LINE if answer else _REQUEST_LINE) + section)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError:
+        raise HeadRefused("bad_request") from None
+    if len(pairs) > MAX_FIELDS:
+        raise HeadRefused("head_too_large")
+    if len(pairs) != section.count(b"\r\n") - 1:
+        # llhttp saw another number of lines than there are: whatever that means, not here.
+        raise HeadRefused("bad_request")
+    if b" \r\n" in section or b"\t\r\n" in section:
+        return [(name, value.rstrip(b" \t")) for name, value in pairs]
+    return pairs
+
+
+def tokens(values: Iterable[bytes]) -> set[bytes]:
+    """Return the lower-case members of a list field."""
+    return {token.strip(b" \t").lower() for value in values for token in value.split(b",")} - {b""}

@@ -1,0 +1,81 @@
+"""What a proper WebSocket upgrade is, on both sides (RFC 6455, sections 4.1 and 4.2)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
+
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_KEY_BYTES: Final = 16
+_PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
+
+
+def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
+    """Say whether a request that asks for a WebSocket may have one."""
+    return (
+        start.method == b"GET"
+        and start.minor == 1
+        and not fields.chunked
+        and fields.length <= 0
+        and fields.upgrade_nominated
+        and fields.socket_version == b"13"
+        and _is_key(fields.socket_key)
+    )
+
+
+def _is_key(key: bytes | None) -> bool:
+    if key is None:
+        return False
+    try:
+        nonce = base64.b64decode(key, validate=True)
+    except binascii.Error:
+        return False
+    return len(nonce) == _KEY_BYTES and len(key) == 24
+
+
+def accept_of(key: bytes) -> bytes:
+    """Return the ``Sec-WebSocket-Accept`` that proves that *key* was read."""
+    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+
+
+def only_deflate(extensions: bytes | None) -> bytes | None:
+    """Return those *extensions* that are ``permessage-deflate``; None when none is.
+
+    It keeps frame boundaries where they are and control frames uncompressed. What others do to
+    them is not known.
+    """
+    if extensions is None:
+        return None
+    kept = [offer for offer in map(bytes.strip, extensions.split(b",")) if _name(offer)]
+    return b", ".join(kept) or None
+
+
+def deflate_only(chosen: bytes | None, *, offered: bytes | None) -> bool:
+    """Say whether an app chose no extension, or the one that was *offered* to it."""
+    if chosen is None:
+        return True
+    return only_deflate(offered) is not None and only_deflate(chosen) == chosen.strip()
+
+
+def _name(offer: bytes) -> bool:
+    return offer.partition(b";")[0].strip().lower() == _PERMESSAGE_DEFLATE
+
+
+def upgrade_fields(fields: Fields) -> bytes:
+    """Return the fields of a proper upgrade that ask an app for a WebSocket, in canonical form."""
+    lines = [
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+        b"Sec-WebSocket-Key: %b\r\n" % (fields.socket_key or b""),
+    ]
+    deflate = only_deflate(fields.socket_extensions)
+    if deflate is not None:
+        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % deflate)
+    if fields.socket_protocols is not None:
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % fields.socket_protocols)
+    return b"".join(lines)

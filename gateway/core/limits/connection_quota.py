@@ -1,0 +1,98 @@
+"""How many connections a worker holds, and how many unauthenticated ones from one address.
+
+A connection is unauthenticated until a request on it had a good credential. Authenticated ones
+are counted where they are ended, per session and per user: :mod:`gateway.live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from gateway.core.limits.overload import Overload, Step
+
+REFUSED_MORE: Final = 1024
+"""Connections that may be told so when there is no place for them; others are closed unheard."""
+
+
+class Verdict(Enum):
+    """What becomes of a new connection; the value is the code of the refusal it is told."""
+
+    WELCOME = ""
+    FULL = "gateway_full"
+    CROWDED = "too_many_connections"
+    OVERLOADED = "gateway_overloaded"
+    DROPPED = "dropped"
+
+
+class ConnectionQuota:
+    """Counts connections.
+
+    Args:
+        most: Connections in all; 0 for without limit.
+        most_unauthenticated: Unauthenticated connections from one address (IPv6: one /64).
+        known: Returns how many connections are authenticated.
+        overload: At its last step there is no place for anybody.
+    """
+
+    __slots__ = (
+        "_by_key",
+        "_known",
+        "_most",
+        "_most_unauthenticated",
+        "_overload",
+        "unauthenticated",
+    )
+
+    def __init__(
+        self,
+        *,
+        most: int,
+        most_unauthenticated: int,
+        known: Callable[[], int],
+        overload: Overload | None = None,
+    ) -> None:
+        self._overload = overload
+        self._most = most
+        self._most_unauthenticated = most_unauthenticated
+        self._known = known
+        self._by_key: dict[str, int] = {}
+        self.unauthenticated = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no new connection has a place."""
+        return bool(self._most) and self.unauthenticated + self._known() >= self._most
+
+    def judge(self, key: str) -> Verdict:
+        """Say what becomes of a new connection from *key*; "" for an address that is not counted.
+
+        Whoever is not dropped has to :meth:`enter`.
+        """
+        if self._overload is not None and self._overload.step is Step.REQUESTS:
+            return Verdict.OVERLOADED if self.unauthenticated < REFUSED_MORE else Verdict.DROPPED
+        if self.full:
+            beyond = self.unauthenticated + self._known() - self._most
+            return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED
+        here = self._by_key.get(key, 0) if key and self._most_unauthenticated else 0
+        if here < (self._most_unauthenticated or 1):
+            return Verdict.WELCOME
+        beyond = here - self._most_unauthenticated
+        return Verdict.CROWDED if beyond < REFUSED_MORE else Verdict.DROPPED
+
+    def enter(self, key: str) -> None:
+        """Count an unauthenticated connection."""
+        self.unauthenticated += 1
+        if key:
+            self._by_key[key] = self._by_key.get(key, 0) + 1
+
+    def leave(self, key: str) -> None:
+        """Count one less: it has gone, or is authenticated now."""
+        self.unauthenticated -= 1
+        if key:
+            left = self._by_key[key] - 1
+            if left:
+                self._by_key[key] = left
+            else:
+                del self._by_key[key]

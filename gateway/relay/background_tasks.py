@@ -1,0 +1,52 @@
+"""The one place where the data path makes tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class BackgroundTasks:
+    """Owns short tasks that connections need (dialling, asking Redis), and ends them all.
+
+    Every task has its own deadline; the connection that starts one cancels it when it goes.
+    """
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def run(
+        self, work: Coroutine[Any, Any, None], *, failed: Callable[[], None]
+    ) -> asyncio.Task[None]:
+        """Start *work*; what it raises is logged, since nobody awaits it.
+
+        Args:
+            work: What is to be done.
+            failed: Called when it raises: the connection that waits for it would wait for good.
+        """
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, failed))
+        return task
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they are gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, failed: Callable[[], None], task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an task failed", exc_info=error)
+            failed()

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.core.access.access_right import (
+    GRANT_ENDED,
+    GRANT_REVOKED,
+    NEW_TARGET,
+    SESSION_ENDED,
+    SESSION_EXPIRED,
+    STARTING,
+    UNREADABLE,
+    AccessRight,
+    Ending,
+    judge,
+)
+from shared.routes import RouteTable
+from tests.gateway.relay.harness import BASE, GRANT, SID, route, table_of
+
+NOW = time.time()
+PUBLIC = f"demo.{BASE}"
+
+
+def passage_of(table: RouteTable, *, public: bool = False) -> AccessRight:
+    known = table.route(SID)
+    assert known is not None
+    host = PUBLIC if public else f"{SID}.{BASE}"
+    return AccessRight(route=known, host=host, grant=None if public else GRANT)
+
+
+@pytest.mark.parametrize(
+    ("change", "ending"),
+    [
+        ({}, None),
+        ({"rev": 7, "message": "x", "owner": "eve"}, None),
+        ({"state": "closing"}, None),
+        ({"state": "starting"}, STARTING),
+        ({"state": "starting", "target": None}, STARTING),
+        ({"expires_at": NOW - 1}, SESSION_EXPIRED),
+        ({"expires_at": NOW + 1}, None),
+        ({"kind": "later"}, UNREADABLE),
+    ],
+)
+def test_a_route_that_changed(change: dict[str, Any], ending: Ending | None) -> None:
+    access_right = passage_of(table_of(route(1)))
+    assert judge(access_right, table_of(route(1) | change), NOW) == ending
+
+
+def test_the_newer_revision_is_taken_over() -> None:
+    access_right = passage_of(table_of(route(1)))
+    judge(access_right, table_of(route(1, rev=7)), NOW)
+    assert access_right.route.rev == 7
+
+
+@pytest.mark.parametrize("state", ["ready", "closing"])
+def test_another_target_ends_a_passage_even_at_the_same_address(state: str) -> None:
+    access_right = passage_of(table_of(route(1)))
+    moved = table_of(route(1, target={"id": "pod2"}, state=state))
+    assert judge(access_right, moved, NOW) == NEW_TARGET
+    assert access_right.route.target is not None
+    assert access_right.route.target.id == "pod1"
+
+
+def test_a_session_that_is_gone_ends_it() -> None:
+    assert judge(passage_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
+
+
+def test_a_grant_ends_at_its_end() -> None:
+    table = table_of(route(1))
+    access_right = passage_of(table)
+    assert judge(access_right, table, GRANT.ends_at - 1) is None
+    assert judge(access_right, table, GRANT.ends_at) == GRANT_ENDED
+
+
+@pytest.mark.parametrize(
+    ("member", "ending"),
+    [
+        ("jti:t1", GRANT_REVOKED),
+        ("kid:k1", GRANT_REVOKED),
+        (f"sub:{SID}:ada", GRANT_REVOKED),
+        (f"all:{SID}", GRANT_REVOKED),
+        ("jti:t2", None),
+        (f"sub:{SID}:eve", None),
+        (f"sub:{'b' * 26}:ada", None),
+    ],
+)
+def test_revocations_end_the_grants_that_they_name(member: str, ending: Ending | None) -> None:
+    table = table_of(route(1))
+    table.load_revocation(member, NOW + 86400)
+    assert judge(passage_of(table), table, NOW) == ending
+
+
+def test_a_later_token_of_a_revoked_user_is_good() -> None:
+    table = table_of(route(1))
+    table.load_revocation(f"sub:{SID}:ada", NOW + 86400)
+    access_right = passage_of(table)
+    access_right.grant = msgspec.structs.replace(GRANT, issued_at=NOW + 5)
+    assert judge(access_right, table, NOW) is None
+
+
+def test_a_public_passage_ends_when_its_host_is_public_no_more() -> None:
+    public = route(1, hosts=[f"{SID}.{BASE}", PUBLIC], public=True)
+    access_right = passage_of(table_of(public), public=True)
+    assert judge(access_right, table_of(public), NOW) is None
+    assert access_right.ends_at == float("inf")
+    assert judge(access_right, table_of(public | {"public": False}), NOW) == SESSION_ENDED
+    assert (
+        judge(access_right, table_of(public | {"hosts": [f"{SID}.{BASE}"]}), NOW) == SESSION_ENDED
+    )
+
+
+def test_a_passage_ends_with_the_first_of_grant_and_route() -> None:
+    access_right = passage_of(table_of(route(1, expires_at=NOW + 5)))
+    assert access_right.ends_at == NOW + 5
+    assert passage_of(table_of(route(1))).ends_at == GRANT.ends_at

@@ -1,0 +1,102 @@
+"""Why a host is or is not served: the first reason that holds, and no secret."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from gateway.core.access.explain import WHY, Conditions, explain
+from gateway.core.bus_state import Bus
+from shared.errors import TokenRefused
+from shared.events import Head
+from shared.networks import Bounds
+from shared.routes import RouteReader, RouteTable
+from tests.gateway.following import BASE, encode, make_route, sid_of
+
+GOOD = Conditions(
+    bus=Bus.FOLLOWING, dialling=True, bounds=Bounds([ip_network("127.0.0.0/8")]), now=100.0
+)
+ONE = f"{sid_of(1)}.{BASE}"
+TARGET = {"scheme": "http", "port": 1, "base_path": "/", "id": "pod-1"}
+
+
+def table_of(*routes: dict[str, Any], signed: bool = False) -> RouteTable:
+    def check(_token: str) -> bytes:
+        raise TokenRefused("bad_signature", "no")
+
+    head = Head(epoch="e", seq=1, term=1, routes=0, revoked=0)
+    table = RouteTable(head, RouteReader(check if signed else None))
+    for route in routes:
+        table.load_route(route["sid"], encode(route))
+    return table
+
+
+def why(table: RouteTable | None, host: str = ONE, **conditions: Any) -> str:
+    told = explain(host, table, replace(GOOD, **conditions))
+    assert told["means"] == WHY[told["why"]]
+    return str(told["why"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "served"),
+        ({"state": "starting"}, "starting"),
+        ({"state": "starting", "target": None}, "starting"),
+        ({"state": "closing"}, "closing"),
+        ({"expires_at": 100.0}, "expired"),
+        ({"expires_at": 100.5}, "served"),
+        ({"expires_at": 1.0, "state": "closing"}, "expired"),
+        ({"target": TARGET | {"host": "10.0.0.1"}}, "forbidden_target"),
+        ({"target": TARGET | {"host": "64:ff9b::a00:1"}}, "forbidden_target"),
+        ({"target": TARGET | {"host": "app.example"}}, "served"),
+    ],
+)
+def test_a_route_says_why(changes: dict[str, Any], expected: str) -> None:
+    assert why(table_of(make_route(sid_of(1), **changes))) == expected
+
+
+def test_a_special_address_is_outside_unless_a_network_means_it() -> None:
+    table = table_of(make_route(sid_of(1)))
+    assert why(table, bounds=Bounds([ip_network("0.0.0.0/0")])) == "forbidden_target"
+
+
+def test_what_is_no_route_says_why() -> None:
+    link = {"hosts": [ONE, "link.example"], "public": True}
+    other = {"hosts": [f"{sid_of(2)}.{BASE}", "link.example"], "public": True}
+    both = table_of(make_route(sid_of(1), **link), make_route(sid_of(2), **other))
+    assert why(both, "link.example") == "ambiguous"
+    assert why(both, "other.example") == "unknown"
+    assert why(table_of({"sid": sid_of(1), "rev": "x"})) == "unreadable"
+    assert why(table_of(make_route(sid_of(1)), signed=True)) == "unsigned"
+    assert why(None) == "no_table"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"bus": Bus.CLOSED}, "bus_closed"),
+        ({"bus": Bus.LOST}, "bus_lost"),
+        ({"dialling": False}, "controller_silent"),
+        ({"dialling": False, "bus": Bus.LOST}, "controller_silent"),
+    ],
+)
+def test_the_bus_says_why(conditions: dict[str, Any], expected: str) -> None:
+    assert why(table_of(make_route(sid_of(1))), **conditions) == expected
+
+
+@pytest.mark.parametrize("host", [ONE.upper(), f" {ONE} ", f"{ONE}:8443"])
+def test_a_host_is_found_as_people_paste_it(host: str) -> None:
+    assert why(table_of(make_route(sid_of(1))), host) == "served"
+
+
+def test_no_secret_and_no_address_is_told() -> None:
+    table = table_of(make_route(sid_of(1), sealed="the-secret", message="the-message"))
+    told = str(explain(ONE, table, GOOD))
+    for secret in ("the-secret", "the-message", "127.0.0.1", "8888"):
+        assert secret not in told
+    unreadable = table_of({"sid": sid_of(1), "rev": "the-value"})
+    assert "the-value" not in str(explain(ONE, unreadable, GOOD))

@@ -1,0 +1,315 @@
+"""How a token becomes a grant: each check alone, with what must and what must not pass."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.core.access.opening import (
+    MAX_BODY_BYTES,
+    OpeningRefused,
+    check_head,
+    check_route,
+    check_since,
+    judge_next,
+    make_cookie,
+    make_grant,
+    may_post,
+    read_opening,
+)
+from shared.events import Head
+from shared.routes import RouteReader, RouteTable
+from shared.tokens import SessionClaims
+from tests.gateway.following import encode, make_route, sid_of
+
+SID = sid_of(1)
+OWN = "https://sid.apps.example.com"
+OTHERS = ("https://orchestrator.example.org",)
+NOW = 1_800_000_000.0
+CLAIMS = SessionClaims(
+    sub="ada",
+    name=None,
+    iat=int(NOW) - 5,
+    exp=int(NOW) + 55,
+    jti="j",
+    sid=SID,
+    job="j1",
+    rank=0,
+    kind="web",
+    mode="control",
+    max_age=3600,
+    kid="k1",
+    issued_at=NOW - 5,
+)
+
+
+def refusal(call: object, *args: object, **options: object) -> str:
+    assert callable(call)
+    with pytest.raises(OpeningRefused) as refused:
+        call(*args, **options)
+    return refused.value.code
+
+
+# Who asks
+
+
+@pytest.mark.parametrize(
+    ("origin", "site", "may"),
+    [
+        (OWN, "same-origin", True),
+        (OWN, None, True),
+        (OTHERS[0], "cross-site", True),
+        (None, None, True),
+        ("null", None, False),
+        ("null", "cross-site", False),
+        (None, "same-origin", False),
+        (None, "none", False),
+        (None, "cross-site", False),
+        ("https://evil.example", "same-origin", False),
+        ("http://sid.apps.example.com", None, False),
+        ("https://other.apps.example.com", "same-site", False),
+        ("https://sid.apps.example.com:8443", None, False),
+        ("", None, False),
+    ],
+)
+def test_only_known_pages_and_programs_may_post(
+    origin: str | None, site: str | None, may: bool
+) -> None:
+    assert may_post(origin, site, own=OWN, others=OTHERS) is may
+
+
+# What is asked
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", json.dumps({"token": "t", "next": "/x", "replace": "1"})),
+        ("application/json; charset=utf-8", json.dumps({"token": "t", "next": "/x", "replace": 1})),
+        ("Application/JSON", json.dumps({"token": "t", "next": "/x", "replace": True})),
+        ("application/x-www-form-urlencoded", "token=t&next=%2Fx&replace=1"),
+    ],
+)
+def test_json_and_forms_say_the_same(content_type: str, body: str) -> None:
+    opening = read_opening(content_type, body.encode())
+    assert (opening.token, opening.next, opening.replace) == ("t", "/x", True)
+
+
+@pytest.mark.parametrize("value", [0, "0", "", "true", False, None, 2, 1.0, [1]])
+def test_nothing_but_a_yes_replaces(value: object) -> None:
+    body = json.dumps({"token": "t", "replace": value}).encode()
+    assert read_opening("application/json", body).replace is False
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b""),
+        ("application/json", b"[]"),
+        ("application/json", b"{}"),
+        ("application/json", b'{"token":1}'),
+        ("application/json", b'{"token":"a","token":"b"}'),
+        ("application/json", b'{"token":"a","next":["/"]}'),
+        ("application/json", b'{"token":"a"'),
+        ("application/json", b'{"token":"\xff"}'),
+        ("application/json", b"[" * 10_000),
+        ("application/x-www-form-urlencoded", b"next=/"),
+        ("application/x-www-form-urlencoded", b"token=a&token=b"),
+        ("application/x-www-form-urlencoded", b"token=%ff"),
+        ("application/x-www-form-urlencoded", b"token=\xff"),
+        ("application/x-www-form-urlencoded", b"&".join(b"a%d=b" % n for n in range(20))),
+        ("multipart/form-data; boundary=x", b"--x--"),
+        ("text/plain", b"token=a"),
+        ("", b"token=a"),
+    ],
+)
+def test_what_cannot_be_read_for_sure_is_a_bad_request(content_type: str, body: bytes) -> None:
+    assert refusal(read_opening, content_type, body) == "bad_request"
+
+
+def test_a_body_over_16_kib_is_too_large_and_one_of_16_kib_is_not() -> None:
+    fits = b"token=" + b"a" * (MAX_BODY_BYTES - 6)
+    assert read_opening("application/x-www-form-urlencoded", fits).token
+    assert refusal(read_opening, "application/json", fits + b"a") == "body_too_large"
+
+
+def test_the_token_does_not_show() -> None:
+    assert "secret" not in repr(read_opening("application/json", b'{"token":"secret"}'))
+
+
+# Where it goes on
+
+
+def corpus() -> list[tuple[str, str]]:
+    cases = []
+    text = (Path(__file__).parents[2] / "corpora" / "next.txt").read_text("utf-8")
+    for line in text.splitlines():
+        if line and not line.startswith("# "):
+            given_, _, answered = line.partition("\t")
+            cases.append((_plain(given_), answered))
+    return cases
+
+
+def _plain(text: str) -> str:
+    for name, character in (("\\t", "\t"), ("\\r", "\r"), ("\\n", "\n"), ("\\0", "\0")):
+        text = text.replace(name, character)
+    return (
+        text.replace("\\x7f", "\x7f").replace("\\x85", "\x85").replace("\\xe2\\x80\\xa8", "\u2028")
+    )
+
+
+@pytest.mark.parametrize(("path", "answered"), corpus())
+def test_next_leads_where_the_corpus_says(path: str, answered: str) -> None:
+    assert judge_next(path) == answered
+
+
+def test_a_next_that_is_too_long_leads_home() -> None:
+    assert judge_next("/" + "a" * 5000) == "/"
+
+
+@given(st.text(alphabet=st.sampled_from("/\\.%2fF5cCeE0aAdD9:@?#x\t\r\n \u00e4"), max_size=24))
+@example("/%5c/example.com")
+def test_next_never_leaves_this_origin_however_it_is_decoded(path: str) -> None:
+    answered = judge_next(path)
+    assert answered.isascii()
+    assert not set(answered) & set("\r\n\t \\")
+    assert urlsplit(urljoin("https://here.example/x", answered)).netloc == "here.example"
+    assert answered.startswith("/")
+    assert not answered.startswith("//")
+
+
+# What is allowed
+
+
+def table_of(route: dict[str, object]) -> RouteTable:
+    table = RouteTable(Head(epoch="e", seq=0, term=1, routes=1, revoked=0), RouteReader())
+    table.load_route(SID, encode(route))
+    return table
+
+
+def check(claims: SessionClaims, **changes: object) -> None:
+    table = table_of(make_route(SID, **changes))
+    route = table.route(SID)
+    assert route is not None
+    check_route(claims, route, table, now=NOW)
+
+
+@pytest.mark.parametrize("state", ["ready", "starting"])
+def test_a_fitting_token_opens_a_route_that_is_ready_or_will_be(state: str) -> None:
+    check(CLAIMS, state=state)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"sid": sid_of(2)}, {"job": "j2"}, {"rank": 1}, {"kind": "vnc"}]
+)
+def test_a_token_for_something_else_is_refused(changes: dict[str, object]) -> None:
+    claims = replace(CLAIMS, **changes)  # type: ignore[arg-type]  # each is of its field's type
+    assert refusal(check, claims) == "other_session"
+
+
+def test_an_app_cannot_be_opened_for_viewing() -> None:
+    assert refusal(check, replace(CLAIMS, mode="view")) == "view_only"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"state": "closing"}, "session_closing"),
+        ({"service_workers": True}, "bearer_only"),
+        ({"expires_at": NOW}, "session_expired"),
+        ({"expires_at": NOW - 1}, "session_expired"),
+    ],
+)
+def test_a_route_that_is_over_opens_nothing(changes: dict[str, object], code: str) -> None:
+    assert refusal(check, CLAIMS, **changes) == code
+
+
+@pytest.mark.parametrize("member", ["jti:j", "kid:k1", f"sub:{SID}:ada", f"all:{SID}"])
+def test_what_was_revoked_opens_nothing(member: str) -> None:
+    table = table_of(make_route(SID))
+    table.load_revocation(member, CLAIMS.iat + 86400)
+    route = table.route(SID)
+    assert route is not None
+    assert refusal(check_route, CLAIMS, route, table, now=NOW) == "grant_revoked"
+
+
+@pytest.mark.parametrize("member", [f"sub:{SID}:ada", f"all:{SID}"])
+def test_a_token_issued_after_a_revocation_opens_again(member: str) -> None:
+    table = table_of(make_route(SID))
+    table.load_revocation(member, CLAIMS.iat - 1 + 86400)
+    route = table.route(SID)
+    assert route is not None
+    check_route(CLAIMS, route, table, now=NOW)
+
+
+def test_a_grant_that_would_have_ended_already_is_not_given() -> None:
+    assert refusal(check, replace(CLAIMS, max_age=5)) == "grant_ended"
+    check(replace(CLAIMS, max_age=6))
+
+
+def test_a_token_from_before_redis_forgot_is_not_sure() -> None:
+    check_since(CLAIMS, None)
+    check_since(CLAIMS, CLAIMS.iat - 10)
+    assert refusal(check_since, CLAIMS, CLAIMS.iat - 9.9) == "token_unsure"
+
+
+def test_a_mark_counts_only_in_the_redis_that_the_table_is_from() -> None:
+    table = table_of(make_route(SID))
+    head = Head(epoch="e", seq=9, term=1, routes=1, revoked=0)
+    check_head(head, table)
+    assert refusal(check_head, None, table) == "bus_lost"
+    other = Head(epoch="f", seq=9, term=1, routes=1, revoked=0)
+    assert refusal(check_head, other, table) == "bus_lost"
+
+
+def test_a_grant_says_what_the_token_said_and_never_lasts_longer() -> None:
+    grant = make_grant(CLAIMS, now=NOW)
+    assert (grant.sid, grant.jti, grant.kid, grant.sub) == (SID, "j", "k1", "ada")
+    assert (grant.issued_at, grant.ends_at) == (CLAIMS.iat, CLAIMS.iat + 3600)
+    ahead = replace(CLAIMS, iat=int(NOW) + 8)
+    assert make_grant(ahead, now=NOW).ends_at == NOW + 3600
+
+
+@pytest.mark.parametrize(
+    ("secure", "framed", "attributes"),
+    [
+        (True, False, {"Path=/", "HttpOnly", "SameSite=Lax", "Secure", "Max-Age=3595"}),
+        (False, False, {"Path=/", "HttpOnly", "SameSite=Lax", "Max-Age=3595"}),
+        (
+            True,
+            True,
+            {"Path=/", "HttpOnly", "SameSite=None", "Secure", "Partitioned", "Max-Age=3595"},
+        ),
+    ],
+)
+def test_the_cookie_has_exactly_its_attributes(
+    secure: bool, framed: bool, attributes: set[str]
+) -> None:
+    cookie = make_cookie(
+        b"__Host-fumarole", "a.b", secure=secure, max_age_seconds=3595.5, framed=framed
+    )
+    pair, *rest = cookie.split("; ")
+    assert pair == "__Host-fumarole=a.b"
+    assert set(rest) == attributes
+    assert len(rest) == len(attributes)
+    assert "__Host-fumarole" in SimpleCookie(cookie.replace("; Partitioned", ""))
+
+
+@given(st.dictionaries(st.sampled_from(["token", "next", "replace", "x"]), st.text(max_size=30)))
+def test_any_form_is_read_or_refused(fields: dict[str, str]) -> None:
+    try:
+        body = urlencode(fields).encode()
+    except UnicodeEncodeError:
+        return
+    try:
+        opening = read_opening("application/x-www-form-urlencoded", body)
+    except OpeningRefused:
+        return
+    assert opening.token == fields["token"]

@@ -1,0 +1,170 @@
+"""A downstream connection's machine without transports: what it does is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.core.access.answers import JsonErrors, Refusal, write_answer
+from gateway.core.downstream.connection import Connection
+from gateway.core.downstream.phases import Event, Phase, step
+from gateway.core.http.app_heads import AnswerHead, AnswerReader
+from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestReader
+from gateway.relay.limits import Limits
+
+
+class App:
+    """A connection to an app: what it was sent."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.head: AnswerHead | None = None
+        self.writable = True
+        self.reading = True
+        self.got = b""
+        self._log = log
+
+    def write(self, data: bytes) -> None:
+        self.got += data
+        self._log.append(f"app gets {len(data)}")
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Machine(Connection):
+    """Does nothing but to say what is to be done; turns and answers come when they are told to.
+
+    ``judge`` says what becomes of a request: None admits it, a code refuses it, and "wait" leaves
+    it undecided.
+    """
+
+    def __init__(self, judge: Callable[[StartLine], str | None] = lambda _: None) -> None:
+        super().__init__(RequestReader(FieldReader(b"fumarole")), Limits())
+        self.judge = judge
+        self.log: list[str] = []
+        self.out = b""
+        self.turns: list[Callable[[], None]] = []
+        self.answers = AnswerReader("'none'")
+        self.app: App | None = None
+        self.over = False
+        self.draining = False
+        self.worst = 0
+        """The most that was kept of what the browser sent."""
+
+    # What the world does
+
+    def dialled(self) -> App:
+        """The app's connection is there."""
+        self.app = App(self.log)
+        self.connected(self.app, reused=False)
+        return self.app
+
+    def turn(self) -> None:
+        """Let the loop turn once."""
+        turns, self.turns = self.turns, []
+        for go_on in turns:
+            go_on()
+
+    # What the machine has done
+
+    def decide(self, start: StartLine, fields: Fields) -> None:
+        self.log.append(f"decide {start.method.decode()} {start.target.decode()}")
+        code = self.judge(start)
+        if code is None:
+            self.admitted(prefix=b"", rest=b" HTTP/1.1\r\n\r\n", upgrade=fields.websocket)
+        elif code != "wait":
+            self.refuse(code)
+
+    def write(self, data: bytes) -> None:
+        assert not self.over
+        self.out += data
+        self.log.append(
+            f"write {data.split(b' ', 2)[1].decode()}" if data[:5] == b"HTTP/" else "write"
+        )
+
+    def set_reading(self, reading: bool) -> None:
+        self.log.append("read" if reading else "pause")
+
+    def later(self, go_on: Callable[[], None]) -> None:
+        self.turns.append(go_on)
+
+    def set_deadline(self, seconds: float) -> None:
+        """Deadlines pass when they are told to."""
+
+    def connect(self) -> None:
+        self.log.append("connect")
+
+    def release(self, *, reusable: bool) -> None:
+        self.log.append("keep app" if reusable else "close app")
+        self.upstream = None
+
+    def abandon(self) -> None:
+        if self.upstream is not None:
+            self.log.append("close app")
+        self.upstream = None
+
+    def read_response_head(self, raw: bytes) -> AnswerHead:
+        return self.answers.read_head(raw)
+
+    def responded(self, status: int) -> None:
+        """Not counted."""
+
+    def move_request(self) -> None:
+        """No kernel moves anything."""
+
+    def move_response(self) -> None:
+        """No kernel moves anything."""
+
+    def stop_moving(self) -> None:
+        """No kernel moves anything."""
+
+    def is_moving(self) -> bool:
+        return False
+
+    def switch(self, beyond: bytes) -> None:
+        self.phase = step(self.phase, Event.SWITCHED)
+        self.upstream = None
+        self.log.append("switch")
+
+    def limited(self, refusal: Refusal) -> Refusal:
+        return refusal
+
+    def refusal_bytes(self, refusal: Refusal, asked: Any, *, close: bool) -> bytes:
+        page = JsonErrors().render(refusal, b"")
+        return write_answer(refusal, page, close=close)
+
+    def oversized_bytes(self, refusal: Refusal, seen: Any) -> bytes:
+        return self.refusal_bytes(refusal, None, close=True)
+
+    def is_draining(self) -> bool:
+        return self.draining
+
+    def app_timed_out(self) -> None:
+        self.log.append("app timed out")
+
+    def _end(self, how: str) -> None:
+        self.log.append(how)
+        self.over = True
+
+    def close(self) -> None:
+        self._end("close")
+
+    def linger(self) -> None:
+        self._end("linger")
+
+    def reset(self) -> None:
+        self._end("reset")
+
+    def receive(self, data: bytes) -> None:
+        super().receive(data)
+        self.worst = max(self.worst, len(self.inbox) + len(self.first))
+
+    def gone(self) -> None:
+        """The connection is closed."""
+        if self.phase is not Phase.GONE:
+            self.lost()

@@ -1,0 +1,90 @@
+"""A decision that is kept: for what it holds, and when it holds no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.access.access_right import AccessRight
+from gateway.core.downstream.cached_decision import CachedDecision
+from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.heads import StartLine, read_start_line
+from shared.routes import RouteTable
+from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
+
+NOW = GRANT.ends_at - 100
+
+
+def fields(*lines: str, host: str = HOST, cookie: str = "fumarole=c") -> Fields:
+    told = (f"Host: {host}", f"Cookie: {cookie}", *lines, "", "")
+    return FieldReader(b"fumarole").read("\r\n".join(told).encode())
+
+
+def start(line: str = "GET / HTTP/1.1") -> StartLine:
+    return read_start_line(line.encode())
+
+
+def permit(table: RouteTable, **changes: Any) -> CachedDecision:
+    known = table.route(SID)
+    assert known is not None
+    assert known.target is not None
+    access_right = AccessRight(route=known, host=known.hosts[0], grant=GRANT)
+    told: dict[str, Any] = {
+        "access_right": access_right, "target": known.target, "table": table, "user": "sub ada",
+        "forwarded": b"", "kept": True,
+    } | changes  # fmt: skip
+    made = CachedDecision(**told)
+    made.fields = fields()
+    return made
+
+
+@pytest.fixture
+def table() -> RouteTable:
+    return table_of(route(1))
+
+
+def test_it_holds_for_another_request_of_the_same_person(table: RouteTable) -> None:
+    one = permit(table)
+    for line in ("GET / HTTP/1.1", "POST /other?x HTTP/1.1", "HEAD /fumarole HTTP/1.1"):
+        assert one.covers(start(line), fields("X-Other: field"), table, NOW)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        fields(cookie="fumarole=d"),
+        fields(cookie="fumarole=c; fumarole=c"),
+        fields(cookie="app=1"),
+        fields(host=HOST.replace("a", "b", 1)),
+        fields("Fumarole-Token: x"),
+        fields("X-Forwarded-For: 1.1.1.1"),
+        fields("Upgrade: websocket", "Connection: upgrade"),
+    ],
+)
+def test_it_does_not_hold_for_another_person_place_or_purpose(
+    table: RouteTable, other: Fields
+) -> None:
+    assert not permit(table).covers(start(), other, table, NOW)
+
+
+@pytest.mark.parametrize("path", ["/.fumarole", "/.fumarole/", "/.fumarole/open", "/.fumarole?x"])
+def test_the_gateways_own_pages_are_always_decided_anew(table: RouteTable, path: str) -> None:
+    assert not permit(table).covers(start(f"GET {path} HTTP/1.1"), fields(), table, NOW)
+
+
+def test_it_ends_with_its_grant_and_with_any_change_of_the_table(table: RouteTable) -> None:
+    one = permit(table)
+    assert not one.covers(start(), fields(), table, GRANT.ends_at)
+    assert not one.covers(start(), fields(), table_of(route(1)), NOW), "another table"
+    table.changes += 1
+    assert not one.covers(start(), fields(), table, NOW)
+
+
+def test_one_that_is_not_to_be_kept_holds_once(table: RouteTable) -> None:
+    assert not permit(table, kept=False).covers(start(), fields(), table, NOW)
+
+
+def test_the_base_path_stands_before_the_target() -> None:
+    for base, prefix in (("/", b""), ("/lab", b"/lab"), ("/lab/", b"/lab")):
+        assert permit(table_of(route(1, target={"base_path": base}))).prefix == prefix

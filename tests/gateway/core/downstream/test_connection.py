@@ -1,0 +1,266 @@
+"""The machine of a downstream connection: transcripts, and any order of anything."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.core.downstream.phases import TAKES, Phase, Takes
+from tests.gateway.core.downstream.machine import Machine
+
+GET = b"GET /%d HTTP/1.1\r\nHost: a.b\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 10\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a.b\r\nTransfer-Encoding: chunked\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def refused(_: object) -> str:
+    return "no_credential"
+
+
+def test_a_request_is_relayed_and_the_next_one_taken_up_in_a_later_turn() -> None:
+    m = Machine()
+    m.receive(GET % 1 + GET % 2)
+    m.dialled()
+    m.response_received(OK)
+    assert m.log == ["decide GET /1", "connect", "app gets 19", "write 200", "keep app"]
+    m.turn()
+    assert m.log[5:] == ["decide GET /2", "connect"]
+
+
+def test_one_pipelined_refusal_is_written_a_turn_and_none_while_the_browser_does_not_read() -> None:
+    m = Machine(refused)
+    m.receive(GET % 1 * 5000)
+    assert m.log.count("write 401") == 1
+    m.turn()
+    assert m.log.count("write 401") == 2
+    m.set_write_full(True)
+    for _ in range(10):
+        m.turn()
+    assert m.log.count("write 401") == 2
+    assert not m.reading
+    m.set_write_full(False)
+    m.turn()
+    assert m.log.count("write 401") == 3
+
+
+def test_reading_stops_while_enough_waits_and_goes_on_when_it_is_used_up() -> None:
+    m = Machine(refused)
+    m.receive(GET % 1)
+    for _ in range(40):
+        if m.reading:
+            m.receive(GET % 1 * 500)
+    assert not m.reading
+    assert m.worst < 128 << 10
+    while m.turns:
+        m.turn()
+    assert m.log[-1] != "pause"
+    assert m.log.count("pause") == m.log.count("read")
+    assert not m.inbox
+
+
+def test_a_fin_frees_the_app_and_drops_what_was_pipelined() -> None:
+    m = Machine()
+    m.receive(GET % 1 + GET % 2)
+    m.dialled()
+    m.ended()
+    assert m.log[-2:] == ["close app", "close"]
+    assert not m.inbox
+    m.gone()
+    assert m.phase is Phase.GONE
+
+
+def test_a_fin_within_a_response_resets_it() -> None:
+    m = Machine()
+    m.receive(GET % 1)
+    m.dialled()
+    m.response_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+    m.ended()
+    assert m.log[-2:] == ["close app", "reset"]
+
+
+def test_a_fin_after_a_response_flushes_it() -> None:
+    m = Machine(refused)
+    m.receive(GET % 1)
+    m.ended()
+    assert m.log[-1] == "close"
+    n = Machine(refused)
+    n.receive(GET % 1 * 3)
+    n.hung_up()
+    assert n.log[-1] == "linger"
+
+
+def test_a_browser_that_leaves_while_its_request_is_decided_or_dialled_is_let_go() -> None:
+    for judge in (lambda _: "wait", lambda _: None):
+        m = Machine(judge)
+        m.receive(GET % 1)
+        m.ended()
+        assert m.log[-1] == "close"
+        assert TAKES[m.phase] is Takes.DISCARDS
+
+
+def test_a_chunked_upload_takes_many_turns_and_arrives_whole() -> None:
+    m = Machine()
+    m.receive(CHUNKED)
+    app = m.dialled()
+    body = b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n"
+    m.receive(body + GET % 2)
+    assert m.turns
+    assert not m.reading
+    turns = 0
+    while m.turns:
+        m.turn()
+        turns += 1
+    assert turns > 5
+    assert app.got.endswith(body)
+    m.response_received(OK)
+    m.turn()
+    assert "decide GET /2" in m.log
+
+
+def test_a_chunked_response_takes_many_turns_while_the_app_is_not_read() -> None:
+    m = Machine()
+    m.receive(GET % 1)
+    app = m.dialled()
+    body = b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n"
+    m.response_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    m.response_received(body)
+    assert not app.reading
+    while m.turns:
+        m.turn()
+    assert m.out.endswith(body)
+    assert m.log[-1] == "keep app"
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Any bytes in any split, any order of events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.m = Machine(self._judge)
+        self.code: str | None = None
+
+    def _judge(self, _: object) -> str | None:
+        return self.code
+
+    @rule(code=st.sampled_from([None, None, "wait", "no_credential", "bad_upgrade"]))
+    def decisions(self, code: str | None) -> None:
+        self.code = code
+
+    @precondition(lambda self: self.m.reading and not self.m.over)
+    @rule(
+        data=st.one_of(
+            st.binary(max_size=64),
+            st.sampled_from(
+                [GET % 1, GET % 1 * 9, POST, POST + b"0123456789", CHUNKED, b"\r\n", GET[:20]]
+            ),
+            st.sampled_from([b"1\r\nx\r\n" * 700, b"0\r\n\r\n", b"5\r\nhello\r\n", b"zz\r\n"]),
+        )
+    )
+    def bytes_come(self, data: bytes) -> None:
+        self.m.receive(data)
+
+    @precondition(lambda self: not self.m.over)
+    @rule()
+    def fin(self) -> None:
+        self.m.ended()
+
+    @precondition(lambda self: not self.m.reading and not self.m.over)
+    @rule()
+    def hang_up(self) -> None:
+        self.m.hung_up()
+
+    @rule(full=st.booleans())
+    def fills(self, full: bool) -> None:
+        if not self.m.over:
+            self.m.set_write_full(full)
+
+    @precondition(lambda self: self.m.phase is Phase.CONNECTING and not self.m.over)
+    @rule(fails=st.booleans())
+    def dialled(self, fails: bool) -> None:
+        if fails:
+            self.m.refuse("app_unreachable")
+        else:
+            self.m.dialled()
+
+    @precondition(lambda self: self.m.phase is Phase.DECIDING and not self.m.over)
+    @rule(admits=st.booleans())
+    def decided(self, admits: bool) -> None:
+        if admits:
+            self.m.admitted(prefix=b"", rest=b" HTTP/1.1\r\n\r\n", upgrade=False)
+        else:
+            self.m.refuse("no_credential")
+
+    @precondition(lambda self: self.m.upstream is not None)
+    @rule(
+        data=st.one_of(
+            st.binary(min_size=1, max_size=64),
+            st.sampled_from(
+                [
+                    OK,
+                    OK[:30],
+                    b"HTTP/1.1 100 Continue\r\n\r\n",
+                    b"HTTP/1.1 200 OK\r\n\r\nx",
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                    b"1\r\nx\r\n" * 700,
+                    b"0\r\n\r\n",
+                ]
+            ),
+        )
+    )
+    def app_says(self, data: bytes) -> None:
+        self.m.response_received(data)
+
+    @precondition(lambda self: self.m.upstream is not None)
+    @rule(reset=st.booleans())
+    def app_leaves(self, reset: bool) -> None:
+        if not reset:
+            self.m.upstream_ended()
+        if self.m.upstream is not None:
+            self.m.upstream_lost(ConnectionResetError() if reset else None)
+
+    @precondition(lambda self: self.m.upstream is not None)
+    @rule(writable=st.booleans())
+    def app_fills(self, writable: bool) -> None:
+        assert self.m.app is not None
+        self.m.app.writable = writable
+        self.m.regulate()
+
+    @precondition(lambda self: not self.m.over)
+    @rule()
+    def time_passes(self) -> None:
+        self.m.deadline_passed()
+
+    @precondition(lambda self: not self.m.over)
+    @rule()
+    def right_ends(self) -> None:
+        self.m.right_ended("grant_ended")
+
+    @rule()
+    def loop_turns(self) -> None:
+        self.m.turn()
+
+    @invariant()
+    def what_waits_is_bounded(self) -> None:
+        assert len(self.m.inbox) + len(self.m.first) < (64 << 10) + (1 << 13)
+
+    @invariant()
+    def the_app_is_kept_only_for_a_request(self) -> None:
+        busy = (Phase.UPLOADING, Phase.WAITING, Phase.BOTH, Phase.RESPONDING)
+        assert (self.m.upstream is not None) <= (self.m.phase in busy)
+
+    @invariant()
+    def each_request_is_answered_at_most_once(self) -> None:
+        final = sum(entry.startswith("write ") and entry != "write 100" for entry in self.m.log)
+        decided = sum(entry.startswith("decide") for entry in self.m.log)
+        assert final <= decided + 1  # and one for a head that cannot be read
+
+    def teardown(self) -> None:
+        self.m.gone()
+        assert self.m.upstream is None
+        self.m.turn()
+
+
+AnyOrder.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.http.app_heads import (
+    AnswerFields,
+    AnswerHead,
+    AnswerReader,
+    answer_body,
+    find_answer_end,
+    is_proper_switch,
+    read_status_line,
+    switch_fields,
+)
+from gateway.core.http.fields import FieldReader
+from gateway.core.http.framing import ChunkedBody, LengthBody, NoBody, OpenBody
+from gateway.core.http.heads import MAX_HEAD_BYTES, HeadRefused
+
+READER = AnswerReader("frame-ancestors 'self' https://embed.example")
+ADDED = b"Content-Security-Policy: frame-ancestors 'self' https://embed.example\r\n"
+PRIVATE = b"Cache-Control: private\r\n"
+ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def head(*lines: str, minor: int = 1, status: int = 200) -> AnswerHead:
+    first = f"HTTP/1.{minor} {status} Said"
+    return READER.read_head("\r\n".join((first, *lines, "", "")).encode("latin-1"))
+
+
+def read(*lines: str) -> AnswerFields:
+    return READER.read("\r\n".join((*lines, "", "")).encode("latin-1"))
+
+
+def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
+    strict = AnswerReader("frame-ancestors 'self'", strict_transport=True)
+    assert b"\r\nStrict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").crossing
+    assert b"Strict-Transport-Security" not in read().crossing
+
+
+def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherwise() -> None:
+    assert read().crossing == ADDED + PRIVATE
+    assert read("cache-control: public").crossing == b"cache-control: public\r\n" + ADDED
+    own = "Content-Security-Policy: default-src *; frame-ancestors *"
+    assert read(own).crossing == own.encode() + b"\r\n" + ADDED + PRIVATE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Clear-Site-Data: *", "Alt-Svc: h3=evil", "alt_svc: x",
+        "Service-Worker-Allowed: /", "Set-Cookie: a=1; Domain=b",
+        "Set-Cookie: fumarole=x", "set-cookie: __Host-fumarole=x", "Connection: keep-alive",
+        "Keep-Alive: timeout=5", "Upgrade: h2c", "Trailer: X", "Proxy-Authenticate: Basic",
+        "X-Forwarded-User: eve",
+    ],
+)  # fmt: skip
+def test_fields_that_do_not_reach_a_browser(line: str) -> None:
+    assert read(line).crossing == ADDED + PRIVATE
+
+
+def test_all_else_does_in_its_order() -> None:
+    lines = ("X-B: 2", "Set-Cookie: a=1; Path=/", "Date: now", "Set-Cookie: b=2", "X-A: \xff")
+    assert read(*lines).crossing == (
+        b"X-B: 2\r\nSet-Cookie: a=1; Path=/\r\nDate: now\r\nSet-Cookie: b=2\r\nX-A: \xff\r\n"
+        + ADDED
+        + PRIVATE
+    )
+
+
+def test_fields_that_connection_names_do_not_cross_but_ours_do() -> None:
+    got = read("Connection: x-hop, content-security-policy, cache-control", "X-Hop: 1", "A: b")
+    assert got.crossing == b"A: b\r\n" + ADDED + PRIVATE
+
+
+def test_a_cache_control_that_connection_names_counts_for_nothing() -> None:
+    got = read("Connection: cache-control", "Cache-Control: public")
+    assert got.crossing == ADDED + PRIVATE
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        (b"HTTP/1.1 200 OK", (1, 200, b"OK")),
+        (b"HTTP/1.0 404 Not Found", (0, 404, b"Not Found")),
+        (b"HTTP/1.1 204 ", (1, 204, b"")),
+        (b"HTTP/1.1 204", (1, 204, b"")),
+        (b"HTTP/1.1 599 \xe4", (1, 599, b"\xe4")),
+    ],
+)
+def test_status_lines_are_read(line: bytes, parts: tuple[int, int, bytes]) -> None:
+    assert read_status_line(line) == parts
+
+
+CASES = [
+    (("Content-Length: 5",), b"GET", 200, LengthBody, b"Content-Length: 5\r\n"),
+    (("Content-Length: 5",), b"HEAD", 200, NoBody, b"Content-Length: 5\r\n"),
+    (("Content-Length: 5",), b"GET", 304, NoBody, b"Content-Length: 5\r\n"),
+    (("Content-Length: 0",), b"GET", 204, NoBody, b""),
+    (("Transfer-Encoding: Chunked",), b"GET", 200, ChunkedBody, b"Transfer-Encoding: chunked\r\n"),
+    (("Transfer-Encoding: chunked",), b"HEAD", 200, NoBody, b""),
+    ((), b"GET", 200, OpenBody, b""),
+    ((), b"HEAD", 200, NoBody, b""),
+]
+
+
+@pytest.mark.parametrize(("lines", "method", "status", "kind", "framing"), CASES)
+def test_what_body_an_answer_has(
+    lines: tuple[str, ...], method: bytes, status: int, kind: type, framing: bytes
+) -> None:
+    body, said = answer_body(head(*lines, status=status), method, 1)
+    assert isinstance(body, kind)
+    assert said == framing
+
+
+def test_an_old_client_gets_no_chunks() -> None:
+    body, said = answer_body(head("Transfer-Encoding: chunked"), b"GET", 0)
+    assert said == b""
+    assert body.feed(b"2\r\nok\r\n0\r\n\r\n") == b"ok"
+
+
+def test_a_head_that_never_ends_is_refused() -> None:
+    assert find_answer_end(b"HTTP/1.1 200 OK\r\n") == 0
+    assert find_answer_end(b"HTTP/1.1 200 OK\r\n\r\nbody") == 19
+    for raw in (b"X: " + b"a" * MAX_HEAD_BYTES, b"X: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n"):
+        with pytest.raises(HeadRefused) as refused:
+            find_answer_end(b"HTTP/1.1 200 OK\r\n" + raw)
+        assert refused.value.code == "app_bad_answer"
+
+
+def asked(*lines: str) -> bytes:
+    told = ("Host: a", "Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+    return "\r\n".join((*told, *lines, "", "")).encode()
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen", "good"),
+    [
+        ((), (), True),
+        (("Sec-WebSocket-Protocol: a, b",), ("Sec-WebSocket-Protocol: b",), True),
+        (("Sec-WebSocket-Protocol: a, b",), ("Sec-WebSocket-Protocol: c",), False),
+        (("Sec-WebSocket-Protocol: a, b",), ("Sec-WebSocket-Protocol: a, b",), False),
+        ((), ("Sec-WebSocket-Protocol: a",), False),
+        (
+            ("Sec-WebSocket-Extensions: permessage-deflate",),
+            ("Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover",),
+            True,
+        ),
+        (("Sec-WebSocket-Extensions: x",), ("Sec-WebSocket-Extensions: x",), False),
+        ((), ("Sec-WebSocket-Extensions: permessage-deflate",), False),
+        ((), ("Transfer-Encoding: chunked",), False),
+    ],
+)
+def test_a_switch_is_proper_when_it_answers_what_was_asked(
+    offered: tuple[str, ...], chosen: tuple[str, ...], good: bool
+) -> None:
+    lines = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Accept: {ACCEPT}")
+    answer = head(*lines, *chosen, status=101)
+    fields = FieldReader(b"fumarole").read(asked(*offered))
+    assert is_proper_switch(answer, fields) == good
+    assert not is_proper_switch(head(*lines, *chosen, minor=0, status=101), fields)
+    if good:
+        assert switch_fields(answer.fields).startswith(
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        )
+
+
+def test_the_status_line_is_written_in_one_way() -> None:
+    assert head(minor=0, status=404).status_line == b"HTTP/1.1 404 Said\r\n"
+    assert READER.read_head(b"HTTP/1.1 204\r\n\r\n").status_line == b"HTTP/1.1 204 \r\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        (b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"websocket"),
+        (b"Upgrade: HTTP/2.0, websocket\r\nConnection: Upgrade\r\n", b"HTTP/2.0, websocket"),
+        (b"Sec-WebSocket-Version: 13\r\n", b"websocket"),
+    ],
+)
+def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
+    reader = AnswerReader("frame-ancestors 'self'")
+    head = reader.read_head(b"HTTP/1.1 426 Upgrade Required\r\n%b\r\n" % lines)
+    assert head.fields.crossing.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
+    other = reader.read_head(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % lines)
+    assert b"Upgrade:" not in other.fields.crossing

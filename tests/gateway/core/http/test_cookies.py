@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.http.cookies import cut_cookie, fitting, may_set_cookie
+
+OURS = b"__Host-fumarole"
+
+
+@pytest.mark.parametrize(
+    ("value", "left", "ours"),
+    [
+        (b"a=1; b=2", b"a=1; b=2", []),
+        (b"__Host-fumarole=x", None, [b"x"]),
+        (b"__Host-fumarole=x; a=1", b"a=1", [b"x"]),
+        (b"a=1; __Host-fumarole=x", b"a=1", [b"x"]),
+        (b"a=1; __Host-fumarole=x; b=2", b"a=1; b=2", [b"x"]),
+        (b"a=1;__Host-fumarole=x;b=2", b"a=1;b=2", [b"x"]),
+        (b"a=1;   __Host-fumarole = x ;  b=2", b"a=1;  b=2", [b"x"]),
+        (b"__Host-fumarole=x; __Host-fumarole=y", None, [b"x", b"y"]),
+        (b"fumarole=z; a=1", b"a=1", []),
+        (b"fumarole2=z; xfumarole=1", b"fumarole2=z; xfumarole=1", []),
+        (b"__host-fumarole=x", b"__host-fumarole=x", []),
+        (b"__Host-fumarole; a=1", b"__Host-fumarole; a=1", []),
+        (b'a="x; __Host-fumarole=y"', b'a="x', [b'y"']),
+        (b"a=fumarole", b"a=fumarole", []),
+        (b"__Host-fumarole=", None, [b""]),
+        (b"a=1; ; __Host-fumarole=x;", b"a=1; ;", [b"x"]),
+        (b"; __Host-fumarole=x;", None, [b"x"]),
+    ],
+)
+def test_our_cookie_is_cut_out(value: bytes, left: bytes | None, ours: list[bytes]) -> None:
+    assert cut_cookie(value, OURS) == (left, ours)
+
+
+pairs = st.binary(max_size=12).filter(lambda pair: b";" not in pair and b"fumarole" not in pair)
+
+
+@given(st.lists(pairs, max_size=6), st.integers(0, 6))
+def test_the_apps_cookies_cross_byte_for_byte(theirs: list[bytes], at: int) -> None:
+    plain = b";".join(theirs)
+    assert cut_cookie(plain, OURS) == (plain, [])
+    mixed = b";".join([*theirs[:at], b" __Host-fumarole=x", *theirs[at:]])
+    left, ours = cut_cookie(mixed, OURS)
+    assert ours == [b"x"]
+    expected = plain.lstrip(b" \t") if at == 0 else plain
+    assert (left or b"").strip(b" \t;") == expected.strip(b" \t;")
+    assert left is None or left == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"a=1",
+        b"a=1; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=3",
+        b"a=domain; Path=/domain",
+        b"a=1; X-Domain=b",
+        b"fumarole2=1",
+        b"=1",
+        b"1",
+    ],
+)
+def test_apps_may_set_their_own_cookies(value: bytes) -> None:
+    assert may_set_cookie(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"a=1; Domain=example.com",
+        b"a=1;domain=.example.com",
+        b"a=1; Path=/; DOMAIN =",
+        b"a=1; domain",
+        b"fumarole=x",
+        b" fumarole =x",
+        b"FUMAROLE=x",
+        b"__Host-fumarole=x; Secure",
+        b"__hOST-Fumarole=x; Secure; Path=/",
+        b"=fumarole=x",
+        b"= __Host-fumarole=x",
+        b"fumarole",
+    ],
+)
+def test_apps_may_not_set_ours_nor_for_their_neighbours(value: bytes) -> None:
+    assert not may_set_cookie(value)
+
+
+@pytest.mark.parametrize(
+    ("most", "left"),
+    [(100, b"a=1; b=2; c=3"), (13, b"a=1; b=2; c=3"), (12, b"a=1; b=2"), (8, b"a=1; b=2"),
+     (7, b"a=1"), (2, b"")],
+)  # fmt: skip
+def test_the_last_cookies_are_left_out_where_there_is_no_room(most: int, left: bytes) -> None:
+    assert fitting(b"a=1; b=2; c=3", most) == left

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.http.fields import FieldReader, Fields, Section, check_together
+from gateway.core.http.heads import HeadRefused, read_start_line
+from gateway.core.http.names import Meaning, request_names
+
+READER = FieldReader(b"fumarole")
+
+
+def read(*lines: str, host: str | None = "Host: a.example") -> Fields:
+    every = ([host] if host else []) + list(lines)
+    return READER.read("\r\n".join((*every, "", "")).encode("latin-1"))
+
+
+def crossing(*lines: str) -> bytes:
+    return read(*lines).crossing
+
+
+SPOOFED = [
+    "Forwarded",
+    "Via",
+    "X-Real-IP",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Forwarded-User",
+    "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Anything-Else",
+    "Proxy",
+    "Fumarole-Token",
+]
+
+
+@given(st.sampled_from(SPOOFED), st.data())
+def test_no_spelling_of_what_only_we_write_crosses(name: str, data: st.DataObject) -> None:
+    spelled = "".join(
+        data.draw(st.sampled_from("-_.#!$%&'*+^`|~")) if letter == "-" else
+        data.draw(st.sampled_from([letter.lower(), letter.upper()]))
+        for letter in name
+    )  # fmt: skip
+    assert crossing(f"{spelled}: evil", "X-Own: 1") == b"X-Own: 1\r\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade",
+        "Proxy-Authorization", "HTTP2-Settings", "Transfer_Encoding", "Content_Length", "Ho_st",
+        "Content.Length", "transfer.encoding",
+    ],
+)  # fmt: skip
+def test_hop_by_hop_fields_and_framing_in_disguise_do_not_cross(name: str) -> None:
+    expected = b"" if name != "Ho_st" else b"Ho_st: close\r\n"
+    assert crossing(f"{name}: close") == expected
+
+
+def test_fields_that_connection_names_do_not_cross() -> None:
+    kept = crossing("X-Hop: 1", "Connection: close, x-hop , X-Other", "X-OTHER: 2", "X-Own: 3")
+    assert kept == b"X-Own: 3\r\n"
+
+
+def test_naming_what_we_write_ourselves_changes_nothing() -> None:
+    assert crossing("Connection: X-Forwarded-User, Forwarded", "X-Own: 1") == b"X-Own: 1\r\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "Cookie", "Authorization", "Fumarole-Token", "Origin", "Sec-Fetch-Site",
+     "Content-Length", "Transfer-Encoding", "Sec-WebSocket-Key"],
+)  # fmt: skip
+def test_connection_cannot_name_what_a_request_is_judged_by(name: str) -> None:
+    with pytest.raises(HeadRefused):
+        read(f"Connection: keep-alive, {name.upper()}")
+
+
+def test_what_crosses_keeps_its_order_and_spelling() -> None:
+    lines = ("x-B: 2", "Accept: text/html", "X-a:  1", "Origin: http://a", "User-Agent: \xff")
+    assert crossing(*lines) == (
+        b"x-B: 2\r\nAccept: text/html\r\nX-a: 1\r\nOrigin: http://a\r\nUser-Agent: \xff\r\n"
+    )
+
+
+def test_our_cookies_are_cut_out_of_every_field() -> None:
+    fields = read("Cookie: a=1; fumarole=x", "Cookie: __Host-fumarole=y", "cookie: b=2")
+    assert fields.cookies == (b"x",)
+    assert fields.crossing == b"Cookie: a=1\r\nCookie: b=2\r\n"
+
+
+def test_what_a_request_says_of_itself_is_read() -> None:
+    fields = read(
+        "Origin: http://a",
+        "Sec-Fetch-Site: none",
+        "Sec-Fetch-Mode: cors",
+        "Sec-Fetch-Dest: empty",
+        "Accept: text/html",
+        "Accept: */*",
+        "Fumarole-Token: t",
+        "Authorization: Bearer b",
+        "X-Forwarded-For: 1.1.1.1",
+        "X-Forwarded-For: 2.2.2.2",
+        "Content-Length: 7",
+        "Connection: Close",
+    )
+    assert fields.provenance == (b"http://a", b"none", b"cors", b"empty")
+    assert fields.accept == b"text/html, */*"
+    assert (fields.token, fields.authorization) == (b"t", b"Bearer b")
+    assert fields.forwarded_for == b"1.1.1.1, 2.2.2.2"
+    assert (fields.length, fields.chunked, fields.close) == (7, False, True)
+    assert b"Authorization" not in fields.crossing
+
+
+def test_a_websocket_upgrade_is_noticed_and_its_fields_held_back() -> None:
+    fields = read(
+        "Upgrade: WebSocket",
+        "Connection: keep-alive, Upgrade",
+        "Sec-WebSocket-Key: k",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Extensions: a",
+        "Sec-WebSocket-Extensions: b",
+        "Sec-WebSocket-Protocol: c",
+    )
+    assert fields.websocket
+    assert fields.upgrade_nominated
+    assert (fields.socket_key, fields.socket_version) == (b"k", b"13")
+    assert (fields.socket_extensions, fields.socket_protocols) == (b"a, b", b"c")
+    assert fields.crossing == b""
+
+
+def test_another_upgrade_is_none() -> None:
+    fields = read("Upgrade: h2c", "Connection: Upgrade")
+    assert not fields.websocket
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "a.b-c_d", "A.EXAMPLE:8443", "127.0.0.1:80", "[::1]", "[::1]:99", "a:"]
+)
+def test_hosts_that_are_well_formed(host: str) -> None:
+    assert read(host=f"Host: {host}").host == host
+
+
+@pytest.mark.parametrize("host", [None, "", "a b", "a,b", "a/b", "a@b", "a:b", "[::1", "a:123456"])
+def test_hosts_that_are_not(host: str | None) -> None:
+    with pytest.raises(HeadRefused):
+        read(host=None if host is None else f"Host: {host}")
+
+
+def test_start_line_and_fields_must_fit() -> None:
+    fields = read()
+    check_together(read_start_line(b"GET http://A.Example/x HTTP/1.1"), fields)
+    with pytest.raises(HeadRefused):
+        check_together(read_start_line(b"GET http://a.example:80/x HTTP/1.1"), fields)
+    with pytest.raises(HeadRefused):
+        check_together(read_start_line(b"POST / HTTP/1.0"), read("Transfer-Encoding: chunked"))
+
+
+def test_hostile_names_are_not_remembered_without_bound() -> None:
+    reader = FieldReader(b"fumarole")
+    for number in range(6000):
+        reader.read(b"Host: a\r\nX-%d: 1\r\n\r\n" % number)
+    assert len(reader._names.known) <= 4096
+
+
+LINES = [
+    "X-One: 1", "X-One: 2", "x-one: 2", "X-One:3", "X-Two: a  ", "X-Two: ", "Accept: a",
+    "Accept: b", "Cookie: fumarole=a; b=c", "Cookie: fumarole=d", "Cookie: b=c",
+    "Content-Length: 5",
+    "Content-Length: 6", "Content-Length: x", "Transfer-Encoding: chunked", "Connection: close",
+    "Connection: X-One", "Connection: keep-alive", "Host: b.example", "Origin: http://a", "Via: x",
+    "X-Bad: \x01", "X-Bad: a\rb", " folded: x", "X Bad: 1", "Fumarole-Token: t",
+    "Upgrade: websocket",
+]  # fmt: skip
+
+
+def outcome(raw: bytes, last: Section | None) -> dict[str, object] | str:
+    try:
+        fields = READER.read_section(raw, last).fields
+    except HeadRefused as refused:
+        return refused.code
+    return {name: getattr(fields, name) for name in Fields.__slots__}
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "Host": ("a.example", "b.example", "a.example:81", "a,b"),
+    "Content-Length": ("5", "6", "x"),
+    "Transfer-Encoding": ("chunked", "gzip"),
+    "Connection": ("keep-alive", "close", "X-One", "Upgrade", "Host"),
+    "Upgrade": ("websocket", "h2c"),
+    "Cookie": ("fumarole=a; b=c", "fumarole=d; b=c", "fumarole=a; b=e", "b=c"),
+    "Authorization": ("Bearer a", "Bearer b"),
+    "Fumarole-Token": ("t", "u"),
+    "Accept": ("a", "b"),
+    "Origin": ("http://a", "http://b"),
+    "Sec-Fetch-Site": ("none", "cross-site"),
+    "Sec-Fetch-Mode": ("cors", "navigate"),
+    "Sec-Fetch-Dest": ("empty", "document"),
+    "Service-Worker": ("script", "other"),
+    "X-Forwarded-For": ("1.1.1.1", "2.2.2.2"),
+    "Sec-WebSocket-Key": ("k", "l"),
+    "Sec-WebSocket-Version": ("13", "8"),
+    "Sec-WebSocket-Extensions": ("a", "b"),
+    "Sec-WebSocket-Protocol": ("c", "d"),
+    "Via": ("x", "y"),
+    "X-One": ("1", "2", "", "\x01"),
+}
+"""At least two values for a field of each meaning."""
+
+
+def section_of(values: dict[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in values.items()).encode() + b"\r\n"
+
+
+def agree(sections: list[bytes]) -> None:
+    """Check that each section means the same after the one before it as it does alone."""
+    last = None
+    for raw in sections:
+        alone, after = outcome(raw, None), outcome(raw, last)
+        assert after == alone
+        if isinstance(after, str):
+            break  # a connection with a refused head is closed
+        last = READER.read_section(raw, last)
+
+
+def test_the_values_below_have_every_meaning() -> None:
+    found = {request_names().meaning(name.encode()) for name in VALUES}
+    only_of_answers = {Meaning.SET_COOKIE, Meaning.CACHE_CONTROL, Meaning.SOCKET_ACCEPT}
+    assert found == set(Meaning) - only_of_answers
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_field_whose_value_alone_changed_is_read_anew(name: str) -> None:
+    """One changed value between two equal sections: of each field, to each of its values."""
+    first, *others = VALUES[name]
+    plain = {"Host": "a.example", "X-Other": "1"}
+    # Some fields mean something only beside another one.
+    for beside in (plain, plain | {"Upgrade": "websocket"}, plain | {"Origin": "http://a"}):
+        for other in others:
+            before, after = (section_of(beside | {name: value}) for value in (first, other))
+            agree([before, after, before])
+
+
+@given(st.data())
+def test_a_section_means_the_same_after_one_with_other_values(data: st.DataObject) -> None:
+    """The second section has the first one's names; what was remembered of it is used."""
+    either = data.draw(st.sampled_from(["Content-Length", "Transfer-Encoding"]))
+    without = data.draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=8)) | {either}
+    names = [name for name in VALUES if name == "Host" or name not in without]
+    values = {name: VALUES[name][0] for name in names}
+    sections = [section_of(values)]
+    for _ in range(data.draw(st.integers(1, 4))):
+        for name in data.draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)):
+            values[name] = data.draw(st.sampled_from(VALUES[name]))
+        sections.append(section_of(values))
+    agree(sections)
+
+
+@given(st.lists(st.lists(st.sampled_from(LINES), max_size=4), min_size=2, max_size=5))
+def test_a_section_means_the_same_after_any_other(sections: list[list[str]]) -> None:
+    agree(
+        ["\r\n".join(("Host: a.example", *lines, "", "")).encode("latin-1") for lines in sections]
+    )
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_a_new_value_is_judged_as_the_parser_does(byte: int) -> None:
+    last = READER.read_section(b"Host: a\r\nX: b\r\n\r\n", None)
+    for value in (bytes([byte]), b"a%bb" % bytes([byte]), b"a%b" % bytes([byte])):
+        raw = b"Host: a\r\nX: %b\r\n\r\n" % value
+        assert outcome(raw, last) == outcome(raw, None), raw
+
+
+def test_ours_is_found_among_many_and_the_app_gets_what_fits() -> None:
+    many = "; ".join(f"c{n}={'x' * 100}" for n in range(2000))
+    fields = FieldReader(b"fumarole").read(
+        f"Host: h\r\nCookie: {many}; fumarole=mine\r\nCookie: d=1\r\n\r\n".encode()
+    )
+    assert fields.cookies == (b"mine",)
+    assert len(fields.crossing) <= 32768 + len(b"Cookie: \r\n")
+    assert fields.crossing.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")

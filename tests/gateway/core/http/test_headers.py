@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.headers import (
+    Facts,
+    forwarded_fields,
+    framing_of,
+    head_to_app,
+    head_to_page,
+)
+from gateway.core.http.heads import read_start_line
+
+OURS = "e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
+OURS_IN_A_LIST = "e30.eyJhdWQiOlsiYSIsImZ1bWFyb2xlLWdhdGV3YXkiXX0.e30"
+
+
+def read(*lines: str) -> Fields:
+    return FieldReader(b"fumarole").read("\r\n".join(("Host: A:1", *lines, "", "")).encode())
+
+
+def test_an_app_is_told_who_asks_from_where() -> None:
+    facts = Facts(client_address="::1", scheme="https", user="Ada Ü/%,\n")
+    assert forwarded_fields("a:1", facts) == (
+        b"X-Forwarded-For: ::1\r\nX-Forwarded-Host: a:1\r\nX-Forwarded-Proto: https\r\n"
+        b"X-Forwarded-User: Ada%20%C3%9C%2F%25%2C%0A\r\n"
+    )
+
+
+def test_nobody_is_named_on_a_public_host() -> None:
+    facts = Facts(client_address="1.1.1.1", scheme="https", user=None)
+    assert b"User" not in forwarded_fields("a", facts)
+
+
+def test_a_head_to_an_app_is_canonical() -> None:
+    tail = head_to_app(read("X: y", "Content-Length: 3"), b"F: g\r\n", upgrade=False)
+    assert tail == b" HTTP/1.1\r\nHost: A:1\r\nX: y\r\nF: g\r\nContent-Length: 3\r\n\r\n"
+
+
+def test_a_bearer_of_ours_never_crosses_and_the_apps_own_does() -> None:
+    for line in (
+        f"Bearer {OURS}",
+        f"bearer   {OURS}",
+        f"BEARER\t{OURS} ",
+        f"Bearer {OURS_IN_A_LIST}",
+    ):
+        assert b"Authorization" not in head_to_app(
+            read(f"Authorization: {line}"), b"", upgrade=False
+        )
+    for line in ("Basic eA==", "Bearer x", "Bearer a.b.c", "Bearer", "token e30.e30.e30"):
+        tail = head_to_app(read(f"Authorization: {line}"), b"", upgrade=False)
+        assert f"Authorization: {line}\r\n".encode() in tail
+
+
+def test_framing_is_written_in_one_way() -> None:
+    assert framing_of(read()) == b""
+    assert framing_of(read("Content-Length: 007")) == b"Content-Length: 7\r\n"
+    assert framing_of(read("Transfer-Encoding: CHUNKED")) == b"Transfer-Encoding: chunked\r\n"
+
+
+def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
+    fields = read("Fumarole-Token: t", "Authorization: Basic x", "Cookie: fumarole=a; b=c")
+    assert head_to_page(read_start_line(b"POST /.fumarole/open?x HTTP/1.0"), fields) == (
+        b"POST /.fumarole/open?x HTTP/1.1\r\nHost: A:1\r\nCookie: b=c\r\nConnection: close\r\n\r\n"
+    )

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.http.heads import (
+    IANA_METHODS,
+    MAX_COOKIE_BYTES,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    MAX_TARGET_BYTES,
+    HeadRefused,
+    find_end,
+    read_start_line,
+    split_fields,
+    tokens,
+)
+
+HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"
+
+
+def found(pieces: list[bytes]) -> object:
+    """Return where the end is found, or why not, when a head comes in *pieces*."""
+    buffer = b""
+    for piece in pieces:
+        seen = len(buffer)
+        buffer += piece
+        try:
+            end = find_end(buffer, seen)
+        except HeadRefused as refused:
+            return refused.code
+        if end:
+            return end
+    return 0
+
+
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"a", b"\r\n", b"\r\n\r\n"]), max_size=12))
+def test_byte_by_byte_an_end_is_found_where_it_is_or_refused(parts: list[bytes]) -> None:
+    raw = b"".join(parts)
+    stepwise = found([bytes([byte]) for byte in raw])
+    at_once = found([raw]) if raw else 0
+    # At once, a bare LF before the end is left to the check of the section.
+    if isinstance(stepwise, int):
+        assert at_once == stepwise
+    else:
+        bare = raw.replace(b"\r\n", b"")
+        assert b"\r" in bare or b"\n" in bare
+
+
+@given(st.integers(0, len(HEAD)), st.integers(0, len(HEAD)))
+def test_any_split_of_a_head_ends_at_the_same_place(first: int, second: int) -> None:
+    low, high = sorted((first, second))
+    assert found([HEAD[:low], HEAD[low:high], HEAD[high:] + b"rest"]) == len(HEAD)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"GET / HTTP/1.1\n", "bad_request"),
+        (b"GET / HTTP/1.1\r\nHost: a\n", "bad_request"),
+        (b"GET / HTTP/1.1\rH", "bad_request"),
+        (b"GET /" + b"a" * (MAX_TARGET_BYTES + 100), "target_too_long"),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES, "head_too_large"),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", "head_too_large"),
+    ],
+)
+def test_what_can_never_become_a_head_is_refused_at_once(raw: bytes, code: str) -> None:
+    assert found([raw]) == code
+
+
+def test_a_cr_that_came_last_waits_for_its_lf() -> None:
+    assert found([b"GET / HTTP/1.1\r"]) == 0
+    assert found([b"GET / HTTP/1.1\r", b"\nHost: a\r", b"\n\r", b"\n"]) == 27
+
+
+@given(st.sampled_from(sorted(IANA_METHODS - {b"CONNECT", b"TRACE"})))
+def test_registered_methods_are_read(method: bytes) -> None:
+    start = read_start_line(method + b" /a?b HTTP/1.0")
+    assert (start.method, start.target, start.minor) == (method, b"/a?b", 0)
+    assert start.authority is None
+
+
+@given(st.binary(max_size=40))
+def test_only_what_is_written_exactly_so_is_a_start_line(line: bytes) -> None:
+    try:
+        start = read_start_line(line)
+    except HeadRefused:
+        return
+    version = b" HTTP/1.%d" % start.minor
+    assert line == start.method + b" " + start.target + version
+
+
+TARGET = st.text(st.characters(min_codepoint=0, max_codepoint=255), min_size=1, max_size=12)
+
+
+@given(TARGET)
+def test_a_target_holds_only_visible_ascii_without_hash_and_backslash(text: str) -> None:
+    raw = b"/" + text.encode("latin-1")
+    good = all(0x21 <= byte <= 0x7E and byte not in b"#\\" for byte in raw)
+    try:
+        read_start_line(b"GET " + raw + b" HTTP/1.1")
+    except HeadRefused:
+        assert not good
+    else:
+        assert good
+
+
+@pytest.mark.parametrize(
+    ("target", "authority", "path"),
+    [
+        (b"http://a.b:1/c?d", b"a.b:1", b"/c?d"),
+        (b"HTTPS://a", b"a", b"/"),
+        (b"http://a?b", b"a", b"/?b"),
+        (b"http://a//b", b"a", b"//b"),
+    ],
+)
+def test_absolute_form_is_taken_apart(target: bytes, authority: bytes, path: bytes) -> None:
+    start = read_start_line(b"GET " + target + b" HTTP/1.1")
+    assert (start.authority, start.target) == (authority, path)
+
+
+def test_fields_are_split_and_stripped() -> None:
+    section = b"A: b\r\nC:\t d e \t\r\nF:\r\nG: \xff\r\n\r\n"
+    expected = [(b"A", b"b"), (b"C", b"d e"), (b"F", b""), (b"G", b"\xff")]
+    assert split_fields(section) == expected
+    assert split_fields(section, answer=True) == expected
+    assert split_fields(b"\r\n") == []
+
+
+def test_more_fields_than_allowed_are_refused() -> None:
+    assert len(split_fields(b"a: b\r\n" * MAX_FIELDS + b"\r\n")) == MAX_FIELDS
+    with pytest.raises(HeadRefused) as refused:
+        split_fields(b"a: b\r\n" * (MAX_FIELDS + 1) + b"\r\n")
+    assert refused.value.code == "head_too_large"
+
+
+names = st.from_regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
+values = st.from_regex(rb"([!-~\x80-\xff]([\t -~\x80-\xff]{0,20}[!-~\x80-\xff])?)?", fullmatch=True)
+
+
+@given(st.lists(st.tuples(names, values), max_size=20))
+def test_every_valid_section_is_split_into_what_it_was_made_of(
+    fields: list[tuple[bytes, bytes]],
+) -> None:
+    ours = (b"content-length", b"transfer-encoding")
+    fields = [(name, value) for name, value in fields if name.lower() not in ours]
+    section = b"".join(b"%b: %b\r\n" % pair for pair in fields) + b"\r\n"
+    assert split_fields(section) == fields
+
+
+@given(st.binary(max_size=60))
+def test_no_section_is_split_into_fewer_lines_than_it_has(junk: bytes) -> None:
+    section = b"A: b\r\n" + junk + b"\r\n\r\n"
+    section = section[: section.find(b"\r\n\r\n") + 4]
+    try:
+        pairs = split_fields(section)
+    except HeadRefused:
+        return
+    lines = section[:-4].split(b"\r\n")
+    assert [line.partition(b":")[0] for line in lines] == [name for name, _ in pairs]
+    for line, (_, value) in zip(lines, pairs, strict=True):
+        assert line.partition(b":")[2].strip(b" \t") == value
+
+
+def test_list_members_are_lower_case_and_never_empty() -> None:
+    assert tokens([b"A, b,,", b" c\t"]) == {b"a", b"b", b"c"}
+
+
+def large(others: int, cookies: int, *, complete: bool) -> bytes:
+    """A head with so many bytes of other fields (start line and end included) and of cookies."""
+    line, end = b"GET / HTTP/1.1\r\n", b"\r\n" if complete else b""
+    crumbs = b"" if not cookies else b"cOOkie: " + b"c" * (cookies - 10) + b"\r\n"
+    filler = others - len(line) - len(end)
+    return line + crumbs + b"X: " + b"x" * (filler - 5) + b"\r\n" + end
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_cookies_have_room_of_their_own(complete: bool) -> None:
+    fits = large(60_000, MAX_COOKIE_BYTES, complete=complete)
+    assert find_end(fits) == (len(fits) if complete else 0)
+    for others, cookies in ((60_000, MAX_COOKIE_BYTES + 1), (MAX_HEAD_BYTES + 1, 200_000)):
+        with pytest.raises(HeadRefused) as refused:
+            find_end(large(others, cookies, complete=complete))
+        assert refused.value.code == "head_too_large"
+
+
+def test_a_head_that_grows_by_bytes_is_refused_soon_after_its_limit() -> None:
+    whole = large(MAX_HEAD_BYTES * 2, 0, complete=False)
+
+    def arrives(size: int) -> bool:
+        try:
+            return find_end(whole[:size], size - 1000) == 0
+        except HeadRefused:
+            return False
+
+    refused = next(size for size in range(1000, len(whole), 1000) if not arrives(size))
+    assert MAX_HEAD_BYTES <= refused < MAX_HEAD_BYTES + (1 << 14)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.http.oversize import expiring_lines, foreign_names, read_oversized
+
+BIG = b"x" * 3000
+HTML = b"Accept: text/html\r\n"
+CLICK = b"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\n"
+
+
+def head(
+    cookie: bytes, accept: bytes = HTML, other: bytes = b"", path: bytes = b"/.fumarole/cookies"
+) -> bytes:
+    lines = b"GET %b HTTP/1.1\r\nHost: a\r\n" % path + accept + other
+    return lines + b"cookie: " + cookie + b"\r\n"
+
+
+def test_the_cookies_that_are_the_cause_are_expired_by_a_click_but_not_ours() -> None:
+    cookies = b"a=%b; b = %b; __Host-fumarole=c; fumarole=d; a=1" % (BIG, BIG)
+    seen = read_oversized(head(cookies, other=CLICK))
+    assert seen.accept == b"text/html"
+    assert seen.cookies == (b"a", b"b")
+    assert seen.expiring(base="apps.x", secure=False) == (
+        ("Set-Cookie", "a=; Path=/; Max-Age=0"),
+        ("Set-Cookie", "a=; Path=/; Max-Age=0; Domain=apps.x"),
+        ("Set-Cookie", "b=; Path=/; Max-Age=0"),
+        ("Set-Cookie", "b=; Path=/; Max-Age=0; Domain=apps.x"),
+    )
+    secure = expiring_lines([b"a"], base="x", secure=True)
+    assert all("; Secure" in line for line in secure)
+
+
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        (b"/", CLICK),
+        (b"/.fumarole/cookies2", CLICK),
+        (b"/.fumarole/cookies", b""),
+        (b"/.fumarole/cookies", CLICK.replace(b"same-origin", b"same-site")),
+        (b"/.fumarole/cookies", CLICK.replace(b"navigate", b"no-cors")),
+    ],
+)
+def test_nothing_is_expired_without_the_click(path: bytes, other: bytes) -> None:
+    seen = read_oversized(head(b"a=" + BIG, path=path, other=other))
+    assert seen.cookies == (b"a",)
+    assert seen.expiring(base="apps.x", secure=False) == ()
+
+
+def test_names_that_could_forge_a_field_are_left_out() -> None:
+    seen = read_oversized(head(b"a b=%b; \xff=1; =2; ; c\x00=1; good=1" % BIG))
+    assert seen.cookies == (b"good",)
+
+
+def test_cookies_that_are_not_the_cause_are_left_alone() -> None:
+    assert read_oversized(head(b"a=1", other=b"X: %b\r\n" % BIG)).cookies == ()
+
+
+def test_nothing_is_taken_from_programs() -> None:
+    assert read_oversized(head(b"a=%b" % BIG, accept=b"Accept: */*\r\n")).cookies == ()
+
+
+def test_no_more_are_named_than_an_answer_can_hold() -> None:
+    many = b"; ".join(b"c%d=%b" % (n, b"x" * 90) for n in range(500))
+    assert len(foreign_names([many, many])) == 200
+
+
+def test_anything_can_be_read() -> None:
+    assert read_oversized(b"").cookies == ()
+    assert read_oversized(b"\xff\r\n:\r\n").accept == b""

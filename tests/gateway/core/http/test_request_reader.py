@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.http.fields import FieldReader
+from gateway.core.http.heads import HeadRefused
+from gateway.core.http.request_reader import MAX_EMPTY_LINES, RequestReader
+
+HEAD = b"GET /path HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n"
+
+
+def reader() -> RequestReader:
+    return RequestReader(FieldReader(b"fumarole"))
+
+
+@given(st.sets(st.integers(1, len(HEAD) + 5), max_size=6))
+def test_any_split_of_a_head_is_the_same_head(cuts: set[int]) -> None:
+    raw, one = HEAD + b"beyond", reader()
+    ends = [0, *sorted(cuts), len(raw)]
+    pieces = [raw[a:b] for a, b in itertools.pairwise(ends) if a < b]
+    beyond: bytes | None = None
+    for number, piece in enumerate(pieces):
+        beyond = one.read(piece)
+        if beyond is not None:
+            beyond += b"".join(pieces[number + 1 :])
+            break
+    assert beyond == b"beyond"
+    assert one.start is not None
+    assert one.start.target == b"/path"
+    assert one.fields is not None
+    assert one.fields.crossing == b"X-One: 1\r\n"
+    assert one.partial == b""
+
+
+def test_the_same_section_is_read_once() -> None:
+    one = reader()
+    one.read(HEAD)
+    first = one.fields
+    one.read(HEAD.replace(b"/path", b"/other"))
+    assert one.fields is first
+    one.read(HEAD.replace(b"X-One: 1", b"X-One: 2"))
+    assert one.fields is not first
+
+
+def test_what_is_too_large_says_why() -> None:
+    one = reader()
+    with pytest.raises(HeadRefused) as refused:
+        one.read(b"GET / HTTP/1.1\r\nAccept: text/html\r\nCookie: a=" + b"x" * 300_000)
+    assert refused.value.code == "head_too_large"
+    assert one.oversized is not None
+    assert one.oversized.cookies == (b"a",)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"GET / HTTP/1.1\nHost: h\r\n\r\n", HEAD.replace(b"Host: h\r\n", b""), b"\r\n" * 9],
+)
+def test_a_malformed_head_is_refused_and_says_nothing_of_size(raw: bytes) -> None:
+    one = reader()
+    with pytest.raises(HeadRefused) as refused:
+        one.read(raw)
+    assert refused.value.code == "bad_request"
+    assert one.oversized is None
+
+
+def test_a_refused_start_line_leaves_the_last_fields_alone() -> None:
+    one = reader()
+    one.read(HEAD)
+    with pytest.raises(HeadRefused):
+        one.read(b"BREW / HTTP/1.1\r\nHost: other\r\n\r\n")
+    assert one.fields is not None
+    assert one.fields.host == "h"
+
+
+def test_what_is_forgotten_is_gone() -> None:
+    one = reader()
+    one.read(HEAD)
+    one.forget()
+    assert one.start is None
+    assert one.fields is None
+
+
+@given(st.sets(st.integers(1, 12), max_size=6))
+def test_some_empty_lines_before_a_request_line_mean_nothing(cuts: set[int]) -> None:
+    raw, one = b"\r\n" * 4 + HEAD, reader()
+    ends = [0, *sorted(cuts), len(raw)]
+    beyond = None
+    for a, b in itertools.pairwise(ends):
+        beyond = one.read(raw[a:b])
+    assert beyond == b""
+    assert one.start is not None
+    assert one.start.target == b"/path"
+    assert one.read(b"\r\n" * MAX_EMPTY_LINES + HEAD) == b""
+
+
+def test_more_empty_lines_are_refused_however_they_come() -> None:
+    one = reader()
+    for _ in range(MAX_EMPTY_LINES):
+        assert one.read(b"\r\n") is None
+    with pytest.raises(HeadRefused) as refused:
+        one.read(b"\r\n")
+    assert refused.value.code == "bad_request"

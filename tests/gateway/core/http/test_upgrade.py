@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.heads import read_start_line
+from gateway.core.http.upgrade import (
+    accept_of,
+    deflate_only,
+    is_proper_upgrade,
+    only_deflate,
+    upgrade_fields,
+)
+
+KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+ALL = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", KEY)
+
+
+def read(*lines: str) -> Fields:
+    return FieldReader(b"x").read("\r\n".join(("Host: a", *lines, "", "")).encode())
+
+
+def test_the_rfcs_example_is_answered_as_the_rfc_says() -> None:
+    assert accept_of(b"dGhlIHNhbXBsZSBub25jZQ==") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def test_a_proper_upgrade() -> None:
+    assert is_proper_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL))
+    assert is_proper_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL, "Content-Length: 0"))
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        (b"POST / HTTP/1.1", ALL),
+        (b"GET / HTTP/1.0", ALL),
+        (b"GET / HTTP/1.1", (*ALL, "Content-Length: 1")),
+        (b"GET / HTTP/1.1", (*ALL, "Transfer-Encoding: chunked")),
+        (b"GET / HTTP/1.1", tuple(line for line in ALL if "Connection" not in line)),
+        (b"GET / HTTP/1.1", tuple(line for line in ALL if "Version" not in line)),
+        (b"GET / HTTP/1.1", tuple(line for line in ALL if "Key" not in line)),
+        (b"GET / HTTP/1.1", (*ALL[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ")),
+        (b"GET / HTTP/1.1", (*ALL[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=?")),
+        (b"GET / HTTP/1.1", (*ALL[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZWE=")),
+    ],
+)
+def test_improper_ones(line: bytes, fields: tuple[str, ...]) -> None:
+    assert not is_proper_upgrade(read_start_line(line), read(*fields))
+
+
+@pytest.mark.parametrize(
+    ("offered", "passed"),
+    [
+        (None, None),
+        (b"x", None),
+        (b"permessage-deflate", b"permessage-deflate"),
+        (b"x, Permessage-Deflate; a=1 ,y", b"Permessage-Deflate; a=1"),
+        (
+            b"permessage-deflate; a, permessage-deflate",
+            b"permessage-deflate; a, permessage-deflate",
+        ),
+        (b"permessage-deflate-2", None),
+    ],
+)
+def test_only_deflate_is_passed_on(offered: bytes | None, passed: bytes | None) -> None:
+    assert only_deflate(offered) == passed
+
+
+def test_only_what_was_offered_may_be_chosen() -> None:
+    assert deflate_only(None, offered=None)
+    assert deflate_only(b"permessage-deflate; a", offered=b"permessage-deflate")
+    assert not deflate_only(b"permessage-deflate", offered=None)
+    assert not deflate_only(b"permessage-deflate", offered=b"x")
+    assert not deflate_only(b"permessage-deflate, x", offered=b"permessage-deflate, x")
+
+
+def test_the_fields_of_an_upgrade_are_written_in_one_way() -> None:
+    fields = read(*ALL, "Sec-WebSocket-Protocol: a", "Sec-WebSocket-Protocol: b")
+    assert upgrade_fields(fields) == (
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: a, b\r\n"
+    )

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.limits import overload
+from gateway.core.limits.overload import THRESHOLDS, Overload, Step, next_step
+
+SHARES = st.floats(0, 2)
+
+
+def test_the_table_has_each_step_once_in_order_with_room_between() -> None:
+    assert [row.step for row in THRESHOLDS] == list(Step)[1:]
+    for row in THRESHOLDS:
+        assert row.leave < row.enter <= 1
+    for before, after in pairwise(THRESHOLDS):
+        assert before.enter <= after.leave, "steps come and go one by one"
+
+
+@pytest.mark.parametrize(
+    ("step", "used", "then"),
+    [
+        (Step.NONE, 0.79, Step.NONE), (Step.NONE, 0.80, Step.UNAUTHENTICATED),
+        (Step.NONE, 0.90, Step.IDLE), (Step.NONE, 2.0, Step.REQUESTS),
+        (Step.UNAUTHENTICATED, 0.76, Step.UNAUTHENTICATED), (Step.UNAUTHENTICATED, 0.74, Step.NONE),
+        (Step.UNAUTHENTICATED, 0.84, Step.UNAUTHENTICATED), (Step.IDLE, 0.84, Step.IDLE),
+        (Step.IDLE, 0.82, Step.UNAUTHENTICATED), (Step.REQUESTS, 0.91, Step.REQUESTS),
+        (Step.REQUESTS, 0.89, Step.IDLE), (Step.REQUESTS, 0.1, Step.NONE),
+    ],
+)  # fmt: skip
+def test_steps_are_entered_and_left_at_different_shares(
+    step: Step, used: float, then: Step
+) -> None:
+    assert next_step(step, used) is then
+
+
+@given(st.sampled_from(Step), SHARES, SHARES)
+def test_more_in_use_never_sheds_less(step: Step, one: float, other: float) -> None:
+    assert next_step(step, min(one, other)) <= next_step(step, max(one, other))
+
+
+@given(st.sampled_from(Step), SHARES)
+def test_the_same_share_again_changes_nothing(step: Step, used: float) -> None:
+    then = next_step(step, used)
+    assert next_step(then, used) is then
+
+
+@given(st.sampled_from(Step))
+def test_what_is_not_known_sheds_nothing(step: Step) -> None:
+    assert next_step(step, None) is Step.NONE
+
+
+def test_without_a_bound_nothing_is_shed() -> None:
+    one = Overload(0)
+    assert not one.measured(1 << 60)
+    assert (one.step, one.used_bytes) == (Step.NONE, 1 << 60)
+
+
+def test_steps_that_were_entered_are_counted_and_changes_are_told() -> None:
+    one = Overload(100)
+    told = [one.measured(used) for used in (10, 85, 86, 99, 99, 10, None, 85)]
+    assert told == [False, True, False, True, False, True, False, True]
+    assert one.entered == {
+        Step.NONE: 0, Step.UNAUTHENTICATED: 2, Step.IDLE: 1, Step.REQUESTS: 1,
+    }  # fmt: skip
+
+
+def test_a_measure_that_fails_sheds_nothing_any_more() -> None:
+    one = Overload(100)
+    one.measured(99)
+    assert one.measured(None)
+    assert (one.step, one.used_bytes) == (Step.NONE, 0)
+
+
+def test_the_docs_of_the_table_are_the_table() -> None:
+    told = overload.__doc__ or ""
+    for row in THRESHOLDS:
+        words = next(line for line in told.splitlines() if f"``{row.step.name}``" in line).split()
+        assert (int(words[1]), int(words[3])) == (round(row.enter * 100), round(row.leave * 100))

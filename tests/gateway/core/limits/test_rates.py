@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.limits.rates import Rate, whole_seconds
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_so_many_at_once_and_then_one_by_one() -> None:
+    clock = Clock()
+    rate = Rate(3, 60.0, clock=clock)
+    assert [rate.take("a") for _ in range(3)] == [0.0] * 3
+    assert rate.take("a") == pytest.approx(20.0)
+    clock.now += 19.9
+    assert 0 < rate.take("a") <= 0.11
+    clock.now += 0.1
+    assert rate.take("a") == 0.0
+    assert rate.take("a") > 0
+
+
+def test_who_waits_is_not_counted() -> None:
+    clock = Clock()
+    rate = Rate(1, 10.0, clock=clock)
+    assert rate.take("a") == 0.0
+    assert {round(rate.take("a"), 6) for _ in range(100)} == {10.0}
+    clock.now += 10.0
+    assert rate.take("a") == 0.0
+
+
+def test_keys_do_not_mind_each_other() -> None:
+    rate = Rate(1, 10.0, clock=Clock())
+    assert rate.take("a") == rate.take("b") == 0.0
+    assert rate.take("a") > 0
+
+
+def test_zero_is_without_limit() -> None:
+    rate = Rate(0, 10.0, clock=Clock())
+    assert {rate.take("a") for _ in range(1000)} == {0.0}
+    assert len(rate) == 0
+
+
+def test_keys_that_have_paid_are_forgotten_before_those_that_wait() -> None:
+    clock = Clock()
+    rate = Rate(1, 10.0, clock=clock, most_keys=100)
+    for number in range(60):
+        rate.take(f"old{number}")
+    clock.now += 10.0
+    for number in range(40):
+        rate.take(f"waits{number}")
+    assert rate.take("one more") == 0.0
+    assert len(rate) == 41
+    assert all(rate.take(f"waits{number}") > 0 for number in range(40))
+
+
+def test_of_keys_that_all_wait_the_oldest_are_forgotten_and_no_others() -> None:
+    clock = Clock()
+    rate = Rate(1, 10.0, clock=clock, most_keys=80)
+    for number in range(80):
+        rate.take(f"k{number}")
+    assert rate.take("k0") > 0, "which makes it the latest one that was heard of"
+    assert rate.take("one more") == 0.0
+    assert len(rate) == 71
+    waits = [rate.take(key) > 0 for key in ("k0", *(f"k{number}" for number in range(11, 80)))]
+    assert all(waits)
+    assert rate.take("k1") == rate.take("k10") == 0.0
+
+
+@pytest.mark.parametrize("most_keys", [1, 2, 7, 8, 100])
+def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(most_keys: int) -> None:
+    clock = Clock()
+    rate = Rate(1, 10.0, clock=clock, most_keys=most_keys)
+    for number in range(1000):
+        assert rate.take(f"k{number}") == 0.0
+        clock.now += 0.001
+        assert len(rate) <= most_keys
+    assert rate.take("k999") > 0
+
+
+@given(steps=st.lists(st.floats(0, 5), max_size=60), often=st.integers(1, 10))
+def test_never_more_than_twice_as_many_in_any_window(steps: list[float], often: int) -> None:
+    """A burst, and then what came due since: so many again in the same time, and no more."""
+    clock = Clock()
+    rate = Rate(often, 10.0, clock=clock)
+    taken = []
+    for step in steps:
+        clock.now += step
+        if rate.take("a") == 0.0:
+            taken.append(clock.now)
+    for first in taken:
+        assert sum(first <= at < first + 10.0 for at in taken) <= 2 * often
+
+
+@given(waits=st.floats(0.0001, 1000))
+def test_retry_after_is_long_enough(waits: float) -> None:
+    assert waits <= whole_seconds(waits) < waits + 1.0001 or whole_seconds(waits) == 1
