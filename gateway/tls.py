@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
 from cryptography.x509 import load_pem_x509_certificate
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway.reloading import ReloadedFiles
+
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at the files: they are on a local or memory file system in any deployment."""
-
-_Seen: TypeAlias = tuple[tuple[int, ...], ...] | None
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +32,7 @@ def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-class Certificates(Collector):
+class Certificates(ReloadedFiles, Collector):
     """Keeps :attr:`context`, with which the next connection is secured: that of the last good pair.
 
     Connections that are open stay as they are. A pair that cannot be used (half written, or not
@@ -52,39 +47,11 @@ class Certificates(Collector):
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        self._files = (certificate, key)
-        self._seen = self._look()
+        super().__init__(certificate, key)
         self.reloads = 0
         self.failures = 0
         self.expires_at = 0.0
         self.context = self._load()
-
-    async def keep_fresh(self) -> None:
-        """Look at the files every second until cancelled."""
-        changed = False
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            changed = self.look(changed)
-
-    def look(self, changed: bool) -> bool:
-        """Take the pair if the files have changed, and then have rested since the last look.
-
-        Certificate and key are often replaced one after the other. Links are followed, so it does
-        not matter which link of a path is exchanged, as those of a Kubernetes Secret are.
-
-        Args:
-            changed: What the last look returned.
-
-        Returns:
-            Whether there is a change that was not taken up yet.
-        """
-        seen = self._look()
-        if seen != self._seen:
-            self._seen = seen
-            return True
-        if changed:
-            self._exchange()
-        return False
 
     def _exchange(self) -> None:
         try:
@@ -102,13 +69,6 @@ class Certificates(Collector):
         leaf = load_pem_x509_certificate(certificate.read_bytes())
         self.expires_at = leaf.not_valid_after_utc.timestamp()
         return context
-
-    def _look(self) -> _Seen:
-        try:
-            found = [os.stat(path) for path in self._files]
-        except OSError:
-            return None
-        return tuple((one.st_dev, one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
     def collect(self) -> Iterator[Metric]:
         """Yield how the certificate fares."""
