@@ -22,9 +22,11 @@ from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
+from gateway.assertion_keys import AssertionKeyFile
 from gateway.bearer import Bearers
 from gateway.checking import Checks
 from gateway.core.access.access_right import BUS_LOST
+from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
 from gateway.core.http.http_date import HttpDate
@@ -156,6 +158,7 @@ class Gateway:
             checks=self.checks,
         )
         self.grants = GrantKeys(settings.grant_keys)
+        self.assertion_keys = _assertion_keys(settings)
         documents = Documents(Linked(assets))
         self.errors = PageErrors(
             Inside(assets),
@@ -184,6 +187,11 @@ class Gateway:
         meters.counter(
             "checks_refused", "Signature checks that were refused.", lambda: checks.refused
         )
+
+    @property
+    def assertions(self) -> Assertions | None:
+        """What signs who asks; None where that is off."""
+        return None if self.assertion_keys is None else self.assertion_keys.assertions
 
     def tls(self) -> ssl.SSLContext | None:
         """Return what the next connection is secured with."""
@@ -216,7 +224,13 @@ class Gateway:
             of_address=Rate(limits.address_opens_per_minute, 60.0, clock=time.monotonic),
             of_user=Rate(limits.user_opens_per_minute, 60.0, clock=time.monotonic),
         )
-        session = SessionPages(answers=answers, assets=assets, wall=time.time)
+        assertions = self.assertions
+        session = SessionPages(
+            answers=answers,
+            assets=assets,
+            wall=time.time,
+            public_keys=None if assertions is None else lambda: assertions.jwks,
+        )
         return make_pages(
             open_page,
             session,
@@ -239,6 +253,7 @@ class Gateway:
                 dialler=self.dialler,
                 pages=pages,
                 bridges=self._make_bridges(),
+                assertions=self.assertions,
                 errors=self.errors,
                 limits=self.settings.limits,
                 meters=self.meters,
@@ -290,3 +305,10 @@ def _certificates(settings: Settings) -> Certificates | None:
     if settings.tls_cert_file is None or settings.tls_key_file is None:
         return None
     return Certificates(settings.tls_cert_file, settings.tls_key_file)
+
+
+def _assertion_keys(settings: Settings) -> AssertionKeyFile | None:
+    if settings.assertion_key_file is None:
+        return None
+    site = settings.site
+    return AssertionKeyFile(settings.assertion_key_file, issuer=site.origin_of(site.base))

@@ -108,6 +108,8 @@ def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
     found: list[Collector] = [path.meters, OverloadMeters(gateway.overload, gateway.shedding)]
     if gateway.certificates is not None:
         found.append(gateway.certificates)
+    if gateway.assertion_keys is not None:
+        found.append(gateway.assertion_keys)
     return found
 
 
@@ -130,6 +132,8 @@ async def work(
         ]
         if gateway.certificates is not None:
             background.append(tasks.create_task(gateway.certificates.keep_fresh()))
+        if gateway.assertion_keys is not None:
+            background.append(tasks.create_task(gateway.assertion_keys.keep_fresh()))
         await stop.wait()
         gateway.draining = True
         close()

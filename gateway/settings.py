@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from gateway.assertion_keys import load_assertion_keys
 from gateway.core.access.site import Site
 from gateway.relay.dial import make_trust
 from gateway.relay.limits import NUMBERS, SECONDS, Limits
@@ -55,6 +56,7 @@ class Settings:
     token_issuer: str
     token_jwks: str
     grant_keys: tuple[bytes, ...] = field(repr=False)
+    assertion_key_file: Path | None
     upstream_networks: tuple[Network, ...]
     route_keys: KeySet | None
     open_origins: tuple[str, ...]
@@ -103,6 +105,7 @@ def settings_from(env: Environment) -> Settings:
         token_issuer=issuer,
         token_jwks=env.required("FUMAROLE_GATEWAY_TOKEN_JWKS", key_source, ""),
         grant_keys=grant_keys,
+        assertion_key_file=env.optional("FUMAROLE_GATEWAY_ASSERTION_KEY_FILE", _assertion_keys),
         upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),
         route_keys=env.optional("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file),
         open_origins=_open_origins(env, issuer),
@@ -229,6 +232,12 @@ def _network_of_host(raw: str) -> tuple[Network, ...]:
         return (ip_network(raw),)
     except ValueError:
         return ()
+
+
+def _assertion_keys(raw: str) -> Path:
+    path = Path(raw)
+    load_assertion_keys(path)
+    return path
 
 
 def _at_least(least: float) -> Callable[[str], float]:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.decision import JWKS_PATH
 from gateway.core.http.app_heads import STRICT_TRANSPORT
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.answers import Answers
@@ -65,6 +66,8 @@ def make_pages(
     app.router.add_get("/.fumarole/state", session.state)
     app.router.add_get("/.fumarole/static/{name}", session.static)
     app.router.add_get(CLEAR_PATH.decode(), session.clear_cookies)
+    if session.asserting:
+        app.router.add_get(JWKS_PATH.decode(), session.jwks)
     app.router.add_get("/", session.screen)
     app.router.add_route("*", "/{path:.*}", session.nothing)
     return app

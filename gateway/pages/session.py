@@ -17,10 +17,23 @@ from gateway.relay.http.page_request import PageRequest
 class SessionPages:
     """Serves what belongs to one session, to whoever holds a grant to it."""
 
-    def __init__(self, *, answers: Answers, assets: Assets, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        answers: Answers,
+        assets: Assets,
+        wall: Callable[[], float],
+        public_keys: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._public_keys = public_keys
         self._answers = answers
         self._assets = assets
         self._wall = wall
+
+    @property
+    def asserting(self) -> bool:
+        """Whether apps are sent assertions, whose public keys are served."""
+        return self._public_keys is not None
 
     async def screen(self, request: web.Request) -> web.Response:
         """Serve the desktop or terminal."""
@@ -81,6 +94,17 @@ class SessionPages:
             "Cross-Origin-Resource-Policy": "same-origin",
         }
         return web.Response(body=asset.body, headers=headers)
+
+    async def jwks(self, request: web.Request) -> web.Response:
+        """Serve the public keys that verify assertions, to everybody."""
+        if self._public_keys is None:
+            return self._answers.refuse(request, REFUSALS["not_found"])
+        headers = {
+            "Content-Type": "application/jwk-set+json",
+            "Cache-Control": "public, max-age=300",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return web.Response(body=self._public_keys(), headers=headers)
 
     async def nothing(self, request: web.Request) -> web.Response:
         """Refuse any other path or method; without a grant, as any request without one."""

@@ -25,6 +25,7 @@ from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
+    from gateway.core.access.assertions import Assertions
     from gateway.core.access.grants import GrantKeys
     from gateway.core.access.site import Site
     from gateway.live import Live
@@ -43,7 +44,7 @@ class Parts:
     ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)``: after ``setup()``, its
     ``server``) is one; without cancellation a page goes on after its browser has left.
     ``bridges`` are made with the same *dialler*, so that one setting bounds where all may dial.
-    ``wall`` returns unix seconds.
+    With ``assertions``, apps can prove who asks. ``wall`` returns unix seconds.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -56,6 +57,7 @@ class Parts:
     dialler: Dialler
     pages: Callable[[], asyncio.Protocol]
     bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
+    assertions: Assertions | None = None
     errors: Errors = field(default_factory=JsonErrors)
     limits: Limits = field(default_factory=Limits)
     meters: Meters = field(default_factory=Meters)

@@ -44,7 +44,9 @@ class DataPath(Context):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.admission = Admission(self, Access(parts.site, parts.grants))
+        self.admission = Admission(
+            self, Access(parts.site, parts.grants, asserting=parts.assertions is not None)
+        )
         limits = parts.limits
         self.sweep = Sweep(
             parts.loop,

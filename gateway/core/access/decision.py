@@ -27,6 +27,7 @@ OWN_PREFIX: Final = b"/.fumarole"
 OPEN_PATH: Final = b"/.fumarole/open"
 ASSET_PREFIX: Final = b"/.fumarole/static/"
 CONNECT_PATH: Final = b"/.fumarole/connect"
+JWKS_PATH: Final = b"/.fumarole/jwks.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,17 @@ _NOT_FOUND: Final = _refuse("not_found")
 
 
 class Access:
-    """Decides requests; holds nothing but what it was made with."""
+    """Decides requests; holds nothing but what it was made with.
 
-    __slots__ = ("_grants", "_site")
+    With *asserting*, the public keys of assertions are served to everybody.
+    """
 
-    def __init__(self, site: Site, grants: GrantKeys) -> None:
+    __slots__ = ("_asserting", "_grants", "_site")
+
+    def __init__(self, site: Site, grants: GrantKeys, *, asserting: bool = False) -> None:
         self._site = site
         self._grants = grants
+        self._asserting = asserting
 
     def decide(
         self,
@@ -144,12 +149,14 @@ class Access:
         return self._private(ask, found.route, host, table, now, proof)
 
     def asset(self, ask: Ask) -> Hand | None:
-        """Return what is to be done with *ask* if it is for a file of the gateway's own pages.
+        """Return what is to be done with *ask* if it is for what is the same for everybody.
 
-        Every host that could be a session's has them, also one that has ended, and also while
-        nothing is known of any: the pages that say so need their looks.
+        These are the files of the gateway's own pages, and the public keys of assertions. Every
+        host that could be a session's has them, also one that has ended, and also while nothing is
+        known of any: the pages that say so need their looks. No credential is asked for: apps that
+        fetch the keys have none.
         """
-        if not ask.path.startswith(ASSET_PREFIX):
+        if not (ask.path.startswith(ASSET_PREFIX) or (self._asserting and ask.path == JWKS_PATH)):
             return None
         host = self._site.host_of(ask.fields.host)
         sid = self._site.sid_of(host) if host is not None else None

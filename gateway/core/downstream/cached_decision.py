@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gateway.core.access.decision import OWN_PREFIX
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
+    from gateway.core.access.assertions import Assertion
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from shared.routes import RouteTable, Target
@@ -17,12 +19,14 @@ class CachedDecision:
     """A decision to forward that holds for later requests of the connection, too.
 
     That is: for those with the same host, cookie and forwarded address and no other credential,
-    while the table has not changed and the right has not ended. Where such a request comes from is
-    judged again. ``tail``, the rest of the head to the app, holds for the same ``fields``.
+    while the table has not changed, the right has not ended, and the assertion in ``forwarded`` is
+    not due for renewal. Where such a request comes from is judged again. ``tail``, the rest of the
+    head to the app, holds for the same ``fields``.
     """
 
     __slots__ = (
         "access_right",
+        "begins_at",
         "changes",
         "ends_at",
         "fields",
@@ -45,12 +49,15 @@ class CachedDecision:
         user: str,
         forwarded: bytes,
         kept: bool,
+        assertion: Assertion | None = None,
     ) -> None:
         self.access_right = access_right
         self.target = target
         self.table = table
         self.changes = table.changes
-        self.ends_at = access_right.ends_at
+        self.begins_at = -math.inf if assertion is None else assertion.made_at
+        ends_at = access_right.ends_at
+        self.ends_at = ends_at if assertion is None else min(ends_at, assertion.renew_at)
         self.user = user
         base = target.base_path
         self.prefix = b"" if base == "/" else base.rstrip("/").encode("ascii")
@@ -68,7 +75,7 @@ class CachedDecision:
             and known is not None
             and self.table is table
             and self.changes == table.changes
-            and now < self.ends_at
+            and self.begins_at <= now < self.ends_at
             and not fields.websocket
             and not fields.service_worker
             and not start.target.startswith(OWN_PREFIX)

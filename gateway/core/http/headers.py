@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the gateway itself says of a request. ``user`` is None on public hosts."""
+    """What the gateway itself says of a request. ``user`` is None on public hosts.
+
+    ``assertion`` is the signed form of who asks, None where none is made.
+    """
 
     client_address: str
     scheme: str
     user: str | None
+    assertion: str | None = None
 
 
 def forwarded_fields(host: str, facts: Facts) -> bytes:
@@ -32,6 +36,8 @@ def forwarded_fields(host: str, facts: Facts) -> bytes:
     )
     if facts.user is not None:
         lines += f"X-Forwarded-User: {quote(facts.user, safe='')}\r\n"
+    if facts.assertion is not None:
+        lines += f"Fumarole-Assertion: {facts.assertion}\r\n"
     return lines.encode("ascii")
 
 

@@ -41,6 +41,7 @@ from gateway.relay.transports import resume_reading
 from gateway.relay.world import BearerRefused
 
 if TYPE_CHECKING:
+    from gateway.core.access.assertions import Assertion
     from gateway.core.access.decision import Access
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
@@ -242,7 +243,13 @@ class Admission:
         if target is None:
             return None
         user = access_right.grant.sub if access_right.grant is not None else None
-        facts = Facts(client_address=client, scheme=self._parts.site.scheme, user=user)
+        assertion = self._assertion(access_right)
+        facts = Facts(
+            client_address=client,
+            scheme=self._parts.site.scheme,
+            user=user,
+            assertion=assertion.value if assertion is not None else None,
+        )
         return CachedDecision(
             access_right=access_right,
             target=target,
@@ -251,7 +258,12 @@ class Admission:
             user=f"sub {user}" if user is not None else f"address {client}",
             forwarded=forwarded_fields(ask.fields.host, facts),
             kept=kept,
+            assertion=assertion,
         )
+
+    def _assertion(self, access_right: AccessRight) -> Assertion | None:
+        assertions = self._parts.assertions
+        return None if assertions is None else assertions.of(access_right, self._parts.wall())
 
     @staticmethod
     def _relay(

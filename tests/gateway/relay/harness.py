@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.limits.refusal_rate import RefusalRate
@@ -359,6 +360,7 @@ async def rig(
     gate: BearerGate | None = None,
     route_changes: Mapping[str, Any] | None = None,
     descriptors: int | None = None,
+    assertions: Assertions | None = None,
 ) -> AsyncIterator[Rig]:
     """Run a data path in front of one app, with one route to it."""
     loop = asyncio.get_running_loop()
@@ -386,6 +388,7 @@ async def rig(
                 dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0),
                 pages=pages,
                 bridges=bridges or {},
+                assertions=assertions,
                 limits=most,
                 refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
                 wall=wall,
