@@ -19,10 +19,12 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
+from gateway.audit.trail import Trail
 from gateway.bearer import Bearers
 from gateway.checking import Checks
 from gateway.core.access.access_right import BUS_LOST
@@ -63,6 +65,8 @@ from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.networks import Bounds
 from shared.routes import Kind, RouteReader
+
+_PROCESS_BYTES: Final = 6
 
 
 def make_bus_clock(settings: Settings) -> BusClock:
@@ -134,12 +138,16 @@ class Gateway:
         reader = BusReader(self.redis, Keys(settings.instance))
         self.feed = make_feed(reader, self._changed, self._closed)
         limits = settings.limits
+        self.audit = Trail(
+            issuer=settings.token_issuer, process=secrets.token_hex(_PROCESS_BYTES), wall=time.time
+        )
         self.live = Live(
             table=lambda: self.feed.table,
             wall=time.time,
             loop=loop,
             most_of_session=limits.session_connections,
             most_of_user=limits.user_connections,
+            observer=self.audit.attachments,
         )
         self.checks = Checks(
             of_address=limits.address_checks_per_second,
@@ -212,6 +220,7 @@ class Gateway:
             frame_ancestors=settings.site.frame_ancestors,
             meters=self.meters,
             refusals=self.refusals,
+            audit=self.audit,
         )
         open_page = OpenPage(
             site=settings.site,
@@ -260,6 +269,7 @@ class Gateway:
                 date=self.date,
                 refusals=self.refusals,
                 overload=self.overload,
+                audit=self.audit,
             )
         )
         return self.path

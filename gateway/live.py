@@ -46,6 +46,18 @@ class Member(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """Is told who comes and goes; must be cheap, and must not fail."""
+
+    def attached(self, kind: str, access_right: AccessRight) -> None:
+        """A connection that carries *kind* is open."""
+        ...
+
+    def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
+        """It has closed (then *reason* is None), or was ended."""
+        ...
+
+
 class Reviewed(Protocol):
     """Something else that depends on routes: the pools of unused connections."""
 
@@ -80,6 +92,7 @@ class Live:
         loop: Where the connections live.
         most_of_session: Connections of one session; 0 for without limit.
         most_of_user: Connections of one user, over all sessions.
+        observer: Is told of every connection.
     """
 
     def __init__(
@@ -90,10 +103,12 @@ class Live:
         loop: asyncio.AbstractEventLoop,
         most_of_session: int = 0,
         most_of_user: int = 0,
+        observer: Observer | None = None,
     ) -> None:
         self._table = table
         self._wall = wall
         self._loop = loop
+        self._observer = observer
         self._wheel = Wheel(loop)
         self._sessions: dict[str, _Session] = {}
         self._reviewed: list[Reviewed] = []
@@ -137,10 +152,15 @@ class Live:
             self._of_user[user] = self._of_user.get(user, 0) + 1
         self.kinds[member.kind] += 1
         self._arm(session, access_right)
+        if self._observer is not None:
+            self._observer.attached(member.kind, access_right)
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
         self.leaving.discard(member)
+        self._discard(member, None)
+
+    def _discard(self, member: Member, reason: str | None) -> None:
         access_right = member.access_right
         sid = access_right.sid
         session = self._sessions.get(sid)
@@ -155,6 +175,8 @@ class Live:
         if not session.members:
             self._wheel.disarm(session)
             del self._sessions[sid]
+        if self._observer is not None:
+            self._observer.detached(member.kind, access_right, reason)
 
     def _forget_one(self, user: str) -> None:
         left = self._of_user[user] - 1
@@ -219,8 +241,8 @@ class Live:
 
     def _leave(self, ended: list[tuple[Member, Ending]]) -> None:
         """End connections, each once: from here on they are none that is open."""
-        for member, _ in ended:
-            self.discard(member)
+        for member, ending in ended:
+            self._discard(member, ending.close_reason)
             self.leaving.add(member)
         self._end(ended)
 

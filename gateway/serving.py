@@ -96,6 +96,7 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
             yield path
         finally:
             await path.close()
+            gateway.audit.close()
     finally:
         await runner.cleanup()
         gateway.checks.close()
@@ -129,6 +130,7 @@ async def work(
             tasks.create_task(gateway.feed.run()),
             tasks.create_task(gateway.keys.keep_fresh()),
             tasks.create_task(gateway.shedding.run()),
+            tasks.create_task(gateway.audit.run()),
         ]
         if gateway.certificates is not None:
             background.append(tasks.create_task(gateway.certificates.keep_fresh()))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, cast
 
+from shared.audit import LOGGER as AUDIT_LOGGER
 from shared.settings import Environment, count, one_of
 
 MAX_FIELD_CHARACTERS: Final = 1000
@@ -138,7 +139,11 @@ def configure(
     lines_a_second: int = DEFAULT_LINES_A_SECOND,
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs of this process to *stream* (standard error), replacing what was set up."""
+    """Send all logs of this process to *stream* (standard error), replacing what was set up.
+
+    The audit log goes there as well, whatever *level* is. No line of it is left out: whoever
+    writes it bounds what strangers can cause (:mod:`shared.record_quota`).
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     handler.addFilter(WithoutRequests())
@@ -146,6 +151,17 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    audits = logging.StreamHandler(stream or sys.stderr)
+    audits.setFormatter(handler.formatter)
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.handlers[:] = [audits]
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
+
+
+def handlers() -> list[logging.Handler]:
+    """Return the handlers of all logs of this process, the audit log's included."""
+    return [*logging.getLogger().handlers, *logging.getLogger(AUDIT_LOGGER).handlers]
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

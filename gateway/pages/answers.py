@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from gateway.audit.trail import Operation, Trail, Verified
 from gateway.core.access.answers import Errors, Refusal
 from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.pages.documents import Card, Documents, page_headers
@@ -30,8 +31,10 @@ class Answers:
         frame_ancestors: str,
         meters: Meters,
         refusals: RefusalRate,
+        audit: Trail | None = None,
     ) -> None:
         self._refusals = refusals
+        self.audit = audit
         self.documents = documents
         self.meters = meters
         self._errors = errors
@@ -57,9 +60,44 @@ class Answers:
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return web.json_response(value, status=status, headers=headers)
 
-    def refuse(self, request: web.Request, refusal: Refusal) -> web.Response:
-        """Return *refusal* as its client can read it, or a 429 after too many from there."""
-        refusal = self._refusals.judge(refusal, page_request_of(request).client_address)
+    def record(
+        self,
+        page_request: PageRequest,
+        refusal: Refusal,
+        *,
+        operation: Operation,
+        who: Verified | None = None,
+    ) -> None:
+        """Write *refusal* into the audit log; the arguments are those of :meth:`refuse`."""
+        if self.audit is not None:
+            self.audit.refused(
+                refusal,
+                operation=operation,
+                address=page_request.client_address,
+                sid=page_request.sid,
+                route=page_request.route,
+                who=who or page_request.grant,
+            )
+
+    def refuse(
+        self,
+        request: web.Request,
+        refusal: Refusal,
+        *,
+        operation: Operation = "request",
+        who: Verified | None = None,
+    ) -> web.Response:
+        """Return *refusal* as its client can read it, or a 429 after too many from there.
+
+        Args:
+            request: What is refused.
+            refusal: How.
+            operation: What was asked for: the audit log's word.
+            who: Who was proved to ask; without it the grant of the request's cookie says it.
+        """
+        page_request = page_request_of(request)
+        self.record(page_request, refusal, operation=operation, who=who)
+        refusal = self._refusals.judge(refusal, page_request.client_address)
         self.meters.refusals[refusal.code] += 1
         accept = request.headers.get("Accept", "").encode("latin-1", "replace")
         page = self._errors.render(refusal, accept)

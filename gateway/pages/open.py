@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -40,6 +41,13 @@ _OTHER_USER: Final = Refusal(
     "other_user",
     "Another user's session is open in this browser; post replace=1 to replace it.",
 )
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """How far a try came: what is proved, also where it is refused."""
+
+    claims: SessionClaims | None = None
 
 
 class OpenPage:
@@ -99,8 +107,9 @@ class OpenPage:
         """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
         page_request = page_request_of(request)
         opens = self._answers.meters.opens
+        attempt = _Attempt()
         try:
-            answer = await self._open(request, page_request)
+            answer = await self._open(request, page_request, attempt)
             opens["opened" if answer.status == 303 else _OTHER_USER.code] += 1
             return answer
         except OpeningRefused as refused:
@@ -108,14 +117,17 @@ class OpenPage:
             refusal = REFUSALS[refused.code]
             if refused.again_in is not None:
                 refusal = refusal.again_in(refused.again_in)
-            return self._answers.refuse(request, refusal)
+            return self._answers.refuse(request, refusal, operation="open", who=attempt.claims)
 
-    async def _open(self, request: web.Request, page_request: PageRequest) -> web.Response:
+    async def _open(
+        self, request: web.Request, page_request: PageRequest, attempt: _Attempt
+    ) -> web.Response:
         _check_rate(self._of_address, limit_key(page_request.client_address))
         self._check_origin(request, page_request)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
         peeked = self._tokens.peek(opening.token, sid=page_request.sid)
         claims = await self._tokens.verify(peeked, address=page_request.client_address)
+        attempt.claims = claims
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
         if (
@@ -132,6 +144,8 @@ class OpenPage:
         answer = self._opened(request, opening, make_grant(claims, now=self._wall()), route)
         if page_request.holder not in (None, claims.sub):
             self._forget_other(request, answer)
+        if self._answers.audit is not None:
+            self._answers.audit.opened(claims, page_request.client_address)
         return answer
 
     def _check_origin(self, request: web.Request, page_request: PageRequest) -> None:
@@ -163,7 +177,8 @@ class OpenPage:
         self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
     ) -> web.Response:
         if not wants_page(request.headers.get("Accept", "").encode("latin-1", "replace")):
-            return self._answers.refuse(request, _OTHER_USER)
+            return self._answers.refuse(request, _OTHER_USER, operation="open", who=claims)
+        self._answers.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
         card = Card(
             title="Someone else is signed in here",

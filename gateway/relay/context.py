@@ -25,6 +25,7 @@ from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
+    from gateway.audit.trail import Trail
     from gateway.core.access.assertions import Assertions
     from gateway.core.access.grants import GrantKeys
     from gateway.core.access.site import Site
@@ -64,6 +65,7 @@ class Parts:
     date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
     refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
     overload: Overload = field(default_factory=Overload)
+    audit: Trail | None = None
     wall: Callable[[], float] = time.time
 
 

@@ -27,6 +27,7 @@ from gateway.workers.fed import Fed
 from gateway.workers.nursery import Work
 from gateway.workers.sums import families_of
 from shared.bus import BusReader
+from shared.log import handlers
 from shared.process import EXIT_FAILED
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def make_work(settings: Settings, assets: Assets, shares: Shares) -> Work:
 
     def run(number: int, feed: socket.socket, listening: Sequence[socket.socket]) -> None:
         settings.log.apply(processes=settings.workers)
-        for handler in logging.getLogger().handlers:
+        for handler in handlers():
             handler.addFilter(_named(number))
         uvloop.run(_work(settings, assets, shares, number=number, feed=feed, listening=listening))
 

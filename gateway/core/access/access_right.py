@@ -40,15 +40,19 @@ BUS_LOST: Final = Ending(CLOSE_TRY_AGAIN, "bus lost", "bus_lost")
 class AccessRight:
     """One connection's right to reach one route: by a grant, or None where the route is public.
 
-    ``route`` is exchanged for newer revisions of the same target; the rest stays.
+    ``route`` is exchanged for newer revisions of the same target; the rest stays. ``address`` is
+    the client's, once the request is let in. ``attachment`` is the number and the beginning of
+    the attachment that is recorded for it (:mod:`gateway.audit`).
     """
 
-    __slots__ = ("grant", "host", "route")
+    __slots__ = ("address", "attachment", "grant", "host", "route")
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
         self.route = route
         self.host = host
         self.grant = grant
+        self.address = ""
+        self.attachment: tuple[int, float] | None = None
 
     @property
     def sid(self) -> str:

@@ -162,6 +162,17 @@ class Access:
         sid = self._site.sid_of(host) if host is not None else None
         return Hand(host=host, sid=sid, route=None) if host and sid else None
 
+    def proved(self, ask: Ask, proof: Proof | None, now: float) -> Grant | SessionClaims | None:
+        """Return whom a signature proves to have sent *ask*, for what and from wherever it is."""
+        if isinstance(proof, SessionClaims):
+            return proof
+        if proof is not None or ask.fields.token is not None or len(ask.fields.cookies) != 1:
+            return None
+        try:
+            return self._grants.verify(ask.fields.cookies[0], now)
+        except GrantRefused:
+            return None
+
     def _absent(self, ask: Ask, host: str, now: float, repaired: bool) -> Decision:
         sid = self._site.sid_of(host)
         if sid is None:

@@ -117,7 +117,7 @@ class Admission:
         decision = self._access.decide(
             ask, table=table, now=self._parts.wall(), proof=proof, repaired=repaired
         )
-        self._carry_out(connection, ask, decision, table, marked=marked)
+        self._carry_out(connection, ask, decision, table, marked=marked, proof=proof)
 
     def _carry_out(
         self,
@@ -127,6 +127,7 @@ class Admission:
         table: RouteTable,
         *,
         marked: bool,
+        proof: Proof | None,
     ) -> None:
         if (
             self._parts.overload.step
@@ -137,6 +138,7 @@ class Admission:
             return
         match decision:
             case Refuse(refusal=refusal):
+                self._record(connection, ask, refusal, proof=proof)
                 connection.refuse(refusal)
             case Prove(token=token):
                 remembered = self._parts.bearer.remembered(token)
@@ -176,6 +178,7 @@ class Admission:
             await self._parts.bearer.mark(claims)
         except BearerRefused as refused:
             connection.task = None
+            self._record(connection, ask, REFUSALS[refused.code], proof=claims)
             connection.refuse(refused.code)
             return
         connection.task = None
@@ -205,8 +208,12 @@ class Admission:
     ) -> None:
         client = self._client(connection, ask)
         access_right = passage_of(decision)
+        if access_right is not None:
+            access_right.address = client
         if access_right is not None and not self._parts.live.has_room(access_right):
-            connection.refuse("too_many_connections")
+            refusal = REFUSALS["too_many_connections"]
+            self._record(connection, ask, refusal, proof=decision.claims)
+            connection.refuse(refusal)
             return
         match decision:
             case Forward(access_right=access_right, claims=claims):
@@ -235,6 +242,24 @@ class Admission:
             return refusal
         address = self._address(connection, connection.reader.fields)
         return self._parts.refusals.judge(refusal, address)
+
+    def _record(
+        self, connection: DownstreamConnection, ask: Ask, refusal: Refusal, *, proof: Proof | None
+    ) -> None:
+        """Write down that *ask* is refused, and to whom where that is proved."""
+        audit, table = self._parts.audit, self._parts.world.table
+        if audit is None or table is None:
+            return
+        host = self._parts.site.host_of(ask.fields.host)
+        sid = self._parts.site.sid_of(host) if host is not None else None
+        audit.refused(
+            refusal,
+            operation="connect" if ask.upgrade else "request",
+            address=self._client(connection, ask),
+            sid=sid,
+            route=table.route(sid) if sid is not None else None,
+            who=self._access.proved(ask, proof, self._parts.wall()),
+        )
 
     def _cached(
         self, ask: Ask, access_right: AccessRight, table: RouteTable, client: str, *, kept: bool
