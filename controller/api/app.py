@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from aiohttp import web
 
 from controller.api.answers import errors_as_json, without_nul
+from controller.api.audit import AUDIT, ApiAudit, record_refusals
 from controller.api.bearer import bearer_only
 from controller.api.bodies import MAX_BODY_BYTES
 from controller.api.events import Streams
@@ -69,10 +70,12 @@ def make_api_app(
     async def close_streams(_app: web.Application) -> None:
         streams.close()
 
+    log = ApiAudit(issuer=issuer, clock=parts.clock)
     app = web.Application(
         client_max_size=MAX_BODY_BYTES,
         middlewares=[
             errors_as_json,
+            record_refusals(log),
             bearer_only(
                 keys,
                 issuer=issuer,
@@ -84,6 +87,8 @@ def make_api_app(
     )
     # Else the end of this process would wait for readers who mean to stay.
     app.on_shutdown.append(close_streams)
+    app[AUDIT] = log
+    app.cleanup_ctx.append(log.flush_due)
     app.add_routes([web.get("/v1/openapi.json", openapi)])
     app.add_routes([one.route() for one in operations])
     return app

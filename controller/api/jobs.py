@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import ConfigDict, Field, ValidationError
 
 from controller.api.answers import ApiError, invalid, not_found, problems_json
+from controller.api.audit import AUDIT, audit
 from controller.api.bodies import MOST_ITEMS, read_model
 from controller.api.operations import Operation
 from controller.api.queries import DEFAULT_LIMIT, Limit, Query, read_query
@@ -185,6 +186,11 @@ class Jobs:
             raise ApiError(503, "draining", message) from None
         if asked.mode == "atomic":
             _refuse_all(results)
+        for one in results:
+            if one.result == "created":
+                audit(request, "created", job=one.id)
+            elif not one.accepted:
+                request.app[AUDIT].refused(request, one.result, job=one.id)
         named = zip(asked.items, results, strict=True)
         return web.json_response({"items": [_result(item, one) for item, one in named]})
 
@@ -225,12 +231,15 @@ class Jobs:
         record = await self._wishes.end(request.match_info["id"])
         if record is None:
             raise not_found("job")
+        audit(request, "ended", job=record.id, reason="asked")
         return web.json_response(view(record), status=200 if record.is_final else 202)
 
     async def terminate(self, request: web.Request) -> web.Response:
         """End many jobs; one result for each, in order."""
         asked = await read_model(request, TerminateRequest)
         ended = await self._wishes.end_all(asked.items)
+        for job_id in ended:
+            audit(request, "ended", job=job_id, reason="asked")
         items = [
             {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
             for job_id in asked.items

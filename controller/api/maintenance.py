@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from aiohttp import web
 from pydantic import Field
 
+from controller.api.audit import audit
 from controller.api.bodies import read_model
 from controller.api.operations import Operation
 from controller.api.shown import MaintenanceView
@@ -81,4 +82,5 @@ class Maintenance:
             # The leader, wherever it is, looks at those that wait once more.
             await touch_unsubmitted(transaction)
             await set_maintenance(transaction, mode, asked.message, now=self._clock())
+        audit(request, "changed", reason=mode)
         return await self.show(request)

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import Field, model_validator
 
 from controller.api.answers import invalid, not_found
+from controller.api.audit import audit
 from controller.api.bodies import MOST_ITEMS, read_model
 from controller.api.operations import Operation
 from controller.api.shown import Shown
@@ -143,6 +144,8 @@ class Sessions:
             opened = await self._service.open(wanted)
         except SessionsRefused as refused:
             raise invalid(refused.problems) from None
+        for one in opened:
+            audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
         return web.json_response({"items": [view(one) for one in opened]}, status=201)
 
     async def show(self, request: web.Request) -> web.Response:
@@ -151,13 +154,20 @@ class Sessions:
 
     async def end(self, request: web.Request) -> web.Response:
         """End one session; again changes nothing."""
-        return _found(await self._service.end(request.match_info["sid"]))
+        ended = await self._service.end(request.match_info["sid"])
+        if ended is not None:
+            audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
+        return _found(ended)
 
     async def revoke(self, request: web.Request) -> web.Response:
         """End grants to a session; the session itself goes on."""
         asked = await read_model(request, RevokeRequest)
         sid = request.match_info["sid"]
-        return _found(await self._service.revoke(sid, jti=asked.jti, sub=asked.sub))
+        revoked = await self._service.revoke(sid, jti=asked.jti, sub=asked.sub)
+        if revoked is not None:
+            of_whom = {"jti": asked.jti, "revoked_subject": asked.sub}
+            audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
+        return _found(revoked)
 
     async def revoke_key(self, request: web.Request) -> web.Response:
         """End the grants of all tokens that were signed with one key."""
@@ -165,6 +175,7 @@ class Sessions:
         if not 1 <= len(kid) <= MOST_KID or not kid.isprintable():
             raise not_found("key")
         await self._service.revoke_key(kid)
+        audit(request, "revoked", kid=kid)
         return web.json_response({"kid": kid})
 
 

@@ -8,6 +8,7 @@ from aiohttp import web
 from pydantic import Field, model_validator
 
 from controller.api.answers import ApiError
+from controller.api.audit import audit
 from controller.api.bodies import MOST_ITEMS, read_model
 from controller.api.operations import Operation
 from controller.api.queries import DEFAULT_LIMIT, Limit, Number, Query, read_query
@@ -120,6 +121,9 @@ class Usage:
             raise ApiError(
                 409, "beyond_the_end", "The ledger does not reach that far; nothing was done."
             )
+        if asked.exhausted:
+            # Each job is recorded when it has ended.
+            audit(request, "changed", reason="exhausted", count=len(asked.exhausted))
         shown = Acknowledged(through=done[0], ended=done[1])
         return web.json_response(shown.model_dump(mode="json"))
 

@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.answers import ApiError, invalid, not_found
+from controller.api.audit import audit
 from controller.api.bodies import read_model
 from controller.api.jobs import JobView, view
 from controller.api.operations import Operation
@@ -78,6 +79,7 @@ class JobWishes:
         if extended is None:
             raise not_found("job")
         record = extended.record
+        audit(request, "changed", job=extended.record.id)
         shown = Extension(
             id=record.id,
             added=extended.added,
@@ -104,6 +106,7 @@ class JobWishes:
             record = await wish(request.match_info["id"])
         if record is None:
             raise not_found("job")
+        audit(request, "changed", job=record.id)
         status = 200 if record.state in done else 202
         return web.json_response(view(record), status=status)
 

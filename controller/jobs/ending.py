@@ -32,6 +32,7 @@ from controller.store.runs import runs_of
 from controller.store.timers import replace_timers
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedPod
+from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
 FORBIDDEN_SECONDS = 30.0
@@ -235,6 +236,9 @@ class Ending:
             "finished",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
         )
+        now = self._records.clock()
+        reason = record.end_reason
+        write_audit(AuditRecord(event="ended", time=now, job=record.id, reason=reason))
 
     async def end_overdue(self, record: JobRecord) -> None:
         """Ask for the job's end, as its owner or a plugin could: its time is over."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from controller.store.database import Store
 from controller.store.sessions import end_sessions_of, live_sessions_of
+from shared.audit import AuditRecord, write_audit
 
 
 class Sessions:
@@ -36,8 +37,21 @@ class Sessions:
         """
         async with self._store.read() as transaction:
             # Most jobs have none, and whoever writes waits for the disk.
-            if not await live_sessions_of(transaction, [job_id]):
-                return
+            live = await live_sessions_of(transaction, [job_id])
+        if not live:
+            return
         async with self._store.write() as transaction:
             await end_sessions_of(transaction, job_id, reason=reason, now=self._clock())
+        for one in live:
+            write_audit(
+                AuditRecord(
+                    event="ended",
+                    time=self._clock(),
+                    sid=one.sid,
+                    job=job_id,
+                    rank=one.rank,
+                    kind=one.kind,
+                    reason=reason,
+                )
+            )
         self._wake(job_id)

@@ -1,0 +1,130 @@
+"""The audit records of the API: who changed what, and who was refused (docs/audit.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from controller.api.answers import ApiError, Handler
+from controller.api.bearer import CALLER
+from shared.audit import AuditRecord, Event, write_audit
+from shared.record_quota import Counted, RecordQuota
+
+TICK_SECONDS: Final = 1.0
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_Key: TypeAlias = tuple[str, str]
+"""What is counted by: ``address`` or ``subject``, and which one."""
+
+
+class ApiAudit:
+    """Writes the records of one API.
+
+    Args:
+        issuer: Of all tokens.
+        clock: Unix seconds.
+        write: Takes the records.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        clock: Callable[[], float],
+        write: Callable[[AuditRecord], None] = write_audit,
+    ) -> None:
+        self._issuer = issuer
+        self._clock = clock
+        self._write = write
+        self._refusals: RecordQuota[_Key] = RecordQuota()
+
+    def record(self, request: web.Request, event: Event, **fields: Any) -> None:
+        """Write that the caller of *request* did something; *fields* are the record's."""
+        subject = request.get(CALLER)
+        self._write(
+            AuditRecord(
+                event=event,
+                time=self._clock(),
+                issuer=None if subject is None else self._issuer,
+                subject=subject,
+                address=request.remote,
+                operation=_operation(request),
+                **fields,
+            )
+        )
+
+    def refused(self, request: web.Request, reason: str, **fields: Any) -> None:
+        """Write that something was refused: so often, and then only how often."""
+        subject = request.get(CALLER)
+        key = ("address", request.remote or "") if subject is None else ("subject", subject)
+        if self._refusals.take(key, reason, self._clock()):
+            self.record(request, "refused", reason=reason, **fields)
+
+    async def flush_due(self, _app: web.Application) -> AsyncIterator[None]:
+        """Write the counts of refusals while the application runs, and at its end."""
+        task = asyncio.create_task(self._run())
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        self._count(self._refusals.flush())
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._count(self._refusals.due(self._clock()))
+
+    def _count(self, found: list[Counted[_Key]]) -> None:
+        for one in found:
+            what, name = one.key or (None, None)
+            subject = name if what == "subject" else None
+            self._write(
+                AuditRecord(
+                    event="refused",
+                    time=self._clock(),
+                    issuer=None if subject is None else self._issuer,
+                    subject=subject,
+                    address=name if what == "address" else None,
+                    since=one.since,
+                    until=one.until,
+                    count=one.count,
+                    reasons=dict(one.reasons),
+                )
+            )
+
+
+AUDIT: Final = web.AppKey("audit", ApiAudit)
+
+
+def audit(request: web.Request, event: Event, **fields: Any) -> None:
+    """Write that the caller of *request* did something; *fields* are the record's."""
+    request.app[AUDIT].record(request, event, **fields)
+
+
+def record_refusals(log: ApiAudit) -> Middleware:
+    """Return a middleware that writes who was kept out, and which changes were refused."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ApiError as error:
+            changes = request.method not in _READS and 400 <= error.status < 500
+            if changes or error.status == 401:
+                ids = {"job": "id", "sid": "sid"}
+                known = {field: request.match_info.get(name) for field, name in ids.items()}
+                proved = known if CALLER in request else {}
+                log.refused(request, error.code, **proved)
+            raise
+
+    return middleware
+
+
+def _operation(request: web.Request) -> str:
+    """Return the call without what it names: ``POST /v1/jobs/{id}/extend``."""
+    resource = request.match_info.route.resource
+    return request.method if resource is None else f"{request.method} {resource.canonical}"
