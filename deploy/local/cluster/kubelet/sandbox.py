@@ -41,6 +41,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _TIOCSPTLCK, _TIOCGPTN = 0x40045431, 0x80045430
+_SOCK_DIAG: Final = 4
 _MOUNT_SETATTR: Final = 442
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
@@ -56,10 +57,13 @@ def main() -> None:
     if isolated:
         _bring_up_loopback()
         _mount("proc", "/proc", "proc", _NOSUID | _NODEV)
-    tables = [os.open(f"/proc/self/net/{name}", os.O_RDONLY) for name in _net_tables()]
-    socket.send_fds(control, [b"{}"], tables)
-    for table in tables:
-        os.close(table)
+    looks = [os.open(f"/proc/self/net/{name}", os.O_RDONLY) for name in _net_tables()]
+    diag = _diag()
+    if diag is not None:
+        looks.append(diag)
+    socket.send_fds(control, [json.dumps({"diag": diag is not None}).encode()], looks)
+    for one in looks:
+        os.close(one)
     while True:
         packet, fds, _, _ = socket.recv_fds(control, _PACKET_BYTES, _FDS)
         _reap()
@@ -72,6 +76,14 @@ def main() -> None:
 
 def _net_tables() -> list[str]:
     return [name for name in ("tcp", "tcp6") if os.path.exists(f"/proc/self/net/{name}")]
+
+
+def _diag() -> int | None:
+    """Return a socket by which the kernel says who listens here, where it has that."""
+    try:
+        return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG).detach()
+    except OSError:
+        return None
 
 
 def _obey(control: socket.socket, request: Spec, fds: list[int]) -> None:

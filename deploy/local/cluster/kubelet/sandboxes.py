@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from deploy.local.cluster.kubelet.listeners import Listeners
+
 _PROGRAM: Final = str(Path(__file__).with_name("sandbox.py"))
 _UNSHARE: Final = ("unshare", "-Urmnpfui", "--kill-child", "--propagation", "private")
 _START_SECONDS: Final = 30.0
@@ -74,7 +76,7 @@ class Sandbox:
         self._process = process
         self._control = control
         self._turn = asyncio.Lock()
-        self._tables: list[int] = []
+        self._listeners = Listeners((), None)
 
     @classmethod
     async def start(cls, *, isolated: bool) -> Self:
@@ -92,20 +94,20 @@ class Sandbox:
         sandbox = cls(process, ours, isolated=isolated)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                hello, sandbox._tables = await _receive(ours)
+                hello, fds = await _receive(ours)
         except TimeoutError:
             hello = None
         if hello is None:
             await sandbox.close()
             raise SandboxFailed("the sandbox did not start")
+        kernel = socket.socket(fileno=fds.pop()) if hello["diag"] else None
+        sandbox._listeners = Listeners(fds, kernel)
         return sandbox
 
     async def close(self) -> None:
         """End everything in the sandbox, and the sandbox."""
         self._control.close()
-        for table in self._tables:
-            os.close(table)
-        self._tables = []
+        self._listeners.close()
         await asyncio.to_thread(_end, self._process)
 
     async def set_hostname(self, name: str) -> None:
@@ -171,11 +173,7 @@ class Sandbox:
 
     def listening_ports(self, address: str) -> set[int]:
         """Return the TCP ports that are listened on at *address*, by itself or as any."""
-        ports: set[int] = set()
-        for table in self._tables:
-            with contextlib.suppress(OSError):
-                ports |= parse_listeners(_whole(table), address)
-        return ports
+        return self._listeners.ports(address)
 
     async def _ask(self, request: Spec) -> list[int]:
         async with self._turn:
@@ -188,33 +186,6 @@ class Sandbox:
         if answer is None:
             raise SandboxFailed("the sandbox is gone")
         return fds
-
-
-def parse_listeners(table: str, address: str) -> set[int]:
-    """Return the ports of a ``/proc/net/tcp`` table whose sockets would answer at *address*."""
-    little_endian = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
-    answering = {
-        "00000000",
-        little_endian,
-        "0" * 32,
-        f"0000000000000000FFFF0000{little_endian}",
-        "0000000000000000FFFF000000000000",
-    }
-    ports = set()
-    for line in table.splitlines()[1:]:
-        words = line.split()
-        local, _, port = words[1].partition(":")
-        if words[3] == "0A" and local in answering:
-            ports.add(int(port, 16))
-    return ports
-
-
-def _whole(fd: int) -> str:
-    pieces, offset = [], 0
-    while piece := os.pread(fd, _PACKET_BYTES, offset):
-        pieces.append(piece)
-        offset += len(piece)
-    return b"".join(pieces).decode()
 
 
 def _spawn(command: list[str], kept: int) -> subprocess.Popen[bytes]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ import pytest
 from deploy.local.cluster.kubelet.addresses import NETWORK, Addresses
 from deploy.local.cluster.kubelet.container import make_hosts
 from deploy.local.cluster.kubelet.images import IMAGES, Image, find_image
+from deploy.local.cluster.kubelet.listeners import Listeners, parse_listeners
 from deploy.local.cluster.kubelet.mounts import make_mounts
 from deploy.local.cluster.kubelet.probes import Verdict
-from deploy.local.cluster.kubelet.sandboxes import parse_listeners
 from deploy.local.cluster.kubelet.status import Container, make_phase, make_status, terminated
 from deploy.local.cluster.kubelet.volumes import Volume
 
@@ -54,6 +56,39 @@ def test_only_sockets_that_would_answer_at_the_address_count() -> None:
     assert parse_listeners(LISTENERS, "127.64.0.2") == {8888, 80}
     six = LISTENERS.replace("00000000:22B8", "0" * 32 + ":22B8")
     assert parse_listeners(six, "127.64.0.3") == {8888}
+
+
+def opened_tables() -> list[int]:
+    return [os.open(f"/proc/self/net/{name}", os.O_RDONLY) for name in ("tcp", "tcp6")]
+
+
+def listeners(by: str) -> Listeners:
+    if by == "tables":
+        return Listeners(opened_tables(), None)
+    if by == "a kernel that cannot say":
+        kernel, gone = socket.socketpair()
+        gone.close()
+        return Listeners(opened_tables(), kernel)
+    try:
+        return Listeners((), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4))
+    except OSError:
+        pytest.skip("this kernel has no sock_diag")
+
+
+@pytest.mark.parametrize("by", ["kernel", "tables", "a kernel that cannot say"])
+def test_listening_sockets_are_found_and_lost_again(by: str) -> None:
+    found = listeners(by)
+    hosts = {"127.0.0.9": True, "0.0.0.0": True, "127.0.0.8": False}
+    for host, answers in hosts.items() | ({("::", True)} if socket.has_ipv6 else set()):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+            server.bind((host, 0))
+            port = server.getsockname()[1]
+            assert port not in found.ports("127.0.0.9")
+            server.listen()
+            assert (port in found.ports("127.0.0.9")) == answers, host
+        assert port not in found.ports("127.0.0.9")
+    found.close()
+    assert found.ports("127.0.0.9") == set()
 
 
 def test_a_verdict_needs_outcomes_in_a_row() -> None:
