@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -131,36 +129,3 @@ async def make_late(world: World, pod: dict[str, Any], *, name: str = "") -> dic
     for container in spec["containers"]:
         container.pop("volumeMounts", None)
     return await world.admin.create(PODS, {"metadata": metadata, "spec": spec}, "jobs")
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-async def test_programs_end_in_time_behind_five_hundred_jobs_that_have_ended(
-    world: World,
-) -> None:
-    """From the cancel to the program's end: grace and two seconds, for 99 of 100."""
-    # 500 jobs leave 2500 objects: four minutes at 20 requests a second. So do 600 at five.
-    world.cluster.set_lags({"collector": 5.0})
-    ids = [f"many-{number}" for number in range(20)]
-    sleeps = {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]}
-    for job_id in ids:
-        await world.submit(job_id, invocation=sleeps)
-    for job_id in ids:
-        await world.until(job_id, "RUNNING")
-    busy = [f"many-{number}" for number in range(5)]
-    await asyncio.gather(*(keep_the_collector_busy(world, name) for name in busy))
-    took = sorted([await seconds_to_end(world, job_id) for job_id in ids])
-    assert await is_busy(world, busy[-1]), "the collector was not behind"
-    print("median", took[len(took) // 2], "most", took[-1])
-    # Kubernetes' times are whole seconds: up to one is missing from what a pod says.
-    assert took[-1] <= 2.0
-    world.cluster.set_lags(SLOW)
-
-
-async def seconds_to_end(world: World, job_id: str) -> float:
-    """Return how long the program of a job ran on, which ends at once when it is told to."""
-    began = time.time()
-    await world.end(job_id)
-    _, (run,) = await world.history(job_id)
-    assert run.exit_code == 0
-    return max(0.0, (run.ended_at or 0.0) - began)
