@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,10 +144,10 @@ async def _listens(socket: Path) -> bool:
     return True
 
 
-def settings(folder: Path, *, workers: int = 1) -> dict[str, str]:
-    """Return the environment of a gateway on this ground."""
+def settings(folder: Path, *, workers: int = 1, tree: Path = ROOT) -> dict[str, str]:
+    """Return the environment of a gateway on this ground, run from the source in *tree*."""
     return {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(tree),
         "FUMAROLE_INSTANCE": INSTANCE,
         "FUMAROLE_REDIS_URL": f"unix://{folder / 'redis.sock'}",
         "FUMAROLE_LINK_KEY_FILE": str(folder / "link.key"),
@@ -164,7 +166,7 @@ def settings(folder: Path, *, workers: int = 1) -> dict[str, str]:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, routes: Iterable[Route], *, workers: int = 1
+    folder: Path, routes: Iterable[Route], *, workers: int = 1, tree: Path = ROOT
 ) -> AsyncIterator[tuple[Proxy, Orchestrator]]:
     """Run a gateway of *workers* that serves *routes*, with all that it needs."""
     log = folder / "log"
@@ -172,9 +174,8 @@ async def running_gateway(
         orchestrator = Orchestrator(redis, folder)
         await orchestrator.rebuild(routes)
         command = [sys.executable, "-m", "gateway"]
-        async with running(
-            command, core=cores()[0], log=log, env=settings(folder, workers=workers), cwd=folder
-        ) as process:
+        env = settings(folder, workers=workers, tree=tree)
+        async with running(command, core=cores()[0], log=log, env=env, cwd=folder) as process:
             beats = asyncio.create_task(orchestrator.beat_for_good())
             try:
                 port = await _until_ready(folder, log)
@@ -209,12 +210,12 @@ async def _answers(port: int) -> bool:
 
 
 @asynccontextmanager
-async def _start(ground: Ground) -> AsyncIterator[Proxy]:
+async def _start(ground: Ground, tree: Path = ROOT) -> AsyncIterator[Proxy]:
     web = [make_route(new_sid(), ground.backend.port) for _ in range(WEB_SESSIONS)]
     desks = [
         make_route(new_sid(), ground.backend.rfb_port, kind="vnc") for _ in range(DESK_SESSIONS)
     ]
-    async with running_gateway(ground.folder, (*web, *desks)) as (proxy, orchestrator):
+    async with running_gateway(ground.folder, (*web, *desks), tree=tree) as (proxy, orchestrator):
         yield Proxy(
             name=proxy.name,
             port=proxy.port,
@@ -234,3 +235,8 @@ GATEWAY = Peer(
     grows=True,
     notes="every request with a grant from a cookie, 500 users with a session each",
 )
+
+
+def peer_of(tree: Path) -> Peer:
+    """Return the gateway whose source is in *tree*, as a peer of this one."""
+    return replace(GATEWAY, start=partial(_start, tree=tree))
