@@ -1,9 +1,11 @@
 """What one connection may cost in one turn of the loop, so that the others get theirs.
 
 A loop gives a connection up to 32 reads of 256 KB before anybody else has a turn (libuv). Here a
-connection that filled the loop's read buffer is read again in a later turn. What was read may take
-many steps to understand (chunks of a byte, frames of none): the readers of :mod:`gateway.core`
-stop after so many of them, and go on in a later turn as well, before anything more is read.
+connection that fills the loop's read buffer again and again is paused after a millisecond, and read
+again in a later turn: to pause after each read costs a third of what passing on costs. What was
+read may take many steps to understand (chunks of a byte, frames of none): the readers of
+:mod:`gateway.core` stop after so many of them, and go on in a later turn as well, before anything
+more is read.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ SMALL_READ: Final = 4096
 """A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use."""
 FULL_READ: Final = 250_000
 """From here on the loop would read again at once: uvloop's buffer is 256,000 bytes."""
+SHARE_SECONDS: Final = 0.001
+"""Full reads of one connection in a row, in one turn, before the others go first."""
 
 
 class Reader(Protocol):
@@ -46,7 +50,7 @@ class Turns:
         clock: Seconds.
     """
 
-    __slots__ = ("_clock", "_loop", "counts", "seconds")
+    __slots__ = ("_began", "_clock", "_loop", "_reader", "_turn", "counts", "seconds")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, clock: Callable[[], float] = perf_counter
@@ -55,14 +59,26 @@ class Turns:
         self._clock = clock
         self.counts = [0] * (len(TURN_SECONDS) + 1)
         self.seconds = 0.0
+        self._reader: Reader | None = None
+        """The connection whose read was full the last time, in which turn, and since when."""
+        self._turn = 0.0
+        self._began = 0.0
 
     def take(self, reader: Reader, data: bytes) -> None:
-        """Have *reader* receive *data*, all of one read, and let others go first after a full one.
+        """Have *reader* receive *data*, all of one read, and let others go first after its share.
 
         For reads of :data:`SMALL_READ` and more; smaller ones are received without this.
         """
+        if len(data) < FULL_READ:
+            self.time(reader.receive, data)
+            return
+        # The loop's time stands still while one turn lasts.
+        turn = self._loop.time()
+        if reader is not self._reader or turn != self._turn:
+            self._reader, self._turn, self._began = reader, turn, self._clock()
         self.time(reader.receive, data)
-        if len(data) >= FULL_READ:
+        if self._clock() - self._began >= SHARE_SECONDS:
+            self._reader = None
             reader.pause_for_others()
             self._loop.call_soon(reader.resume_after_others)
 

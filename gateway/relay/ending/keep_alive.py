@@ -48,8 +48,13 @@ def keep_alive(transport: asyncio.Transport, *, stall_seconds: float) -> None:
         return
     # Spread by the descriptor: consecutive connections are not probed together.
     after = PROBED_AFTER_SECONDS[sock.fileno() % len(PROBED_AFTER_SECONDS)]
-    for option in _options(after, stall_seconds):
-        sock.setsockopt(*option)
+    # The transport's own object makes a socket of it for each call, with system calls of its own.
+    own = socket.socket(sock.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=sock.fileno())
+    try:
+        for option in _options(after, stall_seconds):
+            own.setsockopt(*option)
+    finally:
+        own.detach()
 
 
 def probe_after(sock: socket.socket, seconds: int, *, stall_seconds: float) -> None:

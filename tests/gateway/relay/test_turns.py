@@ -23,13 +23,29 @@ class Reader:
         self.calls.append("resumed")
 
 
-async def test_a_full_read_is_followed_by_the_others_turns() -> None:
-    reader, turns = Reader(), Turns(asyncio.get_running_loop())
+async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -> None:
+    reader, clock = Reader(), iter([0.0, 0.0, 0.0004, 0.0004, 0.0004, 0.0011, 0.0012])
+    turns = Turns(asyncio.get_running_loop(), clock=lambda: next(clock))
     turns.take(reader, b"x" * FULL_READ)
-    assert reader.calls == [f"received {FULL_READ}", "paused"]
+    turns.take(reader, b"x" * FULL_READ)
+    assert reader.calls == [f"received {FULL_READ}"] * 2 + ["paused"]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert reader.calls[2:] == ["resumed"]
+    assert reader.calls[3:] == ["resumed"]
+
+
+async def test_a_share_is_one_connections_in_one_turn() -> None:
+    loop, readers, now = asyncio.get_running_loop(), [Reader(), Reader()], 0.0
+    turns = Turns(loop, clock=lambda: now)
+    for _ in range(10):
+        for reader in readers:
+            turns.take(reader, b"x" * FULL_READ)
+            now += 0.0009
+    for _ in range(10):
+        await asyncio.sleep(0.003)
+        turns.take(readers[0], b"x" * FULL_READ)
+        now += 0.0009
+    assert not any("paused" in reader.calls for reader in readers)
 
 
 async def test_a_short_read_is_timed_and_goes_on() -> None:
