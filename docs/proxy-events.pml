@@ -333,10 +333,11 @@ inline _exchange() {
     holds()
 }
 
-/* The better table is taken, with all that the one before knew to be revoked. */
+/* The better table is taken, with all that the one before knew to be revoked. A fresh follower takes
+ * one only from the process on which it began: another one may have forgotten what was withdrawn. */
 inline adopt() {
     if
-    :: head_epoch != 0 && !older() ->
+    :: head_epoch != 0 && !older() && (f.epoch != 0 || redis.server == server) ->
         assert(head_epoch == f.epoch || head_term > f.term ||
             (head_term == f.term && head_build > f.build));
         f.epoch = redis.epoch; f.seq = redis.seq; f.term = redis.term; f.build = redis.build;

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from gateway.head_policy import check_fresh
 from gateway.keeping import Keeper
 from gateway.loading import load_table
 from shared.bus import BusReader
@@ -128,6 +129,8 @@ class Mender:
                     read_at = self._monotonic()
                     snapshot = await self._reader.snapshot()
                     if snapshot is not None:
+                        if keeper.table is None:
+                            check_fresh(snapshot.head)
                         keeper.adopt(await load_table(snapshot, self._routes), read_at=read_at)
         except (BusUnavailable, TimeoutError) as error:
             log.warning("no snapshot could be had: %s", error or "it took too long")

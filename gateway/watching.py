@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.core.bus_state import Bus, BusClock
+from gateway.head_policy import check_fresh
 from gateway.keeping import Keeper, release
 from shared.bus import BusReader
-from shared.errors import BusUnavailable
+from shared.errors import BusUnavailable, SnapshotRefused
 from shared.events import Head
 
 HEAD_SECONDS: Final = 1.0
@@ -142,5 +143,17 @@ class Watch:
         except (BusUnavailable, TimeoutError) as error:
             keeper.trouble = str(error) or "Redis did not answer in time"
             return None
-        keeper.trouble = None if head is not None else "Redis holds no route table"
-        return head
+        if head is None:
+            keeper.trouble = "Redis holds no route table"
+            return None
+        return head if self._is_believed(head) else None
+
+    def _is_believed(self, head: Head) -> bool:
+        keeper = self._keeper
+        keeper.trouble = None
+        try:
+            if keeper.table is None:
+                check_fresh(head)
+        except SnapshotRefused as error:
+            keeper.trouble = str(error)
+        return keeper.trouble is None

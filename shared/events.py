@@ -29,7 +29,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     time at which this epoch replaced a lost one: what was used before it has been forgotten.
     ``server`` is the ``run_id`` of the process on which the epoch began. ``build`` counts the
     epochs of one term: a head of another epoch with a lower ``term``, or the same and a lower
-    ``build``, is one that a failover has brought back.
+    ``build``, is one that a failover has brought back. ``moved`` is not in Redis: a reader sets it
+    where another process answers than ``server``.
     """
 
     epoch: _Text
@@ -40,6 +41,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     since: float | None = None
     server: str | None = None
     build: Annotated[int, msgspec.Meta(ge=0)] = 0
+    moved: bool = False
 
     def is_older_than(self, other: Head) -> bool:
         """Say whether *other* is known to have come after this."""

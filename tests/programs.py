@@ -15,10 +15,14 @@ START_SECONDS = 10.0
 
 
 class RedisServer:
-    """A Redis on a Unix socket, that can be killed and started again; it keeps nothing on disk."""
+    """A Redis on a Unix socket, that can be killed and started again.
 
-    def __init__(self, program: str, folder: Path) -> None:
+    With *keeps* it begins with what the last SAVE wrote; without, it keeps nothing on disk.
+    """
+
+    def __init__(self, program: str, folder: Path, *, keeps: bool = False) -> None:
         self._program = program
+        self._more = ["--dir", str(folder)] if keeps else []
         self._socket = folder / "redis.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -31,6 +35,7 @@ class RedisServer:
         """Start the server and wait until it answers."""
         command = [self._program, "--port", "0", "--unixsocket", str(self._socket)]
         command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
+        command += self._more
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/tmp")
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():

@@ -72,7 +72,20 @@ class Place:
     @property
     def is_where_it_began(self) -> bool:
         """Whether this process is the one on which the head's epoch began."""
-        return self.head is None or self.head.server in (None, self.run_id)
+        return self.head is None or not self.head.moved
+
+
+def _place(fields: Mapping[bytes, bytes], info: Mapping[str, Any]) -> Place:
+    """Return the head in *fields* and the process that *info* is of.
+
+    Raises:
+        BusUnavailable: If it is a replica.
+    """
+    run_id, head = _run_id(info), parse_head(fields)
+    if head is not None:
+        # Whatever stands in Redis under that name.
+        head = msgspec.structs.replace(head, moved=head.server not in (None, run_id))
+    return Place(head, run_id)
 
 
 class BusReader:
@@ -109,9 +122,9 @@ class BusReader:
                 pipe.xrange(self._keys.log, min=f"({seq}-0", count=LOG_PART)
                 pipe.info("server", "replication")
                 fields, entries, info = await pipe.execute()
-        _run_id(info)
         events = (content.get(b"event") for _, content in entries)
-        return LogPart(parse_head(fields), tuple(event for event in events if event is not None))
+        found = tuple(event for event in events if event is not None)
+        return LogPart(_place(fields, info).head, found)
 
     async def snapshot(self) -> Snapshot | None:
         """Return the whole table, as it was at one moment; None where there is no head.
@@ -144,8 +157,7 @@ class BusReader:
                 pipe.zrange(self._keys.revoked, 0, -1, withscores=True)
                 pipe.info("server", "replication")
                 fields, routes, revoked, info = await pipe.execute()
-        _run_id(info)
-        head = parse_head(fields)
+        head = _place(fields, info).head
         if head is None:
             return None
         return Snapshot(
@@ -228,7 +240,7 @@ class BusReader:
                 pipe.hgetall(self._keys.head)
                 pipe.info("server", "replication")
                 before, fields, info = await pipe.execute()
-        place = Place(parse_head(fields), _run_id(info))
+        place = _place(fields, info)
         return Mark(
             before.decode() if before is not None else None, place.head, place.is_where_it_began
         )
@@ -286,7 +298,7 @@ async def read_place(redis: Redis, keys: Keys) -> Place:
             pipe.hgetall(keys.head)
             pipe.info("server", "replication")
             fields, info = await pipe.execute()
-    return Place(parse_head(fields), _run_id(info))
+    return _place(fields, info)
 
 
 def _run_id(info: Mapping[str, Any]) -> str:
