@@ -73,13 +73,16 @@ class Watch:
             if self._clock.slept(self._monotonic()):
                 self._keeper.noted["slept"] += 1
             began = self._monotonic()
-            if await self._look_at_head():
-                pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
+            found = await self._look_at_head()
+            answered = self._monotonic()
+            if found:
                 await self._until_mended()
-            elif self._monotonic() - began > CALL_SECONDS + 1.0:
-                # Stopped in the middle of it: it was in time for nobody, and says nothing.
+            if max(answered - began, self._monotonic() - answered) > CALL_SECONDS + 1.0:
+                # The process was stopped in the middle of it: the answer may be from before.
                 pause = 0.0
                 continue
+            if found:
+                pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
             else:
                 pause, retry = retry, next_retry(retry)
             self._clock.looked(self._monotonic())

@@ -76,7 +76,10 @@ class Fed(Feed):
         self._asked: list[asyncio.Future[None]] = []
         self._repairs = 0
         self._was = Bus.STARTING
+        self._asked_at = 0.0
         self._awake_at = monotonic()
+        self._woke_at = 0.0
+        """When this process last noticed that it had been stopped."""
         self._slept = False
         self.worker: Worker | None = None
 
@@ -92,6 +95,15 @@ class Fed(Feed):
     def _has_slept(self) -> bool:
         return self._monotonic() - self._awake_at > SLEPT_SECONDS
 
+    def _notice_sleep(self) -> None:
+        """Note a stop before anything that may have been on its way since before it is believed."""
+        now = self._monotonic()
+        if self._has_slept():
+            self._slept = True
+            self._woke_at = now
+            self.noted["slept"] += 1
+        self._awake_at = now
+
     # What comes
 
     def take(self, message: m.Down) -> None:
@@ -103,7 +115,8 @@ class Fed(Feed):
                 self._load(message)
             case m.Bus(marks=marks):
                 self._clock.take(marks)
-                if (marks.looked_at or 0.0) > self._awake_at:
+                self._notice_sleep()
+                if (marks.looked_at or 0.0) > self._woke_at:
                     self._slept = False
                 self._note_state()
             case m.Repaired():
@@ -211,12 +224,18 @@ class Fed(Feed):
     def _ask(self) -> None:
         self._asked, self._waiting = self._waiting, []
         self._repairs += 1
+        self._asked_at = self._monotonic()
         self._send(m.Repair(self._repairs, self.patience))
 
     def _repaired(self) -> None:
-        self._slept = False
-        self._awake_at = self._monotonic()
+        self._notice_sleep()
         asked, self._asked = self._asked, []
+        if self._asked_at <= self._woke_at:
+            # Asked before a stop: the answer says what was so then, and so it is asked again.
+            self._waiting = [*asked, *self._waiting]
+            asked = []
+        else:
+            self._slept = False
         for waiter in asked:
             if not waiter.done():
                 waiter.set_result(None)
@@ -229,10 +248,7 @@ class Fed(Feed):
     async def run(self) -> None:
         """Notice, without being told, when the bus has been lost, and when its grace is over."""
         while True:
-            if self._has_slept():
-                self._slept = True
-                self.noted["slept"] += 1
-            self._awake_at = self._monotonic()
+            self._notice_sleep()
             self._note_state()
             until_closed = self._clock.closes_at() - self._monotonic()
             soon = 0.0 < until_closed < _LOOK_SECONDS

@@ -87,6 +87,32 @@ async def test_a_look_during_which_the_process_was_stopped_says_nothing(
         assert held(seen.follower.table) == set()
 
 
+async def test_an_answer_from_before_a_stop_says_nothing(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    look = BusReader.head
+    stopped = asyncio.Event()
+
+    async def late(self: BusReader) -> Head | None:
+        head = await look(self)
+        if not stopped.is_set():
+            # Redis has answered; before the answer is read, the process stands still.
+            publisher._keys = Unheard("test")
+            await publisher.remove(ONE, "ended", now=time.time())
+            seen.clock.ahead += 4.5
+            stopped.set()
+        return head
+
+    async with following(redis, grace=10) as seen:
+        await seen.until_equal(publisher)
+        monkeypatch.setattr(BusReader, "head", late)
+        await stopped.wait()
+        while seen.stale():
+            await asyncio.sleep(0)
+        assert held(seen.follower.table) == set()
+
+
 async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
     redis: Redis,
 ) -> None:

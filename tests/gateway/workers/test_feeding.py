@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import msgspec
+import pytest
 
 from gateway.core.bus_state import Bus, BusClock, Marks
 from gateway.feed import Feed
@@ -379,6 +380,39 @@ async def test_a_worker_that_was_stopped_asks_before_it_serves_on() -> None:
         assert source.repairs == 1
         assert not is_stale(reader)
         running.cancel()
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+async def test_an_answer_to_what_was_asked_before_a_stop_does_not_end_the_sleep(
+    noticed: bool,
+) -> None:
+    source = Source()
+    source.take(table_of([1]))
+    async with fed_by(source) as (_, reader):
+        await until(lambda: reader.is_equal(source))
+        ahead = 0.0
+        sent: list[m.Up] = []
+        fed = reader.fed
+        fed._monotonic = lambda: time.monotonic() + ahead
+        send, fed._send = fed._send, sent.append  # the supervisor is stopped as well
+        fed.take(m.Bus(source.clock.marks))
+        waiting = asyncio.create_task(fed.repair(60.0))
+        await until(lambda: len(sent) == 1)
+        ahead = 60.0
+        if noticed:
+            fed._notice_sleep()
+        before_the_stop = time.monotonic()
+        fed.take(m.Repaired(1))
+        fed.take(m.Bus(Marks(None, 0.0, None, before_the_stop)))
+        assert is_stale(reader)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        # It is asked once more, and that answer counts.
+        assert [one.number for one in sent if isinstance(one, m.Repair)] == [1, 2]
+        fed._send = send
+        fed.take(m.Repaired(2))
+        assert not is_stale(reader)
+        await waiting
 
 
 async def test_a_supervisor_that_stands_still_does_not_hold_up_requests() -> None:
