@@ -39,14 +39,27 @@ def derive_key(link_key: bytes, use: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachGrant:
+    """The grant by which somebody attaches, as far as revocations name it."""
+
+    jti: str
+    kid: str
+    issued_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """Who attaches to which terminal, and how. ``exp`` is in unix seconds."""
+    """Who attaches to which terminal, and how. ``exp`` is in unix seconds.
+
+    Gateways of before tell no ``grant``.
+    """
 
     sid: str
     sub: str
     mode: Mode
     jti: str
     exp: float
+    grant: AttachGrant | None = None
 
 
 class AttachTokens:
@@ -60,9 +73,21 @@ class AttachTokens:
     def __repr__(self) -> str:
         return "AttachTokens(…)"
 
-    def make(self, *, sid: str, sub: str, mode: Mode, jti: str, now: float) -> str:
+    def make(
+        self,
+        *,
+        sid: str,
+        sub: str,
+        mode: Mode,
+        jti: str,
+        now: float,
+        grant: AttachGrant | None = None,
+    ) -> str:
         """Return a token that attaches *sub* to the terminal *sid* within ten seconds."""
-        claims = {"aud": HUB_AUDIENCE, "sid": sid, "sub": sub, "mode": mode, "jti": jti}
+        claims: dict[str, Any] = {"aud": HUB_AUDIENCE, "sid": sid, "sub": sub, "mode": mode}
+        claims["jti"] = jti
+        if grant is not None:
+            claims["grant"] = {"jti": grant.jti, "kid": grant.kid, "iat": grant.issued_at}
         times = {"iat": int(now), "exp": int(now) + ATTACH_SECONDS}
         return jwt.encode(claims | times, self._key, algorithm="HS256")
 
@@ -84,7 +109,14 @@ class AttachTokens:
         if claims.get("mode") not in ("control", "view"):
             raise TokenRefused("claims", "mode is neither control nor view")
         sid, sub, jti = cast(list[str], texts)
-        return Attach(sid=sid, sub=sub, jti=jti, mode=claims["mode"], exp=exp + _LEEWAY_SECONDS)
+        return Attach(
+            sid=sid,
+            sub=sub,
+            jti=jti,
+            mode=claims["mode"],
+            exp=exp + _LEEWAY_SECONDS,
+            grant=_grant(claims["grant"]) if "grant" in claims else None,
+        )
 
     def _verified(self, token: str) -> dict[str, Any]:
         try:
@@ -95,6 +127,15 @@ class AttachTokens:
         if claims.get("aud") != HUB_AUDIENCE:
             raise TokenRefused("audience", "the token is not for a hub")
         return claims
+
+
+def _grant(claim: object) -> AttachGrant:
+    match claim:
+        case {"jti": str(jti), "kid": str(kid), "iat": int() | float() as issued_at}:
+            # JSON has no NaN here, and a bool is an int that is none.
+            if jti and kid and not isinstance(issued_at, bool):
+                return AttachGrant(jti=jti, kid=kid, issued_at=float(issued_at))
+    raise TokenRefused("claims", "the grant has no jti, kid and iat")
 
 
 # Sealing

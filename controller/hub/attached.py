@@ -15,12 +15,15 @@ from controller.hub.protocol import (
     SUBPROTOCOL,
     TRY_LATER,
     CloseCode,
+    asks_to_renew,
     attached_text,
     exit_text,
     read_resize,
     resized_text,
+    revoked_input_text,
     skipped_text,
 )
+from controller.hub.revoked import Holder
 from controller.hub.shell import Ending, Reader, Shell
 from controller.hub.turns import WORK_SECONDS
 from shared.tokens import Mode
@@ -45,6 +48,7 @@ class Attached:
         shell: What it is attached to.
         socket: The client's side, ready to be used.
         mode: What it may do; the hub itself holds to it.
+        holder: By whose grant, so that a revocation finds what it has typed.
         abort: Drops the connection, with what has not been sent.
     """
 
@@ -55,7 +59,10 @@ class Attached:
         *,
         mode: Mode,
         abort: Callable[[], None],
+        holder: Holder | None = None,
     ) -> None:
+        self._holder = holder
+        self._told = False
         self._shell = shell
         self._socket = socket
         self._mode = mode
@@ -65,9 +72,10 @@ class Attached:
     async def serve(self) -> None:
         """Show and type until the client leaves or the shell ends; then close the WebSocket."""
         shell, resumed = self._shell, self._shell.visited
-        reader, replay = shell.enter(), shell.scrollback.replay()
+        reader = shell.enter(self._holder, may_type=self._mode == "control")
+        replay = shell.scrollback.replay()
         showing = asyncio.create_task(self._show(reader, replay, resumed=resumed))
-        typing = asyncio.create_task(self._type())
+        typing = asyncio.create_task(self._type(reader))
         try:
             done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
             if showing in done and (ending := _result(showing)):
@@ -90,7 +98,12 @@ class Attached:
         for begin in range(0, len(replay), PIECE_BYTES):
             await self._bytes(replay[begin : begin + PIECE_BYTES])
         while True:
+            if reader.ending is not None:
+                return reader.ending
             data, skipped = shell.read(reader, PIECE_BYTES)
+            if shell.suspect and not self._told:
+                self._told = True
+                await self._text(revoked_input_text())
             if shell.size != self._size:
                 self._size = shell.size
                 await self._text(resized_text(self._size))
@@ -119,7 +132,7 @@ class Attached:
 
     # Typing
 
-    async def _type(self) -> None:
+    async def _type(self, reader: Reader) -> None:
         """Pass on what the client sends, until it leaves."""
         may_type = self._mode == "control"
         until = perf_counter() + WORK_SECONDS
@@ -142,9 +155,17 @@ class Attached:
             if not may_type:
                 continue  # read all the same, so that the client's close is seen
             if message.type is WSMsgType.BINARY:
-                await self._within_bounds(self._shell.type(message.data))
-            elif size := read_resize(message.data):
-                await self._within_bounds(self._shell.resize(size))
+                await self._within_bounds(self._shell.type(message.data, reader))
+            else:
+                await self._take_text(message.data, reader)
+
+    async def _take_text(self, text: str, reader: Reader) -> None:
+        if reader.ending is not None:
+            return  # its right is over; what it says has no effect
+        if asks_to_renew(text):
+            self._shell.renew()
+        elif size := read_resize(text):
+            await self._within_bounds(self._shell.resize(size))
 
     # Ending
 

@@ -11,15 +11,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from controller.hub.clipboard import ClipboardGuard
 from controller.hub.opening import open_shell
 from controller.hub.protocol import ENDED, REPLACED
-from controller.hub.shell import Ending, Shell
+from controller.hub.revoked import Holder, Revocations
+from controller.hub.shell import BEGUN_ANEW, Ending, Shell
 from controller.kube.exec import Container, ExecFailed, Executor
 from controller.sessions.terminals import Terminal
 from controller.store.errors import StoreUnavailable
+from controller.store.revocations import StoredRevocation
 
 REFRESH_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
@@ -59,6 +62,9 @@ class Terminals(Protocol):
     async def moved(self, sids: Collection[str]) -> Collection[str]:
         """Return which of these have not ended, and are another hub's by now."""
 
+    async def revocations(self) -> Collection[StoredRevocation]:
+        """Return what was revoked since the last call."""
+
 
 @dataclass(slots=True, eq=False)
 class Place:
@@ -88,11 +94,19 @@ class HeldShells:
         terminals: The store's view.
         executor: Starts the shells.
         clock: Monotonic seconds.
+        wall: Unix seconds.
     """
 
     def __init__(
-        self, terminals: Terminals, executor: Executor, *, clock: Callable[[], float]
+        self,
+        terminals: Terminals,
+        executor: Executor,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
+        self._wall = wall
+        self._revocations = Revocations()
         self._terminals = terminals
         self._executor = executor
         self._clock = clock
@@ -160,9 +174,11 @@ class HeldShells:
             if self._places.get(sid) is place:
                 gone = _MOVED if sid in moved else _SESSION_ENDED
                 self._judge(sid, place, held.get(sid), gone)
+        await self._withdraw()
         for sid, terminal in held.items():
             if sid not in self._places:
                 self._open_ahead(self._put(terminal))
+        self._revocations.forget(self._wall())
 
     def _judge(self, sid: str, place: Place, terminal: Terminal | None, gone: Ending) -> None:
         if terminal is None:
@@ -175,6 +191,24 @@ class HeldShells:
     def _put(self, terminal: Terminal) -> Place:
         place = self._places[terminal.sid] = Place(terminal)
         return place
+
+    # Revocations
+
+    async def _withdraw(self) -> None:
+        """Let go whose grants were revoked, and begin anew the shells that are nobody's now."""
+        if not self._revocations.take(await self._terminals.revocations()):
+            return
+        for sid, place in self._places.items():
+            shell = place.shell
+            if shell is None or shell.ending is not None:
+                continue
+            if shell.withdraw(partial(self._revocations.cover, sid)):
+                place.end(BEGUN_ANEW)
+                self._open_ahead(place)
+
+    def is_revoked(self, sid: str, holder: Holder) -> bool:
+        """Say whether *holder*'s grant to *sid* was revoked, as of the last :meth:`find`."""
+        return self._revocations.cover(sid, holder)
 
     # Shells
 
@@ -189,6 +223,8 @@ class HeldShells:
         try:
             terminal = await self._terminals.find(sid)
             moved = await self._terminals.moved({sid}) if terminal is None else ()
+            # Before anybody comes in: who attaches now is not there to decide about the shell.
+            await self._withdraw()
         except StoreUnavailable:
             if place is None:
                 raise

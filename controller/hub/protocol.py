@@ -19,11 +19,12 @@ MAX_TEXT_BYTES: Final = 4096
 MAX_CELLS: Final = 4096
 
 ENDED: Final = 4410
+REVOKED: Final = 4401
 REPLACED: Final = 1012
 TRY_LATER: Final = 1013
 REFUSED: Final = 1008
 
-CloseCode = Literal[4410, 1012, 1013, 1008]
+CloseCode = Literal[4410, 4401, 1012, 1013, 1008]
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -62,6 +63,21 @@ def read_resize(text: str) -> Size | None:
     return Size(min(asked.cols, MAX_CELLS), min(asked.rows, MAX_CELLS))
 
 
+class _Renew(msgspec.Struct):
+    type: Literal["renew"]
+
+
+_RENEW = msgspec.json.Decoder(_Renew)
+
+
+def asks_to_renew(text: str) -> bool:
+    """Say whether the client's *text* asks for the shell to be begun anew."""
+    try:
+        return len(text) <= MAX_TEXT_BYTES and _RENEW.decode(text) is not None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+
+
 def attached_text(*, mode: Mode, resumed: bool, size: Size) -> str:
     """Return the first message: how the client is attached, before the scrollback."""
     return _text("attached", mode=mode, resumed=resumed, cols=size.cols, rows=size.rows)
@@ -70,6 +86,11 @@ def attached_text(*, mode: Mode, resumed: bool, size: Size) -> str:
 def resized_text(size: Size) -> str:
     """Return the message that the terminal has another size now."""
     return _text("resized", cols=size.cols, rows=size.rows)
+
+
+def revoked_input_text() -> str:
+    """Return the message that somebody has typed into the shell whose grant was revoked since."""
+    return _text("revoked_input")
 
 
 def skipped_text(count: int) -> str:

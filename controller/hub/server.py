@@ -19,6 +19,7 @@ from controller.hub.attached import Attached, make_socket
 from controller.hub.claims import Claims, TokenSpent, TooManyTokens
 from controller.hub.held import HeldShells, NotHeld
 from controller.hub.protocol import SUBPROTOCOL
+from controller.hub.revoked import holder_of
 from controller.hub.turns import InTurns
 from controller.kube.exec import ExecFailed, Executor
 from controller.sessions.terminals import Hub, TerminalSessions
@@ -63,12 +64,15 @@ class Door:
 
     async def _attach(self, request: web.Request) -> web.StreamResponse:
         attach = self._verify(request)
+        holder = holder_of(attach)
         socket = make_socket()
         if SUBPROTOCOL not in _offered(request) or not socket.can_prepare(request):
             raise _Refused(400, "bad_upgrade", f"a WebSocket with {SUBPROTOCOL} is expected")
         try:
             place = await self._shells.find(attach.sid)
             self._claims.take(attach)
+            if self._shells.is_revoked(attach.sid, holder):
+                raise _Refused(401, "grant_revoked", "the grant was revoked")
             shell = await self._shells.open(place)
         except NotHeld:
             raise _Refused(404, "not_held", "this hub holds no such terminal") from None
@@ -82,7 +86,7 @@ class Door:
         self._clients += 1
         try:
             abort = _aborting(request)
-            await Attached(shell, socket, mode=attach.mode, abort=abort).serve()
+            await Attached(shell, socket, mode=attach.mode, abort=abort, holder=holder).serve()
         finally:
             self._clients -= 1
         return socket
@@ -191,7 +195,7 @@ async def serving_hub(
         host, port = dialled(address, advertise)
         hub = Hub(id=secrets.token_hex(8), host=host, port=port)
         shells = HeldShells(
-            TerminalSessions(store, hub, clock=clock), executor, clock=time.monotonic
+            TerminalSessions(store, hub, clock=clock), executor, clock=time.monotonic, wall=clock
         )
         door = Door(Claims(link_keys, clock=clock), shells, registry)
         log.info("the hub listens", extra={"hub": hub.id, "address": f"{host}:{port}"})

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from controller.hub.clipboard import ClipboardGuard
-from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, CloseCode, Size
+from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Size
+from controller.hub.revoked import Holder
 from controller.hub.scrollback import Scrollback
 from controller.kube.exec import Exited, Stream
 
@@ -22,6 +24,8 @@ from controller.kube.exec import Exited, Stream
 WINDOW_BYTES: Final = 128 * 1024
 PAUSE_SECONDS: Final = 1.0
 HANG_UP_SECONDS: Final = 2.0
+MOST_TYPISTS: Final = 4096
+"""Grants by which somebody has typed that are remembered for one shell."""
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +51,23 @@ def ending_of(exited: Exited) -> Ending:
     return Ending(ENDED, exited.message or "the shell has ended", exited=True, code=exited.code)
 
 
+ACCESS_REVOKED: Final = Ending(REVOKED, "the grant was revoked")
+BEGUN_ANEW: Final = Ending(REPLACED, "a user who had typed was revoked: a new shell begins")
+
+
 class Reader:
-    """A client's place in the output of a shell."""
+    """A client's place in the output of a shell.
 
-    __slots__ = ("counts", "news", "position")
+    ``holder`` is by whose grant it is attached, ``ending`` why it is let go before the shell ends.
+    """
 
-    def __init__(self, position: int) -> None:
+    __slots__ = ("counts", "ending", "holder", "may_type", "news", "position")
+
+    def __init__(self, position: int, holder: Holder | None, *, may_type: bool) -> None:
         self.position = position
+        self.holder = holder
+        self.may_type = may_type
+        self.ending: Ending | None = None
         self.news = asyncio.Event()
         # Whether the shell waits for this one.
         self.counts = True
@@ -82,6 +96,9 @@ class Shell:
         self._moved = asyncio.Event()
         self._typing = asyncio.Lock()
         self._stop = asyncio.Event()
+        self._typists: set[Holder] = set()
+        self.suspect = False
+        """Whether somebody has typed into it whose grant was revoked since."""
         self.scrollback = scrollback or Scrollback()
         self._write_down(first)
         self.size = DEFAULT_SIZE
@@ -161,9 +178,9 @@ class Shell:
 
     # The clients' side
 
-    def enter(self) -> Reader:
+    def enter(self, holder: Holder | None = None, *, may_type: bool = False) -> Reader:
         """Return a new client's place: at the end of what :meth:`Scrollback.replay` returns now."""
-        reader = Reader(self.scrollback.end)
+        reader = Reader(self.scrollback.end, holder, may_type=may_type)
         self._readers.add(reader)
         self.visited = True
         return reader
@@ -189,11 +206,49 @@ class Shell:
         self._moved.set()
         return data, skipped
 
-    async def type(self, data: bytes) -> None:
-        """Send *data* to the shell; returns when more may be sent."""
+    async def type(self, data: bytes, reader: Reader | None = None) -> None:
+        """Send *data* to the shell for *reader*; returns when more may be sent."""
         async with self._typing:
-            if self.ending is None:
-                await self._stream.send(data)
+            if self.ending is not None or (reader is not None and reader.ending is not None):
+                return
+            if reader is not None and reader.holder is not None and data:
+                self._remember(reader.holder)
+            await self._stream.send(data)
+
+    # Revocations
+
+    def _remember(self, holder: Holder) -> None:
+        if len(self._typists) < MOST_TYPISTS:
+            self._typists.add(holder)
+        elif holder not in self._typists and not self.suspect:
+            # Whose typing is not remembered cannot be told from a revoked user's later on.
+            self._suspect()
+
+    def withdraw(self, revoked: Callable[[Holder], bool]) -> bool:
+        """Let go the clients whose grants are *revoked*; say whether the shell must be begun anew.
+
+        It must be where one of them has typed and nobody else is there to decide. Others who may
+        type are told, and decide by :meth:`renew`.
+        """
+        for reader in self._readers:
+            if reader.ending is None and reader.holder is not None and revoked(reader.holder):
+                reader.ending = ACCESS_REVOKED
+                reader.news.set()
+        gone = {holder for holder in self._typists if revoked(holder)}
+        if not gone:
+            return False
+        self._typists -= gone
+        self._suspect()
+        return not any(reader.may_type and reader.ending is None for reader in self._readers)
+
+    def _suspect(self) -> None:
+        self.suspect = True
+        self._tell()
+
+    def renew(self) -> None:
+        """End a suspect shell, so that its clients come back for a new one."""
+        if self.suspect:
+            self.end(BEGUN_ANEW)
 
     async def resize(self, size: Size) -> None:
         """Give the terminal *size*, and tell all clients."""

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.hubs import Hub, refresh_hub, remove_hub
+from controller.store.revocations import StoredRevocation, revocations_after
 from controller.volcano.names import JOB_CONTAINER
 
 
@@ -57,6 +58,7 @@ class TerminalSessions:
     def __init__(self, store: Store, hub: Hub, *, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
+        self._revoked_up_to = 0
         self.hub = hub
 
     async def refresh(self) -> None:
@@ -108,6 +110,18 @@ class TerminalSessions:
         )
         async with self._store.read() as transaction:
             return set(await transaction.scalars(going_on))
+
+    async def revocations(self) -> list[StoredRevocation]:
+        """Return what was revoked since the last call; at first, all that matters.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        after = self._revoked_up_to
+        async with self._store.read() as transaction:
+            found, up_to = await revocations_after(transaction, after, now=self._clock())
+        self._revoked_up_to = max(self._revoked_up_to, up_to)
+        return found
 
     async def _select(self, which: sa.ColumnElement[bool]) -> dict[str, Terminal]:
         async with self._store.read() as transaction:

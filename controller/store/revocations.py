@@ -33,7 +33,7 @@ class StoredRevocation:
 
 
 _MATTERING: Final = (
-    sa.select(*(_table.c[name] for name in StoredRevocation.__slots__))
+    sa.select(*(_table.c[name] for name in StoredRevocation.__slots__), _table.c.revision)
     .where(_table.c.at > sa.bindparam("since"), _table.c.revision > sa.bindparam("after"))
     .order_by(_table.c.revision)
 )
@@ -54,9 +54,21 @@ async def revocations_that_matter(
     transaction: Transaction, *, now: float, after: int = 0
 ) -> list[StoredRevocation]:
     """Return the revocations that a grant could still outlive, added after revision *after*."""
+    found, _ = await revocations_after(transaction, after, now=now)
+    return found
+
+
+async def revocations_after(
+    transaction: Transaction, after: int, *, now: float
+) -> tuple[list[StoredRevocation], int]:
+    """Return the same, and the revision up to which they are known then."""
     since = now - REVOCATION_KEPT_SECONDS
-    rows = await transaction.execute(_MATTERING, {"since": since, "after": after})
-    return [StoredRevocation(**row._mapping) for row in rows]
+    rows = (await transaction.execute(_MATTERING, {"since": since, "after": after})).all()
+    found = [
+        StoredRevocation(**{name: getattr(row, name) for name in StoredRevocation.__slots__})
+        for row in rows
+    ]
+    return found, rows[-1].revision if rows else after
 
 
 async def forget_revocations(transaction: Transaction, *, now: float) -> None:

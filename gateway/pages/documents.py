@@ -93,7 +93,17 @@ class Documents:
             '<form method="dialog" class="actions"><button class="first" value="paste">Paste'
             '</button><button value="" autofocus>Cancel</button></form></dialog>'
         )
-        screen = f'<div class="screen"><div class="terminal-screen"></div>{question}'
+        renew = '<button id="renew" class="first" type="button">Begin a new shell</button>'
+        revoked = (
+            '<section id="revoked" class="card" role="alert" hidden>'
+            "<h2>This shell may not do what it seems to</h2>"
+            "<p>Somebody has typed into it whose access was withdrawn. Commands may have been "
+            "given another meaning. A new shell ends what runs in this one, but not what was put "
+            "into the background or written to files.</p>"
+            f'<div class="actions">{renew if mode == "control" else ""}'
+            '<button id="keep" type="button">Keep this one</button></div></section>'
+        )
+        screen = f'<div class="screen"><div class="terminal-screen"></div>{revoked}{question}'
         return self._screen(
             "Terminal", title, mode, tools, screen, clipboard=clipboard, style="terminal.css"
         )

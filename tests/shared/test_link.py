@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SealRefused, TokenRefused
-from shared.link import AttachTokens, Seal, derive_key
+from shared.link import AttachGrant, AttachTokens, Seal, derive_key
 from tests.shared.samples import SID, change_one, places, shifts
 
 KEY = bytes(range(32))
@@ -35,6 +35,13 @@ def test_an_attach_token_says_who_attaches_to_what() -> None:
     assert (attach.sid, attach.sub, attach.mode, attach.jti) == (SID, "ada", "view", "a1")
 
 
+def test_an_attach_token_says_by_which_grant() -> None:
+    assert TOKENS.verify(make(), now=NOW).grant is None
+    grant = AttachGrant(jti="t1", kid="k1", issued_at=NOW - 5.25)
+    token = TOKENS.make(sid=SID, sub="ada", mode="view", jti="a1", now=NOW, grant=grant)
+    assert TOKENS.verify(token, now=NOW).grant == grant
+
+
 @pytest.mark.parametrize("later", [-6, 16])
 def test_an_attach_token_is_short_lived(later: float) -> None:
     with pytest.raises(TokenRefused):
@@ -55,6 +62,14 @@ def test_an_attach_token_is_short_lived(later: float) -> None:
         {"sid": ...},
         {"sub": ""},
         {"jti": 7},
+        {"grant": None},
+        {"grant": "t1"},
+        {"grant": {}},
+        {"grant": {"jti": "t1", "kid": "k1"}},
+        {"grant": {"jti": "", "kid": "k1", "iat": 1}},
+        {"grant": {"jti": "t1", "kid": 1, "iat": 1}},
+        {"grant": {"jti": "t1", "kid": "k1", "iat": True}},
+        {"grant": {"jti": "t1", "kid": "k1", "iat": "1"}},
     ],
 )
 def test_an_attach_token_that_says_anything_else_is_refused(claims: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from gateway.core.frames import CLOSE_REFUSED
 from gateway.relay.bridge.upstream_connections import WebSocketUpstream, open_socket
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge
 from gateway.relay.dial import DialFailed
+from shared.link import AttachGrant
 
 if TYPE_CHECKING:
     from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
@@ -75,7 +76,13 @@ class TerminalBridge(WebSocketBridge):
         if grant is None or target is None:
             raise DialFailed("session_starting")
         token = self._tokens.make(
-            sid=grant.sid, sub=grant.sub, mode=grant.mode, jti=self._nonce(), now=self._wall()
+            sid=grant.sid,
+            sub=grant.sub,
+            mode=grant.mode,
+            jti=self._nonce(),
+            now=self._wall(),
+            # The hub has to know whose typing a revocation is about.
+            grant=AttachGrant(jti=grant.jti, kid=grant.kid, issued_at=grant.issued_at),
         )
         hub = WebSocketUpstream(
             self,
@@ -128,4 +135,4 @@ def _is_input(text: bytes) -> bool:
         message = json.loads(text)
     except (ValueError, RecursionError):
         return True
-    return not isinstance(message, dict) or message.get("type") == "resize"
+    return not isinstance(message, dict) or message.get("type") in ("resize", "renew")

@@ -16,6 +16,22 @@ let canType = document.body.dataset.mode === "control";
 let socket = null;
 let attached = false;
 
+// Told while a shell holds what a user has typed who was revoked since.
+const revoked = document.querySelector("#revoked");
+const renew = document.querySelector("#renew");
+document.querySelector("#keep").onclick = () => dismiss();
+if (renew) {
+  renew.onclick = () => {
+    if (attached && canType) socket.send(JSON.stringify({ type: "renew" }));
+    dismiss();
+  };
+}
+
+function dismiss() {
+  revoked.hidden = true;
+  terminal.focus();
+}
+
 const terminal = new Terminal({
   cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
   disableStdin: !canType,
@@ -61,6 +77,8 @@ const handlers = {
     canType = mode === "control";
     terminal.options.disableStdin = !canType;
     attached = true;
+    // Another shell, perhaps; what has to be told of it follows.
+    revoked.hidden = true;
     // The scrollback that follows holds all that was shown before.
     terminal.reset();
     if (canType) {
@@ -74,6 +92,9 @@ const handlers = {
   },
   resized({ cols, rows }) {
     if (!canType && cols && rows) terminal.resize(cols, rows);
+  },
+  revoked_input() {
+    revoked.hidden = false;
   },
   exit({ code, message }) {
     const text = message || (code === null ? "" : `It ended with code ${code}.`);

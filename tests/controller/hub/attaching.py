@@ -19,7 +19,7 @@ from controller.kube.exec import Executor
 from controller.store.database import Store
 from controller.store.hubs import alive_hubs
 from controller.store.sessions import assign_shell
-from shared.link import AttachTokens
+from shared.link import AttachGrant, AttachTokens
 from shared.tokens import Mode
 from tests.controller.conftest import Clock
 
@@ -39,11 +39,19 @@ class Hub:
     exits: AsyncExitStack
     jtis: int = field(default=0)
 
-    def token(self, *, sid: str = SID, mode: Mode = "control", jti: str = "") -> str:
+    def token(
+        self,
+        *,
+        sid: str = SID,
+        mode: Mode = "control",
+        jti: str = "",
+        sub: str = "ada",
+        grant: AttachGrant | None = None,
+    ) -> str:
         self.jtis += 1
         tokens = AttachTokens(LINK_KEY)
         jti = jti or str(self.jtis)
-        return tokens.make(sid=sid, sub="ada", mode=mode, jti=jti, now=self.clock())
+        return tokens.make(sid=sid, sub=sub, mode=mode, jti=jti, now=self.clock(), grant=grant)
 
     def url(self, sid: str = SID) -> str:
         host, port = self.role.address

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from controller.hub.shell import Ending
 from controller.kube.exec import Container, ExecFailed
 from controller.sessions.terminals import Terminal
 from controller.store.errors import StoreUnavailable
+from controller.store.revocations import StoredRevocation
 from tests.controller.conftest import Clock
 from tests.controller.hub.streams import FakeExecutor
 
@@ -32,6 +34,7 @@ class FakeTerminals:
         self.refreshed = 0
         self.left = False
         self.elsewhere: set[str] = set()
+        self.revoked: list[StoredRevocation] = []
         self.pause = asyncio.Event()
         self.pause.set()
 
@@ -57,6 +60,10 @@ class FakeTerminals:
         await self.pause.wait()
         return answer
 
+    async def revocations(self) -> Collection[StoredRevocation]:
+        self._check()
+        return self.revoked
+
     async def moved(self, sids: Collection[str]) -> Collection[str]:
         self._check()
         return self.elsewhere & set(sids)
@@ -73,7 +80,7 @@ async def running(
     terminals: FakeTerminals, executor: FakeExecutor, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[HeldShells]:
     loop = asyncio.get_running_loop()
-    shells = HeldShells(terminals, executor, clock=clock or loop.time)
+    shells = HeldShells(terminals, executor, clock=clock or loop.time, wall=time.time)
     task = asyncio.create_task(shells.run())
     await until(lambda: shells.problem is None)
     try:

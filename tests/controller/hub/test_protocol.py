@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from controller.hub.protocol import (
     Size,
+    asks_to_renew,
     attached_text,
     exit_text,
     read_resize,
     resized_text,
+    revoked_input_text,
     skipped_text,
 )
 
@@ -38,11 +40,20 @@ def test_members_that_come_later_are_passed_over() -> None:
 )  # fmt: skip
 def test_what_is_not_understood_is_passed_over(text: str) -> None:
     assert read_resize(text) is None
+    assert asks_to_renew(text) is False
+
+
+def test_a_renewal_is_read() -> None:
+    assert asks_to_renew('{"type":"renew"}') is True
+    assert asks_to_renew('{"type":"renew","why":"x"}') is True
+    assert asks_to_renew('{"type":"Renew"}') is False
+    assert asks_to_renew('{"type":"renew","x":"' + "y" * 5000 + '"}') is False
 
 
 @given(st.text(max_size=200))
 def test_no_text_is_an_error(text: str) -> None:
     assert read_resize(text) is None
+    assert asks_to_renew(text) is False
 
 
 def test_a_huge_size_is_brought_within_bounds() -> None:
@@ -55,6 +66,7 @@ def test_messages_to_clients() -> None:
         "type": "attached", "mode": "view", "resumed": True, "cols": 80, "rows": 24
     }  # fmt: skip
     assert json.loads(resized_text(Size(1, 2))) == {"type": "resized", "cols": 1, "rows": 2}
+    assert json.loads(revoked_input_text()) == {"type": "revoked_input"}
     assert json.loads(skipped_text(7)) == {"type": "skipped", "bytes": 7}
     ended = json.loads(exit_text(code=None, message="lost"))
     assert ended == {"type": "exit", "code": None, "message": "lost"}

@@ -20,6 +20,7 @@ from controller.kube.exec import PodExec
 from controller.sessions.terminals import target_id, target_path
 from controller.store.database import Store
 from controller.store.hubs import alive_hubs
+from controller.store.revocations import StoredRevocation, add_revocation
 from controller.store.sessions import Session as Row
 from controller.store.sessions import assign_shell, end_session, insert_session
 from shared.settings import key_file
@@ -148,6 +149,31 @@ async def test_a_revoked_user_is_out_and_the_shell_stays(terminal: Terminal) -> 
     assert await bob.until_closed() == 4401
     await ada.socket.send_bytes(b"echo here-$((1+1))\n")
     await ada.see(b"here-2")
+
+
+async def test_what_a_revoked_user_typed_is_told_and_left_behind_by_one_message(
+    terminal: Terminal,
+) -> None:
+    ada, bob = await terminal.browse(), await terminal.browse(sub="bob")
+    await ada.hear("attached")
+    await bob.hear("attached")
+    await bob.socket.send_bytes(b"id() { echo trap-$((6*7)); }; id\n")
+    await ada.see(b"trap-42")
+    sid = terminal.session.sid
+    revocation = StoredRevocation(member=f"sub:{sid}:bob", at=time.time(), sid=sid, sub="bob")
+    async with terminal.store.write() as transaction:
+        await add_revocation(transaction, revocation)
+    await terminal.rig.bus.revoke(sid=sid, sub="bob")
+    assert await bob.until_closed() == 4401
+    await ada.hear("revoked_input")
+    await ada.socket.send_str('{"type":"renew"}')
+    assert await ada.until_closed() == 1012
+    again = await terminal.browse()
+    assert (await again.hear("attached"))["resumed"] is False
+    await again.socket.send_bytes(b"id; echo done-$((1+1))\n")
+    await again.see(b"done-2")
+    assert b"trap-42" not in again.output
+    assert again.said("revoked_input") == []
 
 
 async def test_exit_and_the_end_of_the_session_are_4410(terminal: Terminal) -> None:

@@ -135,6 +135,11 @@ async def test_the_hub_is_told_who_attaches_and_gets_nothing_of_the_browsers(
             await read(socket)
         (attach,) = hub.attached
         assert (attach.sid, attach.sub, attach.mode) == (sid, "grace", "control")
+        # By which grant, so that the hub knows what a revocation is about.
+        assert attach.grant is not None
+        assert attach.grant.kid == world.gateway.signer.kid
+        assert len(attach.grant.jti) == 32
+        assert abs(attach.grant.issued_at - time.time()) < 300
         (headers,) = hub.headers
         assert not {"Cookie", "Origin", "Fumarole-Token"} & headers.keys()
         assert headers["Host"] == f"127.0.0.1:{hub.port}"
@@ -157,6 +162,7 @@ async def test_who_looks_on_types_nothing(world: World) -> None:
             await socket.send(b"rm -rf /\n")
             await socket.send([b"in ", b"pieces"])
             await socket.send('{"type":"resize","cols":1,"rows":1}')
+            await socket.send('{"type":"renew"}')
             await socket.send(['{"type":"res', 'ize","cols":1,"rows":1}'])
             await socket.send("{not json")
             await socket.send('["resize"]')
