@@ -35,6 +35,7 @@ from controller.leading import Leading, make_election
 from controller.measures import HookCounts, LoopStalls, count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
+from controller.sessions.activities import Activities
 from controller.sessions.control import Sessions
 from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
@@ -46,7 +47,7 @@ from controller.store.hooks import blocked_calls
 from controller.store.position import ensure_position
 from controller.store.vault import Vault
 from controller.watchdog import Watchdog
-from shared.bus import BusReader, Keys, connect
+from shared.bus import BusReader, Keys, ReportReader, connect
 from shared.jwks import KeySource
 from shared.metrics import make_ops_app, make_registry
 from shared.process import write_address_file
@@ -225,6 +226,7 @@ async def _start_api(
         tell=Notices(redis, names).tell,
         catalogue=settings.jobs.pods.catalogue,
         rank_services=settings.jobs.rank_services,
+        activity_of=Activities(ReportReader(redis, names), clock=time.time).of,
     )
     parts = ApiParts(
         store=process.store,

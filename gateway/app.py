@@ -55,15 +55,19 @@ from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
+from gateway.reports.activity import Activities
+from gateway.reports.failures import RecentFailures
+from gateway.reports.reporter import Reporter
 from gateway.session_tokens import SessionTokens
 from gateway.settings import Settings
 from gateway.tls import Certificates
-from shared.bus import BusReader, Keys, connect
+from shared.bus import BusReader, Keys, ReportWriter, connect
 from shared.events import Event
 from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.networks import Bounds
+from shared.process import own_version
 from shared.routes import Kind, RouteReader
 
 _PROCESS_BYTES: Final = 6
@@ -138,8 +142,17 @@ class Gateway:
         reader = BusReader(self.redis, Keys(settings.instance))
         self.feed = make_feed(reader, self._changed, self._closed)
         limits = settings.limits
-        self.audit = Trail(
-            issuer=settings.token_issuer, process=secrets.token_hex(_PROCESS_BYTES), wall=time.time
+        process = secrets.token_hex(_PROCESS_BYTES)
+        self.audit = Trail(issuer=settings.token_issuer, process=process, wall=time.time)
+        self.activities = Activities()
+        self.failures = RecentFailures(wall=time.time)
+        self.reporter = Reporter(
+            writer=ReportWriter(self.redis, Keys(settings.instance), process),
+            feed=self.feed,
+            activities=self.activities,
+            failures=self.failures,
+            version=own_version(),
+            wall=time.time,
         )
         self.live = Live(
             table=lambda: self.feed.table,
@@ -147,7 +160,7 @@ class Gateway:
             loop=loop,
             most_of_session=limits.session_connections,
             most_of_user=limits.user_connections,
-            observer=self.audit.attachments,
+            observers=(self.audit.attachments, self.activities),
         )
         self.checks = Checks(
             of_address=limits.address_checks_per_second,
@@ -156,6 +169,7 @@ class Gateway:
             clock=time.monotonic,
         )
         self._measure_limits()
+        self._measure_reports()
         self.keys = KeySource(settings.token_jwks, clock=time.monotonic)
         self.tokens = SessionTokens(
             keys=self.keys,
@@ -194,6 +208,20 @@ class Gateway:
         meters.counter("checks_queued", "Signature checks that had to wait.", lambda: checks.queued)
         meters.counter(
             "checks_refused", "Signature checks that were refused.", lambda: checks.refused
+        )
+
+    def _measure_reports(self) -> None:
+        reporter, meters = self.reporter, self.meters
+        meters.counter(
+            "activities_written", "Activities of sessions reported.", lambda: reporter.written
+        )
+        meters.counter(
+            "reports_skipped", "Turns of reports that Redis did not take.", lambda: reporter.skipped
+        )
+        meters.gauge(
+            "activities_waiting",
+            "Activities of sessions that are still to be reported.",
+            lambda: reporter.waiting,
         )
 
     @property
@@ -270,6 +298,7 @@ class Gateway:
                 refusals=self.refusals,
                 overload=self.overload,
                 audit=self.audit,
+                failures=self.failures,
             )
         )
         return self.path
@@ -282,6 +311,7 @@ class Gateway:
             limits=self.settings.limits,
             meters=self.meters,
             date=self.date,
+            failures=self.failures,
         )
         seal = Seal(self.settings.link_key)
         attach = AttachTokens(self.settings.link_key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.access_right import judge
@@ -92,7 +92,7 @@ class Live:
         loop: Where the connections live.
         most_of_session: Connections of one session; 0 for without limit.
         most_of_user: Connections of one user, over all sessions.
-        observer: Is told of every connection.
+        observers: Are told of every connection.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class Live:
         loop: asyncio.AbstractEventLoop,
         most_of_session: int = 0,
         most_of_user: int = 0,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self._table = table
         self._wall = wall
         self._loop = loop
-        self._observer = observer
+        self._observers = tuple(observers)
         self._wheel = Wheel(loop)
         self._sessions: dict[str, _Session] = {}
         self._reviewed: list[Reviewed] = []
@@ -152,8 +152,8 @@ class Live:
             self._of_user[user] = self._of_user.get(user, 0) + 1
         self.kinds[member.kind] += 1
         self._arm(session, access_right)
-        if self._observer is not None:
-            self._observer.attached(member.kind, access_right)
+        for observer in self._observers:
+            observer.attached(member.kind, access_right)
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
@@ -175,8 +175,8 @@ class Live:
         if not session.members:
             self._wheel.disarm(session)
             del self._sessions[sid]
-        if self._observer is not None:
-            self._observer.detached(member.kind, access_right, reason)
+        for observer in self._observers:
+            observer.detached(member.kind, access_right, reason)
 
     def _forget_one(self, user: str) -> None:
         left = self._of_user[user] - 1

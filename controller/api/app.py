@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from aiohttp import web
 
@@ -31,6 +30,7 @@ from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from shared.jwks import KeySource
+from shared.process import own_version
 from shared.tokens import LONGEST_SERVICE_SECONDS
 
 
@@ -62,7 +62,7 @@ def make_api_app(
     """
     streams = Streams()
     operations = list_operations(parts, streams)
-    description = describe(_version(), operations, parts.offered_fields)
+    description = describe(own_version(), operations, parts.offered_fields)
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.json_response(description)
@@ -114,10 +114,3 @@ def list_operations(parts: ApiParts, streams: Streams) -> list[Operation]:
         *products.operations(),
         *Maintenance(store, clock=parts.clock).operations(),
     ]
-
-
-def _version() -> str:
-    try:
-        return version("fumarole")
-    except PackageNotFoundError:
-        return "0"  # run from its files alone, as in the image

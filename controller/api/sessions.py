@@ -77,6 +77,18 @@ class SessionAnswer(Shown):
     created_at: float
     ended_at: float | None
     end_reason: str | None
+    connected: list[str] | None = Field(
+        default=None,
+        description="Users who are connected now, as gateways report; None where nothing is known.",
+    )
+    last_input_at: float | None = Field(
+        default=None, description="When a person last did something there; in steps of 10 s."
+    )
+    last_output_at: float | None = Field(
+        default=None, description="When the app last sent something; in steps of 10 s."
+    )
+    bytes_in: int | None = Field(default=None, description="Towards the app.")
+    bytes_out: int | None = None
 
 
 class KeyAnswer(Shown):

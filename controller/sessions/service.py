@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
@@ -25,6 +25,7 @@ from controller.store.revocations import StoredRevocation, add_revocation
 from controller.store.sessions import Session, end_session, find_session, insert_session
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked, event_time, revoked_at
+from shared.reports import Activity
 from shared.routes import Clipboard
 
 SID_BYTES: Final = 16
@@ -64,7 +65,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
-    """A session as the orchestrator sees it. ``state`` is the route's, or ``ended``."""
+    """A session as the orchestrator sees it. ``state`` is the route's, or ``ended``.
+
+    From ``connected`` on it is what gateways report: for display, and None where nothing is known.
+    """
 
     sid: str
     hosts: tuple[str, ...]
@@ -77,6 +81,20 @@ class SessionView:
     created_at: float
     ended_at: float | None
     end_reason: str | None
+    connected: tuple[str, ...] | None = None
+    last_input_at: float | None = None
+    last_output_at: float | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+
+
+ActivityOf = Callable[[str], Awaitable[Activity | None]]
+"""Says what gateways report of a session; None where that is not known. It never fails."""
+
+
+async def nothing_reported(_sid: str) -> Activity | None:
+    """Say that nothing is known of any session."""
+    return None
 
 
 StatesOf = Callable[[Collection[str]], Awaitable[Mapping[str, Literal["starting", "ready"]]]]
@@ -105,6 +123,7 @@ class SessionService:
         tell: Tells gateways of a revocation at once.
         catalogue: What products offer.
         rank_services: Whether only ports that jobs declare are reached.
+        activity_of: What gateways report of a session.
     """
 
     def __init__(
@@ -120,7 +139,9 @@ class SessionService:
         tell: Tell,
         catalogue: Catalogue | None = None,
         rank_services: bool = False,
+        activity_of: ActivityOf = nothing_reported,
     ) -> None:
+        self._activity_of = activity_of
         self._store = store
         self._catalogue = catalogue or Catalogue()
         self._rank_services = rank_services
@@ -154,7 +175,10 @@ class SessionService:
         """Return the session, also one that has ended; None where there is none."""
         async with self._store.read() as transaction:
             session = await find_session(transaction, sid)
-        return await self._view(session) if session else None
+        if session is None:
+            return None
+        view, activity = await self._view(session), await self._activity_of(sid)
+        return view if activity is None else _with_activity(view, activity)
 
     async def end(self, sid: str) -> SessionView | None:
         """End the session for good; None where there is none. Again changes nothing."""
@@ -279,6 +303,17 @@ class SessionService:
             ended_at=session.ended_at,
             end_reason=session.end_reason,
         )
+
+
+def _with_activity(view: SessionView, activity: Activity) -> SessionView:
+    return replace(
+        view,
+        connected=activity.subs if view.state != "ended" else (),
+        last_input_at=activity.last_input_at,
+        last_output_at=activity.last_output_at,
+        bytes_in=activity.bytes_in,
+        bytes_out=activity.bytes_out,
+    )
 
 
 class _Wrong(Exception):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gateway.relay.bridge.contract import BridgeFactory
     from gateway.relay.dial import Dialler
     from gateway.relay.world import BearerGate, World
+    from gateway.reports.failures import RecentFailures
     from shared.routes import Kind
 
 
@@ -66,6 +67,7 @@ class Parts:
     refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
     overload: Overload = field(default_factory=Overload)
     audit: Trail | None = None
+    failures: RecentFailures | None = None
     wall: Callable[[], float] = time.time
 
 

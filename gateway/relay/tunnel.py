@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.ending.lingering import Lingering
@@ -18,6 +18,10 @@ from gateway.relay.turns import SMALL_READ
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
     from gateway.relay.context import Context
+
+
+_FIRST_CONTROL: Final = 0x8
+"""Opcodes below are those of data (RFC 6455, section 5.2); reads begin with a frame, mostly."""
 
 
 class Phase(IntEnum):
@@ -145,6 +149,11 @@ class Tunnel(asyncio.Protocol):
         """Pass *data* on to the app, or discard it once the tunnel ends."""
         if not self.phase:
             self.traffic.up += len(data)
+            activity = self.access_right.activity
+            if activity is not None:
+                activity.up += len(data)
+                if data[0] & 0x0F < _FIRST_CONTROL:
+                    activity.input = True
             self.app.write(data)
 
     def pause_for_others(self) -> None:
@@ -189,6 +198,9 @@ class Tunnel(asyncio.Protocol):
         elif not self.phase:
             followed = self.tracker.feed(data)
             self.traffic.down += followed
+            activity = self.access_right.activity
+            if activity is not None:
+                activity.down += followed
             if followed == len(data):
                 self.browser.write(data)
             else:

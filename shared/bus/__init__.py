@@ -9,6 +9,7 @@ log of events and snapshots, subscribes, and marks tokens as used.
   Redis Cluster becomes a client; ``translation``: what it raises becomes an error of ours.
 - ``scripts``: the three scripts in which everything is written.
 - ``publisher``, ``reader``: the two sides.
+- ``reports``: what gateways tell the controller, for display.
 
 docs/proxy-events.md is the contract.
 """
@@ -17,6 +18,7 @@ from shared.bus.connection import connect
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import BusReader, LogPart, Mark, Snapshot, parse_head
+from shared.bus.reports import ReportReader, ReportWriter
 from shared.bus.urls import check_url
 
 __all__ = [
@@ -28,6 +30,8 @@ __all__ = [
     "LogPart",
     "Mark",
     "Publisher",
+    "ReportReader",
+    "ReportWriter",
     "Snapshot",
     "check_url",
     "connect",

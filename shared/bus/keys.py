@@ -48,6 +48,19 @@ class Keys:
         """How a token was first used."""
         return self._key(f"used:{jti}")
 
+    def gateway(self, name: str) -> str:
+        """How a gateway process stands."""
+        return self._key(f"gateway:{name}")
+
+    def activity(self, sid: str) -> str:
+        """What gateways saw of a session."""
+        return self._key(f"activity:{sid}")
+
+    @property
+    def asks(self) -> str:
+        """Stream of the grants that users have ended at gateways."""
+        return self._key("asks")
+
     def pending(self, epoch: str) -> tuple[str, str]:
         """Return where the routes and the revocations of an epoch are filled in.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.answers import (
     CLOSE_DRAINING,
@@ -15,6 +15,14 @@ from gateway.core.access.answers import (
 if TYPE_CHECKING:
     from gateway.core.access.grants import Grant
     from shared.routes import Route, RouteTable
+
+
+class Activity(Protocol):
+    """Where the bytes of a session are counted; ``input`` is set by what people do."""
+
+    up: int
+    down: int
+    input: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +50,11 @@ class AccessRight:
 
     ``route`` is exchanged for newer revisions of the same target; the rest stays. ``address`` is
     the client's, once the request is let in. ``attachment`` is the number and the beginning of
-    the attachment that is recorded for it (:mod:`gateway.audit`).
+    the attachment that is recorded for it (:mod:`gateway.audit`); ``activity`` is where its bytes
+    are counted while the connection is registered (:mod:`gateway.reports`).
     """
 
-    __slots__ = ("address", "attachment", "grant", "host", "route")
+    __slots__ = ("activity", "address", "attachment", "grant", "host", "route")
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
         self.route = route
@@ -53,6 +62,7 @@ class AccessRight:
         self.grant = grant
         self.address = ""
         self.attachment: tuple[int, float] | None = None
+        self.activity: Activity | None = None
 
     @property
     def sid(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.relay.ending.ends import Ends
     from gateway.relay.turns import Turns
     from gateway.relay.world import World
+    from gateway.reports.failures import RecentFailures
 
 # The library logs heads, which hold credentials, when its logger lets it.
 quiet_logger = logging.getLogger("gateway.sockets")
@@ -39,6 +40,7 @@ class BridgeParts:
     limits: Limits = field(default_factory=Limits)
     meters: Meters = field(default_factory=Meters)
     date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
+    failures: RecentFailures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

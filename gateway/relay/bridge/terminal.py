@@ -110,6 +110,7 @@ class TerminalBridge(WebSocketBridge):
     def received_bytes(self, data: bytes) -> None:
         """Take what is typed."""
         if not self._views and self._hub is not None:
+            self.note_input()
             self._hub.send(data)
 
     def received_text(self, frame: Frame) -> None:

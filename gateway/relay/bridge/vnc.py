@@ -8,6 +8,7 @@ from websockets.frames import Opcode
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
 from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
+from gateway.core.rfb.human_input import has_human_input
 from gateway.relay.bridge.intake import Intake
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,
@@ -43,6 +44,7 @@ class VncBridge(WebSocketBridge):
     def __init__(self, request: UpgradeRequest, parts: BridgeParts, seal: Seal) -> None:
         super().__init__(request, parts)
         self._seal = seal
+        self._controls = False
         self._upstream: BridgeUpstream | None = None
         self._handshake: Handshake | None = None
         self._filter: BrowserFilter | None = None
@@ -66,6 +68,7 @@ class VncBridge(WebSocketBridge):
             raise DialFailed("session_starting")
         grant = self.access_right.grant
         views = grant is None or grant.mode != "control"
+        self._controls = not views
         password = self._password(route)
         if views or password is not None or route.clipboard != "both":
             self._handshake = Handshake(password=password, shared=views)
@@ -147,6 +150,8 @@ class VncBridge(WebSocketBridge):
         upstream = self._upstream
         if upstream is None:
             return
+        if self._controls and has_human_input(data):
+            self.note_input()
         if self._handshake is not None:
             self._shake(self._handshake, Side.BROWSER, data)
         elif self._filter is None:

@@ -160,6 +160,8 @@ class WebSocketBridge(Bridge):
     def receive(self, data: bytes) -> None:
         """Take what the browser sent, in its turn."""
         self.traffic.up += len(data)
+        if self.access_right.activity is not None:
+            self.access_right.activity.up += len(data)
         self._heard = True
         if self.state is BridgeState.DIALLING:
             self._keep(data)
@@ -316,6 +318,8 @@ class WebSocketBridge(Bridge):
             await self.connect()
         except DialFailed as failed:
             self.parts.meters.upstream_failures[failed.code] += 1
+            if self.parts.failures is not None:
+                self.parts.failures.note(self.access_right.sid, failed.code)
             self._task = None
             self.refuse(failed.code)
             return
@@ -364,13 +368,23 @@ class WebSocketBridge(Bridge):
         """Send *data* as a binary message; nothing, once the end has begun."""
         if self.state is BridgeState.OPEN and self.transport is not None:
             # Not through the library: it would copy the data twice.
-            self.traffic.down += len(data)
+            self._count_down(len(data))
             self.transport.writelines((_binary_header(len(data)), data))
+
+    def _count_down(self, size: int) -> None:
+        self.traffic.down += size
+        if self.access_right.activity is not None:
+            self.access_right.activity.down += size
+
+    def note_input(self) -> None:
+        """A person has done something: for display only."""
+        if self.access_right.activity is not None:
+            self.access_right.activity.input = True
 
     def send_frame(self, frame: Frame) -> None:
         """Pass a data frame of any kind on."""
         if self.state is BridgeState.OPEN and self.transport is not None:
-            self.traffic.down += len(frame.data)
+            self._count_down(len(frame.data))
             self.transport.write(frame.serialize(mask=False))
 
     # Ending

@@ -7,7 +7,7 @@ task, after which the request is decided again with what is then known.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.answers import REFUSALS, Refusal
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from shared.tokens import SessionClaims
 
 
+_SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+
+
 class Admission:
     """Admits the requests of all connections of one data path."""
 
@@ -79,6 +82,7 @@ class Admission:
             return
         kept = connection.decision
         if kept is not None and kept.covers(start, fields, table, self._parts.wall()):
+            _note_input(kept.access_right, start, fields)
             if kept.fields is fields and kept.method == start.method:
                 connection.admitted(prefix=kept.prefix, rest=kept.tail, upgrade=False)
                 return
@@ -223,6 +227,7 @@ class Admission:
                     connection.refuse("session_starting")
                     return
                 connection.keep(cached)
+                _note_input(access_right, ask.start, ask.fields)
                 self._relay(connection, ask.start, ask.fields, cached, upgrade=ask.upgrade)
             case Connect(access_right=access_right):
                 self._connect(connection, ask, access_right, client)
@@ -363,6 +368,20 @@ class Admission:
         self._context.pages.add(page)
         resume_reading(transport)
         page.start(page_request, head_to_page(ask.start, ask.fields), beyond)
+
+
+def _note_input(access_right: AccessRight, start: StartLine, fields: Fields) -> None:
+    """Note a request that a person has caused, as far as can be seen: for display only.
+
+    Navigation, and what changes something; a GET may be the app's own polling. Jupyter's clients
+    say by a parameter which requests are no activity.
+    """
+    activity = access_right.activity
+    if activity is None:
+        return
+    causes = start.method not in _SAFE or fields.provenance.mode == b"navigate"
+    if causes and not fields.websocket and b"no_track_activity=1" not in start.target:
+        activity.input = True
 
 
 def _has_credential(decision: Decision) -> bool:

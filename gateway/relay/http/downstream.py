@@ -21,7 +21,7 @@ from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.access_right import AccessRight, Activity, Ending
     from gateway.core.access.answers import Refusal
     from gateway.core.downstream.cached_decision import CachedDecision
     from gateway.core.http.app_heads import AnswerHead
@@ -56,6 +56,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     kind = "http"
 
     __slots__ = (
+        "activity",
         "admission",
         "began",
         "context",
@@ -85,6 +86,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.download: Download | None = None
         """Each while the kernel moves that body's bytes."""
         self.decision: CachedDecision | None = None
+        self.activity: Activity | None = None
+        """Where its session's bytes are counted, while it has a decision."""
         self.task: asyncio.Task[None] | None = None
         """What is waited for: a proof, a repair, a connection to the app."""
         self.key = ""
@@ -132,12 +135,13 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.was_admitted = True
         self.leave_place()
         self.context.parts.live.add(self)
+        self.activity = decision.access_right.activity
 
     def drop_decision(self) -> None:
         """Leave the registry, and forget what was decided."""
         if self.decision is not None:
             self.context.parts.live.discard(self)
-            self.decision = None
+            self.decision = self.activity = None
             if self.transport is not None:
                 self._enter_place()
 
@@ -167,6 +171,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the phase says."""
         self.context.meters.http.up += len(data)
+        if self.activity is not None:
+            self.activity.up += len(data)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
@@ -226,6 +232,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Write to the browser."""
         if self.transport is not None:
             self.context.meters.http.down += len(data)
+            if self.activity is not None:
+                self.activity.down += len(data)
             self.transport.write(data)
 
     def set_reading(self, reading: bool) -> None:
@@ -280,6 +288,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         meters = self.context.meters
         meters.refusals[refusal.code] += 1
         meters.own_answers[refusal.status // 100] += 1
+        failures, decision = self.context.parts.failures, self.decision
+        if failures is not None and decision is not None and refusal.status >= 500:
+            failures.note(decision.access_right.sid, refusal.code)
 
     def is_draining(self) -> bool:
         """Say whether no further request is taken."""

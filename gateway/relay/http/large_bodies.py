@@ -15,6 +15,7 @@ from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.splice import Splice
 
 if TYPE_CHECKING:
+    from gateway.core.access.access_right import Activity
     from gateway.relay.context import Context
     from gateway.relay.http.upstream import UpstreamConnection
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Exchange(Protocol):
     """Whose bodies are moved: :class:`gateway.relay.http.downstream.DownstreamConnection`."""
 
+    activity: Activity | None
     context: Context
     transport: asyncio.Transport | None
     upstream: UpstreamConnection | None
@@ -118,6 +120,8 @@ class Upload(_Body):
         """Count it."""
         self._exchange.uploaded += size
         self._context.meters.http.up += size
+        if self._exchange.activity is not None:
+            self._exchange.activity.up += size
 
     def went(self, size: int) -> None:
         """The app's side is not counted."""
@@ -148,6 +152,8 @@ class Download(_Body):
     def went(self, size: int) -> None:
         """Count it."""
         self._context.meters.http.down += size
+        if self._exchange.activity is not None:
+            self._exchange.activity.down += size
 
     def waits(self) -> None:
         """A browser that takes nothing for long is reset."""

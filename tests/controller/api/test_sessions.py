@@ -11,6 +11,7 @@ import pytest
 from controller.products import Catalogue
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.revocations import revocations_that_matter
+from shared.reports import Activity
 from tests.controller.api.conftest import Api, _at_once, _starting, _tell
 from tests.controller.api.test_jobs import make_job, submit
 
@@ -219,3 +220,24 @@ async def test_an_endpoint_restricts_what_its_kind_has(api: Api, endpoint: dict[
     job = make_job("j4", interactive={"one": endpoint})
     answer = await api.client.post("/v1/jobs", json={"mode": "atomic", "items": [job]})
     assert answer.status == 422
+
+
+async def test_what_gateways_report_is_shown_and_nothing_is_where_nothing_is_known(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sid = await open_one(api, kind="terminal")
+    shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
+    assert (shown["connected"], shown["last_input_at"], shown["bytes_in"]) == (None, None, None)
+
+    async def reported(_sid: str) -> Activity:
+        return Activity(at=20.0, last_input_at=10.0, bytes_in=3, bytes_out=4, subs=("ada", "bob"))
+
+    monkeypatch.setattr(api.sessions, "_activity_of", reported)
+    shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
+    assert shown["connected"] == ["ada", "bob"]
+    assert (shown["last_input_at"], shown["last_output_at"]) == (10.0, None)
+    assert (shown["bytes_in"], shown["bytes_out"]) == (3, 4)
+    # Where it has ended nobody is in it, whatever a gateway still says.
+    await api.client.delete(f"/v1/sessions/{sid}")
+    shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
+    assert (shown["state"], shown["connected"], shown["bytes_in"]) == ("ended", [], 3)

@@ -10,8 +10,9 @@ import pytest
 from redis.exceptions import NoPermissionError, RedisError
 
 from deploy.local.redis import ACL, RedisSetup, write_redis_setup
-from shared.bus import BusReader, Keys, Publisher, connect
+from shared.bus import BusReader, Keys, Publisher, ReportReader, ReportWriter, connect
 from shared.events import GrantRevoked, event_time
+from shared.reports import Activity, encode_activity
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 NOW = 1_800_000_000.0
@@ -88,7 +89,20 @@ def test_a_gateways_commands_are_exactly_the_documented_ones() -> None:
     assert f"`{' '.join(commands)}`" in told
 
 
-async def test_a_gateway_can_change_nothing_but_marks(setup: RedisSetup) -> None:
+async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisSetup) -> None:
+    writer, viewer = connect(setup.urls["controller"]), connect(setup.urls["gateway"])
+    reports = ReportWriter(viewer, KEYS, "g")
+    await reports.write(b"{}")
+    part = encode_activity(Activity(at=NOW, subs=("ada",)))
+    await reports.write_activities({SID: part})
+    activity = await ReportReader(writer, KEYS).activity_of(SID, now=NOW)
+    assert activity is not None
+    assert activity.subs == ("ada",)
+    await writer.aclose()
+    await viewer.aclose()
+
+
+async def test_a_gateway_can_change_nothing_but_marks_and_reports(setup: RedisSetup) -> None:
     viewer = connect(setup.urls["gateway"])
     for forbidden in (
         viewer.hset(KEYS.routes, "x", "y"),
@@ -100,6 +114,14 @@ async def test_a_gateway_can_change_nothing_but_marks(setup: RedisSetup) -> None
         viewer.eval("return 1", 0),
         viewer.keys(),
         viewer.get(Keys("other").used("t")),
+        viewer.get(KEYS.gateway("g")),
+        viewer.hgetall(KEYS.activity(SID)),
+        viewer.hset(KEYS.head, "term", "9"),
+        viewer.expire(KEYS.routes, 1),
+        viewer.xadd(KEYS.log, {"event": "x"}),
+        viewer.xadd(KEYS.events, {"event": "x"}),
+        viewer.xrange(KEYS.asks),
+        viewer.hset(Keys("other").activity(SID), "x", "y"),
     ):
         with pytest.raises(NoPermissionError):
             await forbidden

@@ -40,8 +40,10 @@ user controller on #{controller} ~fumarole:{{{instance}}}:* &fumarole:{{{instanc
 +publish +spublish -@dangerous -function +info
 user gateway on #{gateway} %R~fumarole:{{{instance}}}:routes %R~fumarole:{{{instance}}}:revoked \
 %R~fumarole:{{{instance}}}:head %R~fumarole:{{{instance}}}:log ~fumarole:{{{instance}}}:used:* \
+%W~fumarole:{{{instance}}}:gateway:* %W~fumarole:{{{instance}}}:activity:* \
+%W~fumarole:{{{instance}}}:asks \
 &fumarole:{{{instance}}}:events -@all +ping +hmget +hgetall +hscan +zrange +zscan +xrange +multi \
-+exec +info +subscribe +ssubscribe +set +get
++exec +info +subscribe +ssubscribe +set +get +hset +expire +xadd
 """
 
 

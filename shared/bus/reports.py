@@ -1,0 +1,110 @@
+"""Reports in Redis: written by gateways, read by the controller, needed by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from redis.asyncio import Redis
+
+from shared.bus.keys import Keys
+from shared.bus.translation import translated
+from shared.reports import (
+    ACTIVITY_KEPT_SECONDS,
+    MOST_PART_BYTES,
+    MOST_PARTS,
+    REPORT_KEPT_SECONDS,
+    Activity,
+    decode_activity,
+    put_together,
+)
+
+_PARTS: Final = """
+local found = {}
+local parts = redis.call('HSCAN', KEYS[1], '0', 'COUNT', ARGV[1])[2]
+for i = 1, math.min(#parts, 2 * tonumber(ARGV[1])), 2 do
+  if #parts[i] <= 64 and #parts[i + 1] <= tonumber(ARGV[2]) then
+    local alive = redis.call('EXISTS', ARGV[3] .. parts[i])
+    found[#found + 1] = {parts[i], parts[i + 1], alive}
+  end
+end
+return found
+"""
+"""What is too long stays in Redis: whoever writes there chooses the length."""
+
+
+class ReportWriter:
+    """Writes the reports of one gateway process.
+
+    Args:
+        redis: Where.
+        keys: This installation's names.
+        name: The process'; no other process ever has the same.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, name: str) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._name = name
+
+    async def write(self, report: bytes) -> None:
+        """Say how this process stands.
+
+        Raises:
+            BusUnavailable: If Redis does not answer, or does not let us.
+        """
+        with translated():
+            await self._redis.set(self._keys.gateway(self._name), report, ex=REPORT_KEPT_SECONDS)
+
+    async def write_activities(self, activities: Mapping[str, bytes]) -> None:
+        """Write this process' part of the activities of these sessions, in one round trip.
+
+        Raises:
+            BusUnavailable: If Redis does not answer; then nobody knows which were written.
+        """
+        with translated():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for sid, activity in activities.items():
+                    key = self._keys.activity(sid)
+                    pipe.hset(key, self._name, activity)
+                    pipe.expire(key, ACTIVITY_KEPT_SECONDS)
+                await pipe.execute()
+
+
+class ReportReader:
+    """Reads what gateways report.
+
+    Args:
+        redis: Where.
+        keys: This installation's names.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def activity_of(self, sid: str, *, now: float) -> Activity | None:
+        """Return what gateways saw of the session; None where none has told of it.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            found = await self._redis.eval(
+                _PARTS,
+                1,
+                self._keys.activity(sid),
+                str(MOST_PARTS),
+                str(MOST_PART_BYTES),
+                self._keys.gateway(""),
+            )
+        parts: dict[str, Activity] = {}
+        living: set[str] = set()
+        for name, raw, alive in found:
+            activity = decode_activity(raw)
+            if activity is not None:
+                text = name.decode("utf-8", "replace")
+                parts[text] = activity
+                if alive:
+                    living.add(text)
+        return put_together(parts, living, now) if parts else None

@@ -1,0 +1,114 @@
+"""What gateways report of themselves and of sessions: for display, never for access. No I/O.
+
+Each gateway process writes its own report and, for each session whose activity changed, its own
+part of the session's activity; whoever reads puts the parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+REPORT_SECONDS: Final = 2.0
+REPORT_KEPT_SECONDS: Final = 10
+ACTIVITY_KEPT_SECONDS: Final = 3600
+ROUND_SECONDS: Final = 10
+MOST_FAILING: Final = 1000
+"""Sessions in one report."""
+MOST_SUBS: Final = 100
+"""Users of one session in one activity."""
+MOST_PART_BYTES: Final = 32768
+"""Of one gateway's part of an activity: nothing longer was written by one of ours."""
+MOST_PARTS: Final = 64
+"""Parts of one activity that are looked at."""
+
+_Sub = Annotated[str, Meta(min_length=1, max_length=255)]
+_Bytes = Annotated[int, Meta(ge=0, le=(1 << 62))]
+_Time = Annotated[float, Meta(ge=0, lt=1e12)]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The last thing that went wrong with a session at a gateway; ``code`` is a refusal's."""
+
+    code: str
+    at: float
+
+
+class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How one gateway process stands."""
+
+    at: float
+    version: str
+    epoch: str | None
+    seq: int
+    lag_seconds: float
+    failing: Mapping[str, Failure] = {}
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """What one gateway process, or all of them, saw of a session.
+
+    Times are unix seconds in steps of :data:`ROUND_SECONDS`; ``subs`` are the users who are
+    connected now. ``bytes_in`` is towards the app.
+    """
+
+    at: _Time
+    last_input_at: _Time | None = None
+    last_output_at: _Time | None = None
+    bytes_in: _Bytes = 0
+    bytes_out: _Bytes = 0
+    subs: Annotated[tuple[_Sub, ...], Meta(max_length=MOST_SUBS)] = ()
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Activity).decode
+
+
+def rounded(seconds: float) -> float:
+    """Return a time as it is reported: nobody needs to know when a key was pressed."""
+    return seconds // ROUND_SECONDS * ROUND_SECONDS
+
+
+def encode_report(report: GatewayReport) -> bytes:
+    """Return *report* as it stands in Redis."""
+    return _encode(report)
+
+
+def encode_activity(activity: Activity) -> bytes:
+    """Return *activity* as it stands in Redis."""
+    return _encode(activity)
+
+
+def decode_activity(raw: bytes) -> Activity | None:
+    """Return the activity in *raw*, None where it is none."""
+    if len(raw) > MOST_PART_BYTES:
+        return None
+    try:
+        return _decode(raw)
+    except msgspec.DecodeError:
+        return None
+
+
+def put_together(parts: Mapping[str, Activity], living: Iterable[str], now: float) -> Activity:
+    """Return what all *parts* (by gateway) say together, at *now*.
+
+    Users are connected where a gateway in *living* says so: one that was killed cannot take back
+    what it said. A time that is ahead of ours counts as now.
+    """
+    alive = set(living)
+    subs = {sub for name, part in parts.items() if name in alive for sub in part.subs}
+    return Activity(
+        at=_latest((part.at for part in parts.values()), now) or 0.0,
+        last_input_at=_latest((part.last_input_at for part in parts.values()), now),
+        last_output_at=_latest((part.last_output_at for part in parts.values()), now),
+        bytes_in=sum(part.bytes_in for part in parts.values()),
+        bytes_out=sum(part.bytes_out for part in parts.values()),
+        subs=tuple(sorted(subs)[:MOST_SUBS]),
+    )
+
+
+def _latest(times: Iterable[float | None], now: float) -> float | None:
+    return max((min(time, rounded(now)) for time in times if time is not None), default=None)

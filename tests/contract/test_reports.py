@@ -1,0 +1,165 @@
+"""Reports: what a gateway tells of itself and of sessions, and that it needs nobody to listen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract import frames
+from tests.contract.conftest import Serve
+from tests.contract.frames import MASK, encode
+from tests.contract.rig import Rig, Session, running_rig
+from tests.contract.test_terminal import Hub, attached, hub, terminal  # noqa: F401  # a fixture
+from tests.contract.test_vnc import KEY, UPDATE_REQUEST, desktop
+from tests.contract.upstream import friendly, websocket
+
+WAIT_SECONDS = 30.0
+PREFIX = "fumarole:{exam}"
+
+
+async def activity(rig: Rig, session: Session) -> list[dict[str, Any]]:
+    """Return each gateway process' part."""
+    found = await rig.bus.redis.hgetall(f"{PREFIX}:activity:{session.sid}")
+    return [json.loads(part) for part in found.values()]
+
+
+async def until(
+    rig: Rig, session: Session, wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Return the part of the one process that saw the session, once it is as *wanted*."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        parts = await activity(rig, session)
+        if len(parts) == 1 and wanted(parts[0]):
+            return parts[0]
+        assert time.monotonic() < deadline, parts
+        await asyncio.sleep(0.1)
+
+
+async def test_every_process_says_how_it_stands(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        session, own = await rig.entered(await serve(friendly), target={"port": 1})
+        assert (await rig.get(session, fields=own)).status == 502
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            keys = [key async for key in rig.bus.redis.scan_iter(match=f"{PREFIX}:gateway:*")]
+            reports = [json.loads(await rig.bus.redis.get(key) or "{}") for key in keys]
+            if len(reports) == 2 and any(one.get("failing") for one in reports):
+                break
+            assert time.monotonic() < deadline, reports
+            await asyncio.sleep(0.1)
+        for key in keys:
+            assert 0 < await rig.bus.redis.ttl(key) <= 10
+        for one in reports:
+            assert (one["epoch"], one["seq"]) == (rig.bus.epoch, rig.bus.seq)
+            assert one["version"]
+            assert one["lag_seconds"] >= 0
+        (failing,) = [one["failing"] for one in reports if one["failing"]]
+        assert failing[session.sid]["code"] == "app_unreachable"
+
+
+async def test_a_terminals_people_and_input_are_told(rig: Rig, hub: Hub) -> None:  # noqa: F811
+    session = await terminal(rig, hub)
+    pipe = await attached(rig, session, sub="ada")
+    told = await until(rig, session, lambda one: one["subs"] == ["ada"])
+    assert told["last_input_at"] is None
+    pipe.write(json.dumps({"type": "resize", "cols": 80, "rows": 24}).encode(), opcode=frames.TEXT)
+    pipe.write(b"ls\n")
+    await hub.until_heard(b"ls\n")
+    told = await until(rig, session, lambda one: one["last_input_at"] is not None)
+    assert told["last_input_at"] % 10 == 0
+    assert 0 <= time.time() - told["last_input_at"] < 10 + WAIT_SECONDS
+    assert told["bytes_in"] > 0
+    assert 3000 < await rig.bus.redis.ttl(f"{PREFIX}:activity:{session.sid}") <= 3600
+    await hub.attached[-1].send(b"file\n")
+    await until(rig, session, lambda one: one["last_output_at"] is not None)
+    pipe.stream.close()
+    await until(rig, session, lambda one: one["subs"] == [])
+
+
+async def test_a_viewer_is_connected_and_does_nothing(rig: Rig, hub: Hub) -> None:  # noqa: F811
+    session = await terminal(rig, hub)
+    pipe = await attached(rig, session, sub="eve", mode="view")
+    pipe.write(b"rm -rf\n")
+    await hub.attached[-1].send(b"hello\n")
+    told = await until(rig, session, lambda one: one["last_output_at"] is not None)
+    assert (told["subs"], told["last_input_at"]) == (["eve"], None)
+
+
+async def test_a_desktops_keys_are_input_and_its_updates_are_not(rig: Rig, serve: Serve) -> None:
+    pipe, server, session = await desktop(rig, serve, sub="ada")
+    told = await until(rig, session, lambda one: one["subs"] == ["ada"])
+    before = told["last_input_at"]
+    pipe.write(UPDATE_REQUEST)
+    server.send(b"\x02")
+    told = await until(rig, session, lambda one: one["last_output_at"] is not None)
+    assert told["last_input_at"] == before is None
+    pipe.write(UPDATE_REQUEST + KEY)
+    await until(rig, session, lambda one: one["last_input_at"] is not None)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "fields", "counts"),
+    [
+        ("GET", "/api/kernels", (), False),
+        ("POST", "/api/kernels", (), True),
+        ("POST", "/api/metrics?no_track_activity=1", (), False),
+        ("GET", "/", (("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")), True),
+    ],
+)
+async def test_an_apps_own_polling_is_no_persons_doing(
+    rig: Rig,
+    serve: Serve,
+    method: str,
+    target: str,
+    fields: tuple[tuple[str, str], ...],
+    counts: bool,
+) -> None:
+    session, own = await rig.entered(await serve(friendly))
+    for _ in range(2):
+        found = await rig.get(session, target, [*own, *fields], method=method)
+        assert found.status == 200
+    told = await until(rig, session, lambda one: one["last_output_at"] is not None)
+    assert (told["last_input_at"] is not None) == counts
+    assert told["bytes_out"] > 0
+
+
+async def test_a_sockets_frames_are_input_and_its_pongs_are_not(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(websocket()))
+    tunnel = await rig.tunnel(session, await rig.opened(session, sub="ada"))
+    tunnel.send(encode(frames.PONG, b"", mask=MASK))
+    told = await until(rig, session, lambda one: one["subs"] == ["ada"])
+    assert told["last_input_at"] is None
+    tunnel.send(encode(frames.TEXT, b"hello", mask=MASK))
+    await until(rig, session, lambda one: one["last_input_at"] is not None)
+
+
+async def test_a_redis_that_takes_no_reports_holds_nobody_up(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path) as rig:
+        session, own = await rig.entered(await serve(friendly))
+        assert (await rig.get(session, fields=own)).status == 200
+        rig.beating = False
+        rig.server.kill()
+
+        async def skipped() -> float:
+            text = (await rig.process.ops_answer("/metrics")).body.decode()
+            name = "fumarole_gateway_reports_skipped_total "
+            return next(
+                float(line.removeprefix(name))
+                for line in text.splitlines()
+                if line.startswith(name)
+            )
+
+        deadline = time.monotonic() + WAIT_SECONDS
+        while await skipped() < 2:
+            assert time.monotonic() < deadline
+            assert (await rig.get(session, fields=own)).status == 200
+            await asyncio.sleep(0.1)
+        log = rig.process.log.read_text()
+        assert log.count("reports are not written") == 1

@@ -1,0 +1,44 @@
+"""What gateways report is read, or is not known: nobody waits for Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from controller.sessions import activities as module
+from controller.sessions.activities import Activities
+from shared.bus import ReportReader
+from shared.errors import BusUnavailable
+from shared.reports import Activity
+
+FOUND = Activity(at=0.0, subs=("ada",))
+
+
+class Reader:
+    def __init__(self, *, fails: bool = False, hangs: bool = False) -> None:
+        self.fails = fails
+        self.hangs = hangs
+
+    async def activity_of(self, sid: str, *, now: float) -> Activity | None:
+        if self.fails:
+            raise BusUnavailable("gone")
+        if self.hangs:
+            await asyncio.Event().wait()
+        return FOUND if sid == "s" else None
+
+
+async def test_what_is_reported_is_returned() -> None:
+    activities = Activities(cast(ReportReader, Reader()), clock=lambda: 0.0)
+    assert await activities.of("s") == FOUND
+    assert await activities.of("other") is None
+
+
+@pytest.mark.parametrize("reader", [Reader(fails=True), Reader(hangs=True)])
+async def test_a_redis_that_is_away_or_slow_is_no_error(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_SECONDS", 0.05)
+    async with asyncio.timeout(30):
+        assert await Activities(cast(ReportReader, reader), clock=lambda: 0.0).of("s") is None

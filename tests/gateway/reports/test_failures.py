@@ -1,0 +1,31 @@
+"""Recent failures: the last of each session, of few sessions, for a while."""
+
+from __future__ import annotations
+
+from gateway.reports.failures import KEPT_SECONDS, RecentFailures
+from shared.reports import MOST_FAILING
+
+
+def test_the_last_failure_of_a_session_counts_until_it_is_old() -> None:
+    now = [0.0]
+    failures = RecentFailures(wall=lambda: now[0])
+    failures.note("a", "app_timeout")
+    now[0] = 5.0
+    failures.note("b", "app_timeout")
+    failures.note("a", "app_unreachable")
+    assert {sid: one.code for sid, one in failures.recent().items()} == {
+        "a": "app_unreachable",
+        "b": "app_timeout",
+    }
+    now[0] = 6.0 + KEPT_SECONDS
+    assert failures.recent() == {}
+
+
+def test_a_thousand_sessions_at_most_are_remembered() -> None:
+    failures = RecentFailures(wall=lambda: 0.0)
+    for number in range(MOST_FAILING + 10):
+        failures.note(str(number), "app_timeout")
+    found = failures.recent()
+    assert len(found) == MOST_FAILING
+    assert "9" not in found
+    assert "10" in found

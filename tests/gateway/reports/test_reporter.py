@@ -1,0 +1,201 @@
+"""Reports: what changed is written once, a bounded part at a time, and Redis holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.grants import Grant
+from gateway.reports import reporter as module
+from gateway.reports.activity import MOST_LEFT, Activities
+from gateway.reports.failures import RecentFailures
+from gateway.reports.reporter import WRITES, Reporter
+from shared.bus import ReportWriter
+from shared.errors import BusUnavailable
+from shared.reports import Activity, decode_activity
+from shared.routes import Route
+from tests.shared.samples import make_sid
+
+
+class NoFeed:
+    table = None
+    lag_seconds = 0.0
+
+
+class Written:
+    """Takes what is written; fails or hangs where a test says so."""
+
+    def __init__(self) -> None:
+        self.reports = 0
+        self.parts: list[Mapping[str, bytes]] = []
+        self.fails = False
+        self.hangs = False
+
+    async def write(self, report: bytes) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails:
+            raise BusUnavailable("gone")
+        self.reports += 1
+
+    async def write_activities(self, activities: Mapping[str, bytes]) -> None:
+        if self.fails:
+            raise BusUnavailable("gone")
+        self.parts.append(activities)
+
+    def take(self) -> dict[str, Activity]:
+        """Return what was written since the last call."""
+        found: dict[str, Activity] = {}
+        for part in self.parts:
+            for sid, raw in part.items():
+                activity = decode_activity(raw)
+                assert activity is not None
+                found[sid] = activity
+        self.parts.clear()
+        return found
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.activities = Activities()
+        self.written = Written()
+        self.reporter = Reporter(
+            writer=cast(ReportWriter, self.written),
+            feed=cast(Any, NoFeed()),
+            activities=self.activities,
+            failures=RecentFailures(wall=lambda: self.now),
+            version="1",
+            wall=lambda: self.now,
+        )
+
+    def attach(self, number: int, sub: str | None = "ada") -> AccessRight:
+        sid = make_sid(number)
+        route = cast(Route, type("Route", (), {"sid": sid})())
+        grant = None if sub is None else Grant(sid, "j", "k", sub, "control", 0.0, 9e9)
+        right = AccessRight(route=route, host="h", grant=grant)
+        self.activities.attached("terminal", right)
+        return right
+
+    def leave(self, right: AccessRight) -> None:
+        self.activities.detached("terminal", right, None)
+
+    async def turn(self, seconds: float = 2.0) -> dict[str, Activity]:
+        self.now += seconds
+        await self.reporter.turn()
+        return self.written.take()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_what_changed_is_told_and_what_did_not_is_not(bench: Bench) -> None:
+    right = bench.attach(1)
+    (told,) = (await bench.turn()).values()
+    assert (told.subs, told.last_input_at, told.last_output_at) == (("ada",), None, None)
+    assert await bench.turn() == {}
+    activity = right.activity
+    assert activity is not None
+    activity.up, activity.down, activity.input = 5, 7, True
+    (told,) = (await bench.turn()).values()
+    assert (told.last_input_at, told.last_output_at) == (1000.0, 1000.0)
+    assert (told.bytes_in, told.bytes_out) == (5, 7)
+    # Within the same ten seconds there is nothing new to tell.
+    activity.down, activity.input = 100, True
+    assert await bench.turn(1.0) == {}
+    activity.down += 1
+    (told,) = (await bench.turn(10.0)).values()
+    assert told.last_output_at == 1010.0
+    assert told.bytes_out == 101
+
+
+async def test_who_has_left_is_told_and_then_forgotten(bench: Bench) -> None:
+    ada, bob, other = bench.attach(1), bench.attach(1, "bob"), bench.attach(1, None)
+    (told,) = (await bench.turn()).values()
+    assert told.subs == ("ada", "bob")
+    bench.leave(ada)
+    bench.leave(other)
+    (told,) = (await bench.turn()).values()
+    assert told.subs == ("bob",)
+    bench.leave(bob)
+    (told,) = (await bench.turn()).values()
+    assert told.subs == ()
+    assert len(bench.activities) == 0
+
+
+async def test_somebody_who_is_idle_for_hours_is_not_forgotten(bench: Bench) -> None:
+    bench.attach(1)
+    assert len(await bench.turn()) == 1
+    assert await bench.turn(1700.0) == {}
+    assert len(await bench.turn(200.0)) == 1
+
+
+async def test_a_redis_that_is_away_loses_nothing(bench: Bench) -> None:
+    rights = [bench.attach(number) for number in range(5)]
+    bench.written.fails = True
+    assert await bench.turn() == {}
+    bench.leave(rights[0])
+    assert await bench.turn() == {}
+    assert bench.reporter.skipped == 2
+    bench.written.fails = False
+    told = await bench.turn()
+    assert len(told) == 5
+    assert told[make_sid(0)].subs == ()
+
+
+async def test_a_redis_that_hangs_costs_a_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    bench.attach(1)
+    bench.written.hangs = True
+    async with asyncio.timeout(30):
+        assert await bench.turn() == {}
+    assert bench.reporter.skipped == 1
+    bench.written.hangs = False
+    assert len(await bench.turn()) == 1
+
+
+async def test_a_turn_writes_a_bounded_part_and_all_come_to_their_turn(bench: Bench) -> None:
+    count = 2 * WRITES + 50
+    for number in range(count):
+        bench.attach(number)
+    sizes = [len(await bench.turn()) for _ in range(4)]
+    assert sizes == [WRITES, WRITES, 50, 0]
+    assert bench.reporter.written == count
+
+
+async def test_with_a_hundred_thousand_sessions_the_loop_goes_on(bench: Bench) -> None:
+    for number in range(100_000):
+        bench.attach(number)
+    longest, last, going = 0.0, time.thread_time(), True
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while going:
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    await bench.turn()
+    going = False
+    await watching
+    # 100,000 at once would take a quarter of a second here; generous, since machines differ.
+    assert longest < 0.12
+
+
+async def test_those_that_cannot_be_told_are_bounded(bench: Bench) -> None:
+    bench.written.fails = True
+    for number in range(MOST_LEFT + 100):
+        bench.leave(bench.attach(number))
+    await bench.turn()
+    assert len(bench.activities) == MOST_LEFT

@@ -1,0 +1,61 @@
+"""Reports in a real Redis: what is written is read, and what is too much stays there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+from shared.bus import Keys, ReportReader, ReportWriter
+from shared.reports import MOST_PARTS, Activity, encode_activity
+from tests.shared.samples import SID, make_sid
+
+KEYS = Keys("test")
+NOW = 1_800_000_000.0
+
+
+def part(*subs: str) -> bytes:
+    return encode_activity(Activity(at=NOW, last_input_at=NOW, subs=subs))
+
+
+async def test_what_two_gateways_report_is_read_as_one(redis: Redis) -> None:
+    reader = ReportReader(redis, KEYS)
+    assert await reader.activity_of(SID, now=NOW) is None
+    for name, sub in (("one", "ada"), ("two", "bob")):
+        writer = ReportWriter(redis, KEYS, name)
+        await writer.write(b"{}")
+        await writer.write_activities({SID: part(sub), make_sid(2): part(sub)})
+    activity = await reader.activity_of(SID, now=NOW)
+    assert activity is not None
+    assert activity.subs == ("ada", "bob")
+    await redis.delete(KEYS.gateway("one"))
+    activity = await reader.activity_of(SID, now=NOW)
+    assert activity is not None
+    assert activity.subs == ("bob",)
+
+
+async def test_reports_are_forgotten_by_themselves(redis: Redis) -> None:
+    writer = ReportWriter(redis, KEYS, "one")
+    await writer.write(b"{}")
+    await writer.write_activities({SID: part("ada")})
+    assert 0 < await redis.ttl(KEYS.gateway("one")) <= 10
+    assert 3500 < await redis.ttl(KEYS.activity(SID)) <= 3600
+
+
+async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> None:
+    await redis.hset(KEYS.activity(SID), "garbage", "x")
+    await redis.hset(KEYS.activity(SID), "long", "x" * 1_000_000)
+    await redis.hset(KEYS.activity(SID), "n" * 1000, part("eve"))
+    await ReportWriter(redis, KEYS, "good").write(b"{}")
+    await ReportWriter(redis, KEYS, "good").write_activities({SID: part("ada")})
+    activity = await ReportReader(redis, KEYS).activity_of(SID, now=NOW)
+    assert activity is not None
+    assert activity.subs == ("ada",)
+    other = make_sid(3)
+    flood: dict[Any, Any] = {
+        f"g{n}": encode_activity(Activity(at=NOW, bytes_in=1)) for n in range(5000)
+    }
+    await redis.hset(KEYS.activity(other), mapping=flood)
+    activity = await ReportReader(redis, KEYS).activity_of(other, now=NOW)
+    assert activity is not None
+    assert activity.bytes_in <= MOST_PARTS

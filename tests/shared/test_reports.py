@@ -1,0 +1,71 @@
+"""Reports: parts put together, and what others wrote believed as little as possible."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.reports import (
+    MOST_PART_BYTES,
+    MOST_SUBS,
+    Activity,
+    decode_activity,
+    encode_activity,
+    put_together,
+    rounded,
+)
+
+NOW = 1000.0
+
+
+def test_the_parts_of_several_gateways_are_one_activity() -> None:
+    parts = {
+        "a": Activity(at=990.0, last_input_at=980.0, bytes_in=1, bytes_out=10, subs=("ada", "bob")),
+        "b": Activity(at=970.0, last_output_at=960.0, bytes_in=2, bytes_out=20, subs=("ada",)),
+    }
+    whole = put_together(parts, ["a", "b"], NOW)
+    assert whole.subs == ("ada", "bob")
+    assert (whole.last_input_at, whole.last_output_at) == (980.0, 960.0)
+    assert (whole.bytes_in, whole.bytes_out, whole.at) == (3, 30, 990.0)
+
+
+def test_nobody_is_connected_at_a_gateway_that_is_gone() -> None:
+    parts = {"gone": Activity(at=0.0, last_input_at=500.0, subs=("eve",))}
+    whole = put_together(parts, [], NOW)
+    assert whole.subs == ()
+    assert whole.last_input_at == 500.0
+
+
+def test_a_time_ahead_of_ours_counts_as_now() -> None:
+    parts = {"a": Activity(at=5000.0, last_input_at=5000.0)}
+    assert put_together(parts, ["a"], NOW).last_input_at == NOW
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b'{"at":-1}',
+        b'{"at":NaN}',
+        b'{"at":1,"bytes_in":-1}',
+        b'{"at":1,"bytes_in":99999999999999999999}',
+        b'{"at":1,"subs":[""]}',
+        b'{"at":1,"subs":"ada"}',
+        b'{"at":1,"subs":["' + b"x" * 256 + b'"]}',
+        b'{"at":1,"last_input_at":"now"}',
+        b'{"at":1,"x":"' + b"x" * MOST_PART_BYTES + b'"}',
+    ],
+)
+def test_what_is_no_activity_is_not_believed(raw: bytes) -> None:
+    assert decode_activity(raw) is None
+
+
+def test_the_longest_activity_of_ours_is_read_again() -> None:
+    subs = tuple(f"{n:0>255}" for n in range(MOST_SUBS))
+    activity = Activity(at=NOW, bytes_in=1 << 62, subs=subs)
+    assert decode_activity(encode_activity(activity)) == activity
+
+
+def test_times_are_told_in_steps_of_ten_seconds() -> None:
+    assert [rounded(time) for time in (0.0, 9.99, 10.0, 1234.5)] == [0.0, 0.0, 10.0, 1230.0]
