@@ -11,6 +11,7 @@ import yaml
 from kubernetes_asyncio import client
 
 from controller.settings import read_settings
+from controller.volcano.names import INSTANCE_LABEL
 from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of
 from gateway.settings import read_settings as read_gateway_settings
 from shared.settings import Environment
@@ -27,7 +28,8 @@ from tests.deploy.kubernetes.manifests import (
 
 pytestmark = pytest.mark.needs("kubectl")
 
-OVERLAYS = ("overlays/production", "overlays/one-namespace", "overlays/trial")
+OLDER = "overlays/no-admission-policy"
+OVERLAYS = ("overlays/production", "overlays/one-namespace", "overlays/trial", OLDER)
 BUILT = ("base", *OVERLAYS)
 SECRETS = {
     "fumarole-link-key", "fumarole-grant-key", "fumarole-controller", "fumarole-gateway",
@@ -137,8 +139,9 @@ def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Obje
             continue
         wanted = spec.get("podSelector") or spec["selector"]
         wanted = wanted.get("matchLabels", wanted)
-        assert wanted.items() <= labels[name].items(), name
-        ports = {port["name"] for port in pods_of(objects)[name]["containers"][0]["ports"]}
+        (meant,) = [each for each in labels if wanted.items() <= labels[each].items()]
+        assert name.startswith(meant)
+        ports = {port["name"] for port in pods_of(objects)[meant]["containers"][0]["ports"]}
         for port in spec.get("ports", ()):
             assert port["targetPort"] in ports
 
@@ -151,18 +154,113 @@ def test_everything_says_where_it_is(objects: list[Object]) -> None:
         assert (one["kind"] in whole) != ("namespace" in one["metadata"]), one["metadata"]["name"]
 
 
-def test_ops_listeners_are_closed_to_other_pods(objects: list[Object]) -> None:
-    policies = {
+def policies_of(objects: list[Object]) -> dict[str, Object]:
+    """Return what holds for Fumarole's own pods, by the Deployment."""
+    return {
         one["metadata"]["name"]: one["spec"]
         for one in of_kind(objects, "NetworkPolicy")
         if one["metadata"]["namespace"] == "fumarole-system"
+        and one["metadata"]["name"] in pods_of(objects)
     }
+
+
+def test_ops_listeners_are_closed_to_other_pods(objects: list[Object]) -> None:
+    policies = policies_of(objects)
     assert set(policies) == set(pods_of(objects))
     for spec in policies.values():
-        assert spec["policyTypes"] == ["Ingress"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
         for rule in spec["ingress"]:
             assert rule["ports"]
             assert all(port["port"] != "ops" for port in rule["ports"])
+
+
+def test_the_controllers_api_takes_those_alone_that_are_labelled(objects: list[Object]) -> None:
+    rules = policies_of(objects)["fumarole-controller"]["ingress"]
+    (api,) = [one for one in rules if {"protocol": "TCP", "port": "api"} in one["ports"]]
+    # Two peers, each enough by itself: a namespace that is labelled, or a pod in ours.
+    wanted = {"matchLabels": {"fumarole.dev/controller-client": "yes"}}
+    assert api["from"] == [{"namespaceSelector": wanted}, {"podSelector": wanted}]
+    text = (DOCS / "kubernetes.md").read_text()
+    assert "kubectl label namespace orchestrator fumarole.dev/controller-client=yes" in text
+
+
+NAMES = {53, 5353}
+API_SERVER = {443, 6443, 8443, 16443}
+REDIS = {6379, 6380, 26379}
+DATABASE = {5432, 6432}
+REACHED = {
+    "fumarole-controller": NAMES | API_SERVER | REDIS | DATABASE,
+    "fumarole-hub": NAMES | API_SERVER | DATABASE,
+    "fumarole-gateway": NAMES | REDIS | {443},
+    "fumarole-redis": set(),
+}
+
+
+def test_each_process_calls_what_it_needs_alone(objects: list[Object]) -> None:
+    for name, spec in policies_of(objects).items():
+        anywhere, named = set(), []
+        for rule in spec.get("egress") or []:
+            ports = {port["port"] for port in rule.get("ports", ())}
+            if "to" in rule:
+                named.append((rule["to"], ports))
+            else:
+                # Nothing is reached on any port, wherever it is.
+                assert ports, name
+                anywhere |= ports
+        assert anywhere == REACHED[name], name
+        if name != "fumarole-gateway":
+            assert named == [], name
+            continue
+        instance = {"matchExpressions": [{"key": INSTANCE_LABEL, "operator": "Exists"}]}
+        assert ([{"namespaceSelector": instance}], set()) in named
+        (hubs,) = [ports for (peer,), ports in named if "podSelector" in peer]
+        listed = [
+            port
+            for pod in pods_of(objects).values()
+            for port in pod["containers"][0].get("ports", ())
+        ]
+        assert hubs == {port["containerPort"] for port in listed if port["name"] == "hub"}
+
+
+def test_gateways_reach_jobs_also_where_no_namespace_is_made(tmp_path: Path) -> None:
+    objects = build("overlays/one-namespace", tmp_path)
+    (more,) = [one["spec"] for one in of_kind(objects, "NetworkPolicy")
+               if one["metadata"]["name"] == "fumarole-gateway-to-jobs"]  # fmt: skip
+    (rule,) = more["egress"]
+    settings = settings_of(objects, pods_of(objects)["fumarole-controller"])
+    where = {"kubernetes.io/metadata.name": settings["FUMAROLE_CONTROLLER_NAMESPACE"]}
+    assert rule == {"to": [{"namespaceSelector": {"matchLabels": where}}]}
+    assert more["podSelector"] == policies_of(objects)["fumarole-gateway"]["podSelector"]
+
+
+def test_containment_is_in_all_that_is_not_for_older_clusters(tmp_path: Path) -> None:
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    wanted = {(one["kind"], one["metadata"]["name"]) for one in read("base/containment.yaml")}
+    assert len(wanted) == 4
+    for name in BUILT:
+        found = {
+            (one["kind"], one["metadata"]["name"]) for one in of_kind(build(name, tmp_path), *kinds)
+        }
+        assert found == (set() if name == OLDER else wanted), name
+    # But for that, it is production.
+    older = build(OLDER, tmp_path)
+    production = build("overlays/production", tmp_path)
+    assert older == [one for one in production if one["kind"] not in kinds]
+
+
+@pytest.mark.parametrize(
+    ("component", "contained"), [("containment", True), ("no-admission-policy", False)]
+)
+def test_components_that_copies_of_overlays_name(
+    tmp_path: Path, component: str, contained: bool
+) -> None:
+    wanted = {
+        "resources": [os.path.relpath(FOLDER / "overlays" / "one-namespace", tmp_path)],
+        "components": [os.path.relpath(FOLDER / "components" / component, tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    objects = build(str(tmp_path), tmp_path)
+    assert bool(of_kind(objects, "ValidatingAdmissionPolicy")) is contained
 
 
 def test_the_settings_are_ones_that_the_processes_take(
@@ -218,7 +316,7 @@ def test_the_gateways_are_those_that_jobs_admit(tmp_path: Path) -> None:
 
 
 def test_the_containment_names_the_same_accounts_and_roles() -> None:
-    policies = read("components/containment/policy.yaml")
+    policies = read("base/containment.yaml")
     text = str([one["spec"] for one in policies])
     roles = [one["metadata"]["name"] for one in read("base/rbac-owners.yaml")]
     assert sorted(roles) == ["fumarole-jobs", "fumarole-terminals"]
@@ -247,7 +345,7 @@ def test_services_of_ranks_come_with_the_setting_and_one_right(
 
 
 def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() -> None:
-    policies = of_kind(read("components/containment/policy.yaml"), "ValidatingAdmissionPolicy")
+    policies = of_kind(read("base/containment.yaml"), "ValidatingAdmissionPolicy")
     for policy in policies:
         constraints = policy["spec"]["matchConstraints"]
         resources = {name for rule in constraints["resourceRules"] for name in rule["resources"]}
@@ -257,9 +355,7 @@ def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() ->
             fields = set(re.findall(r"\bobject\.(\w+)", one["expression"]))
             assert fields <= {"metadata"} or resources == {"rolebindings"}
             assert "dyn(" not in one["expression"]
-    bindings = of_kind(
-        read("components/containment/policy.yaml"), "ValidatingAdmissionPolicyBinding"
-    )
+    bindings = of_kind(read("base/containment.yaml"), "ValidatingAdmissionPolicyBinding")
     assert {one["spec"]["policyName"] for one in bindings} == {
         one["metadata"]["name"] for one in policies
     }
@@ -268,7 +364,7 @@ def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() ->
 def test_what_a_server_fills_in_is_written() -> None:
     # Otherwise each apply takes it away, says "configured", and the server fills it in again
     # (k8s.io/kubernetes/pkg/apis/admissionregistration/v1/defaults.go).
-    for policy in of_kind(read("components/containment/policy.yaml"), "ValidatingAdmissionPolicy"):
+    for policy in of_kind(read("base/containment.yaml"), "ValidatingAdmissionPolicy"):
         assert policy["spec"]["failurePolicy"] == "Fail"
         constraints = policy["spec"]["matchConstraints"]
         assert constraints["matchPolicy"] == "Equivalent"
