@@ -12,6 +12,7 @@ from typing import get_args
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from gateway.assertion_keys import AssertionKeyFile
 from gateway.core.access.answers import REFUSALS
 from gateway.core.access.explain import WHY
 from gateway.core.limits.overload import Step
@@ -24,6 +25,7 @@ from tests.contract.messages import request
 from tests.contract.process import ROOT
 from tests.contract.rig import Rig, running_rig
 from tests.contract.upstream import websocket
+from tests.gateway.test_assertion_keys import pem
 from tests.gateway.test_tls import Pair
 
 DOCS = (ROOT / "docs" / "metrics.md").read_text()
@@ -161,11 +163,13 @@ async def test_apps_that_fail_are_counted(rig: Rig) -> None:
 
 async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
-    told = {
-        sample.name
-        for metric in Certificates(pair.certificate, pair.key).collect()
-        for sample in metric.samples
-    }
+    (tmp_path / "assertion.pem").write_bytes(pem())
+    # What there is where the settings ask for it.
+    asked_for = (
+        Certificates(pair.certificate, pair.key),
+        AssertionKeyFile(tmp_path / "assertion.pem", issuer="http://localhost"),
+    )
+    told = {s.name for one in asked_for for metric in one.collect() for s in metric.samples}
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         text = (await rig.process.ops_answer("/metrics")).body.decode()
     for family in text_string_to_metric_families(text):
