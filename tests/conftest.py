@@ -12,6 +12,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 from redis.asyncio import Redis
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling, Scheduling
 
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.redis import redis_program
@@ -26,6 +28,8 @@ if not os.environ.get("CI"):
 
 # What a test may need, how to find it, and what would bring it.
 SYSTEM = "make system"
+# Whose tests share what is dear to start, and run in one process; those under pressure by wire.
+GROUPS = ("e2e", "recorded/test_going_on.py", "deploy/kubernetes/test_trial.py", "pressure")
 TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (lambda: chromium() is not None, SYSTEM),
     "xvnc": (lambda: shutil.which("Xvnc") is not None, SYSTEM),
@@ -58,6 +62,25 @@ def _can_unshare() -> bool:
     if unshare is None:
         return False
     return subprocess.run([unshare, "-Urmnpf", "true"], capture_output=True).returncode == 0
+
+
+class ByFolder(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+    """Runs in one process what shares a system: a worker's tests are told by their names alone.
+
+    xdist 3.8 writes the marks ``xdist_group`` where pytest 9.2 does not look, so that each test
+    of a group ran wherever there was room, and its system was started in every process.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Return the group of a test; its own name where it has none."""
+        folder = next((name for name in GROUPS if nodeid.startswith(f"tests/{name}")), nodeid)
+        return f"{folder}-{'TLS' in nodeid}" if folder == "pressure" else folder
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Keep to :class:`ByFolder` where groups are asked for."""
+    return ByFolder(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -141,9 +141,7 @@ async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all of these in one process: they share the system. A real cluster gets more time."""
+    """Give a real cluster more time."""
     for item in items:
-        if "tests/e2e" in str(item.path):
-            item.add_marker(pytest.mark.xdist_group("e2e"))
-            if KUBECONFIG:
-                item.add_marker(pytest.mark.timeout(1800), append=False)
+        if "tests/e2e" in str(item.path) and KUBECONFIG:
+            item.add_marker(pytest.mark.timeout(1800), append=False)

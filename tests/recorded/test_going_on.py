@@ -19,7 +19,7 @@ from tests.recorded.names import api_gone, live_names, recorded
 from tests.recorded.recording import INSTANCE
 from tests.recorded.reopened import Reopened, app_at, foreign_objects, reopened
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("recorded")]
+pytestmark = pytest.mark.timeout(400)
 
 # What may be another the next moment; all else of a job is as it was told.
 CHANGING = {"state", "reason", "message", "attempt", "started_at", "finished_at", "expires_at",

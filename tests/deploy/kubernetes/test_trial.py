@@ -37,7 +37,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(180),
     pytest.mark.needs("kubectl", "namespaces"),
-    pytest.mark.xdist_group("trial"),
 ]
 
 # Served by the embedded cluster; it has nothing that would run the others.
