@@ -246,6 +246,7 @@ class Connection(Exchange):
         """Refuse the request, or reset a response that has begun."""
         if self.has_begun:
             self.abandon()
+            self.response = None
             self.reset()
         else:
             self.refuse(code)

@@ -348,22 +348,35 @@ class Exchange(ABC):
             return
         if response.done:
             self.finish_response()
-        elif response.stopped and self.upstream is not None:
-            self.upstream.pause_reading()
+        elif response.stopped:
+            if self.upstream is not None:
+                self.upstream.pause_reading()
             self.later(self._pass_on)
 
     def _pass_on(self) -> None:
-        """Go on with a body that took too many steps for one turn."""
-        response, upstream = self.response, self.upstream
-        if response is None or upstream is None or not response.stopped:
+        """Go on with a body that took too many steps for one turn.
+
+        The app may have left meanwhile: the response is whole when what it sent before makes it
+        whole, and cut off otherwise.
+        """
+        response = self.response
+        if not (self.has_begun and self._is_passing_on()):
             return
         self.response_received(b"")
-        if not self.write_full:
+        if self.response is not response or self._is_passing_on():
+            return
+        if self.upstream is None:
+            self.broken()
+        elif not self.write_full:
             self.resume_response()
+
+    def _is_passing_on(self) -> bool:
+        """Say whether enough of what the app sent waits to be understood."""
+        return self.response is not None and self.response.stopped
 
     def resume_response(self) -> None:
         """Read from the app again, unless enough of what it sent waits to be understood."""
-        if self.upstream is not None and not (self.response and self.response.stopped):
+        if self.upstream is not None and not self._is_passing_on():
             self.upstream.resume_reading()
 
     def _read_head(self, data: bytes, seen: int) -> None:
@@ -466,6 +479,8 @@ class Exchange(ABC):
         self.upstream = None
         if isinstance(self.response, OpenBody) and error is None:
             self.finish_response()
+        elif self._is_passing_on():
+            pass  # What it sent is still being passed on, and says whether it is whole.
         elif self.reused and not self.heard and self.is_repeatable():
             self.reused = False
             self.phase = step(self.phase, Event.STALE)

@@ -133,6 +133,48 @@ def test_a_chunked_response_takes_many_turns_while_the_app_is_not_read() -> None
     assert m.log[-1] == "keep app"
 
 
+TINY_CHUNKS = b"1\r\nx\r\n" * 5000
+
+
+def response_cut_by_its_app(body: bytes) -> Machine:
+    """Return a machine whose app sent *body* in one piece, and was gone before it was followed."""
+    m = Machine()
+    m.receive(GET % 1)
+    m.dialled()
+    m.response_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+    m.upstream_lost(ConnectionResetError())
+    while m.turns:
+        m.turn()
+    return m
+
+
+def test_a_chunked_response_that_came_whole_is_delivered_whole_though_its_app_is_gone() -> None:
+    m = response_cut_by_its_app(TINY_CHUNKS + b"0\r\n\r\n")
+    assert m.out.endswith(TINY_CHUNKS + b"0\r\n\r\n")
+    assert m.phase is Phase.HEAD
+    assert "reset" not in m.log
+
+
+def test_a_chunked_response_that_is_cut_is_reset_once_all_of_it_was_passed_on() -> None:
+    m = response_cut_by_its_app(TINY_CHUNKS)
+    assert m.out.endswith(TINY_CHUNKS)
+    assert m.log[-1] == "reset"
+
+
+def test_nothing_of_a_response_is_passed_on_once_its_browser_has_left() -> None:
+    m = Machine()
+    m.receive(GET % 1)
+    m.dialled()
+    m.response_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + TINY_CHUNKS)
+    m.upstream_lost(None)
+    written = len(m.out)
+    m.ended()
+    while m.turns:
+        m.turn()
+    assert len(m.out) == written
+    assert m.log[-1] == "reset"
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Any bytes in any split, any order of events."""
 
