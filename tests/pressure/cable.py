@@ -46,7 +46,11 @@ class Cable:
         return await self._made(do="listen", where=where, window=window)
 
     async def connect(
-        self, where: str, address: tuple[str, int], source: str | None, window: int | None = None
+        self,
+        where: str,
+        address: tuple[str, int],
+        source: tuple[str, int] | None,
+        window: int | None = None,
     ) -> socket.socket:
         """Return a connection that is made there."""
         return await self._made(
@@ -123,7 +127,7 @@ class _Hosts:
                 case "listen":
                     return [_listen(FAR if what["where"] == "far" else "127.0.0.1", what["window"])]
                 case "connect":
-                    return [_connect(tuple(what["address"]), what["source"], what["window"])]
+                    return [_connect(what["address"], what["source"], what["window"])]
                 case _:
                     _ip("link set far down")
                     return []
@@ -136,12 +140,14 @@ def _listen(host: str, window: int | None) -> socket.socket:
     return made
 
 
-def _connect(address: tuple[str, int], source: str | None, window: int | None) -> socket.socket:
+def _connect(
+    address: tuple[str, int], source: tuple[str, int] | None, window: int | None
+) -> socket.socket:
     made = _socket(window)
     made.settimeout(CALL_SECONDS)
     if source is not None:
-        made.bind((source, 0))
-    made.connect(address)
+        made.bind(tuple(source))
+    made.connect(tuple(address))
     return made
 
 

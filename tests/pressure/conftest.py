@@ -9,42 +9,45 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.pressure.ground import Ground, running_ground
+from tests.pressure.ground import DEADLINES, Ground, running_ground
 
 WIRES = ("plain", "TLS")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run this folder's tests in one event loop, and those of one wire in one process.
+    """Run this folder's tests in one event loop.
 
-    What is tried from outside is timed, and runs where nothing else does: `make test-long`.
+    What attackers cost others is timed, and runs where nothing else does: `make test-long`.
     """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             if pytest_asyncio.is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            if item.path.name.startswith(("test_attacks_", "test_table")):
+            if item.path.name.startswith("test_attacks_"):
                 item.add_marker(pytest.mark.long)
-            wire = "TLS" if "TLS" in item.name else "plain"
-            item.add_marker(pytest.mark.xdist_group(f"pressure-{wire}"))
 
 
 class Grounds:
-    """A gateway for each wire, and one more for each with a cable, started when asked for."""
+    """Gateways by wire, started when asked for: with a cable, with the product's own deadlines."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._grounds: dict[str, Ground] = {}
         self.stack = AsyncExitStack()
 
-    async def on(self, wire: str, *, cable: bool = False) -> Ground:
-        """Return the gateway that speaks *wire*."""
-        name = f"{wire}-{cable}"
+    async def on(self, wire: str, *, cable: bool = False, patient: bool = False) -> Ground:
+        """Return the gateway that speaks *wire*; a patient one has no short deadlines."""
+        name = f"{wire}-{cable}-{patient}"
         if name not in self._grounds:
             (self._folder / name).mkdir()
-            made = running_ground(self._folder / name, tls=wire == "TLS", cable=cable)
+            made = running_ground(
+                self._folder / name,
+                deadlines={} if patient else DEADLINES,
+                tls=wire == "TLS",
+                cable=cable,
+            )
             self._grounds[name] = await self.stack.enter_async_context(made)
         return self._grounds[name]
 

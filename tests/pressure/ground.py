@@ -14,6 +14,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,11 @@ DEADLINES = {
 # So that what is not read soon fills the kernel's buffers.
 SMALL_WINDOW = 32 << 10
 # A gateway that is kept from its work is waited for: what it did tells more than that it is late.
-METRICS_SECONDS = 60.0
+METRICS_SECONDS = SETUP_SECONDS = 60.0
 LOOK_SECONDS = 0.1
 ESTABLISHED, KEEPALIVE_TIMER = "01", "02"
+FIRST_PORT, PORTS = 10_000, 22_000
+Address = tuple[str, int]
 _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
 
 
@@ -64,7 +67,7 @@ class Here:
         return made
 
     async def connect(
-        self, where: str, address: tuple[str, int], source: str | None, window: int | None = None
+        self, where: str, address: Address, source: Address | None, window: int | None = None
     ) -> socket.socket:
         assert where == "near"
         made = socket.socket()
@@ -72,9 +75,9 @@ class Here:
         if window is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         if source is not None:
-            made.bind((source, 0))
+            made.bind(source)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SETUP_SECONDS):
                 await asyncio.get_running_loop().sock_connect(made, address)
         except BaseException:  # Whoever was cancelled meanwhile has no socket to close.
             made.close()
@@ -107,7 +110,7 @@ class WiredProcess(Process):
         self.context = context
 
     async def connect_public(self, source: str) -> Stream:
-        sock = await self.place.connect("near", self.public, source)
+        sock = await self.place.connect("near", self.public, (source, 0))
         return await self._stream(sock, self.context)
 
     async def connect_ops(self) -> Stream:
@@ -150,6 +153,11 @@ class Others:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     async def line(self) -> bytes:
         """Return the next line that it says."""
         assert self._process.stdout is not None
@@ -177,17 +185,22 @@ class Ground:
         self.browsers: list[Browser] = []
         self.stack = AsyncExitStack()
         self._others: Others | None = None
-        self._legs: list[Leg] = []
-        self._legs_at = 0.0
+        self._ports = count()
+        self._late = 0.0
+        self._look: asyncio.Task[set[int]] | None = None
 
     # Both sides
 
     async def browser(
         self, *, window: int | None = None, source: str | None = None, handshake: bool = True
     ) -> Browser:
-        """Return a browser's connection, from an address of its own."""
-        address = self.process.public
-        sock = await self.place.connect("near", address, source or new_source(), window)
+        """Return a browser's connection, from an address and a port of its own.
+
+        It is known by its port alone, which nothing else has: they are below those that the
+        system gives away (ip_local_port_range).
+        """
+        own = (source or new_source(), FIRST_PORT + next(self._ports) % PORTS)
+        sock = await self.place.connect("near", self.process.public, own, window)
         browser = Browser(sock, self.process.context)
         self.browsers.append(browser)
         if handshake:
@@ -225,39 +238,64 @@ class Ground:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def late(self) -> float:
+        """Return for how long the test was late, or the gateway waited for a processor, so far."""
+        return self._late + waited_for_processor(self.process.pid)
+
     def waited(self) -> float:
-        """Return for how long gateway and test could have run, and others did (proc(5))."""
-        files = (Path(f"/proc/{pid}/schedstat") for pid in (self.process.pid, os.getpid()))
-        return sum(int(file.read_text().split()[1]) for file in files) / 1e9
+        """Return for how long gateway and honest sessions have waited for a processor."""
+        others = waited_for_processor(self._others.pid) if self._others else 0.0
+        return waited_for_processor(self.process.pid) + others
 
-    def legs(self, since: float | None = None) -> list[Leg]:
-        """Return every TCP connection of which the process holds a descriptor.
+    @asynccontextmanager
+    async def timing_itself(self) -> AsyncIterator[None]:
+        """Note how late the test is: its control is a sleep, and its own work counts, too."""
 
-        It takes a while to find out, so that what was found at *since* or later is told again.
-        """
-        if since is None or self._legs_at < since:
-            self._legs_at = time.monotonic()
-            folder = Path(f"/proc/{self.process.pid}")
-            held = set(_inodes(folder / "fd"))
-            self._legs = [leg for inode, leg in _rows(folder / "net") if inode in held]
-        return self._legs
+        async def sleep_on_time() -> None:
+            while True:
+                due = time.monotonic() + LOOK_SECONDS
+                await asyncio.sleep(LOOK_SECONDS)
+                self._late += max(0.0, time.monotonic() - due)
 
-    def legs_of(self, port: int, since: float | None = None) -> list[Leg]:
+        task = asyncio.create_task(sleep_on_time())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def legs(self) -> list[Leg]:
+        """Return every TCP connection of which the process holds a descriptor."""
+        folder = Path(f"/proc/{self.process.pid}")
+        held = set(_inodes(folder / "fd"))
+        return [leg for inode, leg in _rows(folder / "net") if inode in held]
+
+    def legs_of(self, port: int) -> list[Leg]:
         """Return those whose other end is at *port*."""
-        return [leg for leg in self.legs(since) if leg.remote == port]
+        return [leg for leg in self.legs() if leg.remote == port]
+
+    async def remotes(self) -> set[int]:
+        """Return the ports at the legs' other ends, as they are seen from now on.
+
+        It takes a while to look, so that all who wait share one look.
+        """
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_soon())
+        return await asyncio.shield(self._look)
+
+    async def _look_soon(self) -> set[int]:
+        await asyncio.sleep(LOOK_SECONDS)
+        self._look = None
+        return {leg.remote for leg in self.legs()}
 
     async def freed(self, port: int, seconds: float) -> float | None:
         """Return after how long the process held nothing to *port*; None if it still does.
 
-        A machine with other work to do makes both wait for a processor: that is added to *seconds*.
+        By how much test and gateway were late meanwhile is added to *seconds*.
         """
-        began, waited = time.monotonic(), self.waited()
-        since = began
-        while self.legs_of(port, since):
-            since = time.monotonic()
-            if since - began > seconds + self.waited() - waited:
+        began, late = time.monotonic(), self.late()
+        while port in await self.remotes():
+            if time.monotonic() - began > seconds + self.late() - late:
                 return None
-            await asyncio.sleep(LOOK_SECONDS)
         return time.monotonic() - began
 
     @asynccontextmanager
@@ -320,6 +358,11 @@ class Ground:
         return {"host": session.host, "origin": session.origin, "cookie": cookie, "work": work}
 
 
+def waited_for_processor(pid: int) -> float:
+    """Return for how long a process could have run, and others did (proc(5), schedstat)."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def _inodes(folder: Path) -> Iterator[str]:
     for name in os.listdir(folder):
         try:
@@ -350,12 +393,14 @@ async def running_ground(
     folder: Path,
     settings: Mapping[str, str] | None = None,
     *,
+    deadlines: Mapping[str, str] = DEADLINES,
     tls: bool = False,
     cable: bool = False,
     core: int | None = None,
 ) -> AsyncIterator[Ground]:
-    """A gateway in *folder* with short deadlines and further *settings*, on *core* alone."""
-    more = {"UPSTREAM_NETWORKS": "127.0.0.0/8,10.99.0.0/24"} | DEADLINES | dict(settings or {})
+    """A gateway in *folder* with short *deadlines* and further *settings*, on *core* alone."""
+    networks = {"UPSTREAM_NETWORKS": "127.0.0.0/8,10.99.0.0/24"}
+    more = networks | dict(deadlines) | dict(settings or {})
     if tls:
         pair = str(Authority(folder, "table").vouch("localhost"))
         more |= {
@@ -375,6 +420,6 @@ async def running_ground(
 
         async with running_rig(folder, more, make_process=make_process) as rig:
             ground = Ground(rig, made[0])
-            async with ground.stack:
+            async with ground.timing_itself(), ground.stack:
                 yield ground
                 ground.close()

@@ -16,7 +16,7 @@ from tests.contract.upstream import App, Script
 from tests.pressure import apps
 from tests.pressure.apps import Mode
 from tests.pressure.browser import Browser
-from tests.pressure.ground import SMALL_WINDOW, Ground
+from tests.pressure.ground import SETUP_SECONDS, SMALL_WINDOW, Ground
 
 TERMINAL = ("Sec-WebSocket-Protocol", "fumarole.terminal.v1")
 DESKTOP = ("Sec-WebSocket-Protocol", "binary")
@@ -59,7 +59,7 @@ class Scene:
 
     async def until_asked(self, app: App) -> None:
         """Wait until *app* has been connected to, and has read a request if it reads at all."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SETUP_SECONDS):
             while not app.connections or (self.mode != "deaf" and not app.requests):
                 await asyncio.sleep(0.01)
 
