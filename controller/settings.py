@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import sqlalchemy as sa
 
 from controller.fair_share import FairShare, read_fair_share
+from controller.images import AllowedImages, parse_images
 from controller.jobs.border import DEFAULT_TRIES, HookSeconds
 from controller.jobs.links import names_in_host
 from controller.licences import LicenceServer, parse_licence_servers
@@ -59,7 +60,8 @@ class JobDefaults:
     ``history_seconds`` how long its record stays in the store. ``fair_share`` is None where all
     owners share ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the
     ledger, ``eviction_retries`` how often a job that was evicted is submitted again. With
-    ``rank_services`` each rank that people reach has an address that is the job's own.
+    ``rank_services`` each rank that people reach has an address that is the job's own. ``images``
+    None lets jobs use any.
     """
 
     namespace: str
@@ -86,6 +88,7 @@ class JobDefaults:
     fair_share: FairShare | None
     reserved_links: frozenset[str]
     pods: PodSettings
+    images: AllowedImages | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +228,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         fair_share=read_fair_share(environment, restricted=restricted),
         reserved_links=_reserved_links(environment),
         pods=pods,
+        images=environment.optional("FUMAROLE_CONTROLLER_IMAGES", parse_images),
     )
 
 

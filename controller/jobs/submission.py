@@ -202,14 +202,17 @@ class Submissions:
     async def _check(self, job: Job | JobRejected) -> _Checked:
         if isinstance(job, JobRejected):
             return _Checked(job.problems)
+        # Here alone: what was accepted is tried again and adopted whatever the list says by then.
+        images = self._defaults.images
+        refused = tuple(images.problems(job)) if images is not None else ()
         try:
             self._pipeline.refuse_unclaimed(job)
             plan = await self._pipeline.plan(job)
         except JobRejected as rejected:
-            return _Checked(rejected.problems, job_id=job.id)
+            return _Checked((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:
             return _Checked.failed(job, failure)
-        return _Checked((), plan, job_id=job.id)
+        return _Checked(refused, plan, job_id=job.id)
 
     async def _try_out(self, checked: Sequence[_Checked]) -> None:
         """Add what the API server has against those that nothing is known against."""

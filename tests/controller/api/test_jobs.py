@@ -250,3 +250,14 @@ async def test_what_is_not_there_is_404(api: Api, path: str) -> None:
     answer = await api.client.get(path)
     assert answer.status == 404
     assert set(await answer.json()) == {"code", "message"}
+
+
+@pytest.mark.parametrize("settings", [{"FUMAROLE_CONTROLLER_IMAGES": "quay.io/good/**"}])
+async def test_an_image_that_is_not_listed_is_422_with_its_path(api: Api) -> None:
+    status, body = await submit(api, make_job("a"))
+    assert status == 422
+    (problem,) = body["details"]["problems"]
+    assert problem["path"] == "items[0].image"
+    assert "jobs may use" in problem["message"]
+    status, body = await submit(api, make_job("a", image="quay.io/good/x"))
+    assert (status, body["items"][0]["result"]) == (200, "created")
