@@ -55,7 +55,7 @@ class AuditRecord:
     kind: str | None = None
     mode: str | None = None
     connection: str | None = None
-    """What an attachment carries: ``http``, ``websocket``, ``vnc`` or ``terminal``."""
+    """What an attachment carries: ``http`` (a web app), ``vnc`` or ``terminal``."""
     attachment: str | None = None
     """The same in ``attached`` and ``detached``, and unique."""
     revoked_subject: str | None = None

@@ -1,8 +1,8 @@
 """Who is in which session, from when until when, as :class:`gateway.live.Live` sees it.
 
-A WebSocket, desktop or terminal is an attachment of its own. HTTP connections come and go many
-times a minute: those of one grant are one attachment, which ends once there was none for
-:data:`LINGER_SECONDS`. The gateway's own pages are no part of a session.
+A desktop or a terminal is an attachment of its own. The HTTP connections and WebSockets of a web
+app come and go as often as its scripts like: those of one grant are one attachment, which ends
+once there was none for :data:`LINGER_SECONDS`. The gateway's own pages are no part of a session.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LINGER_SECONDS: Final = 10.0
 _PAGE: Final = "page"
 _HTTP: Final = "http"
+_APP: Final = frozenset({_HTTP, "websocket"})
 _CLOSED: Final = "closed"
 
 _Visitor: TypeAlias = tuple[str, str]
@@ -26,7 +27,7 @@ _Visitor: TypeAlias = tuple[str, str]
 
 
 class _Visit:
-    """The HTTP connections of one visitor."""
+    """The connections of one visitor to a web app."""
 
     __slots__ = ("access_right", "count", "left_at", "number", "reason", "since")
 
@@ -61,7 +62,7 @@ class Attachments:
         """A connection was let in by *access_right*, whose address is known."""
         if kind == _PAGE:
             return
-        if kind == _HTTP:
+        if kind in _APP:
             self._visited(access_right)
             return
         number = self._begin(kind, access_right)
@@ -71,7 +72,7 @@ class Attachments:
         """It has closed, or was ended for *reason*."""
         if kind == _PAGE:
             return
-        if kind == _HTTP:
+        if kind in _APP:
             self._visit_left(access_right, reason)
             return
         attachment, access_right.attachment = access_right.attachment, None
@@ -95,7 +96,7 @@ class Attachments:
             self._over(visitor, visit)
         self._count(self._public.flush())
 
-    # HTTP
+    # Web apps
 
     def _visited(self, access_right: AccessRight) -> None:
         visitor = _visitor(access_right)

@@ -128,7 +128,7 @@ async def test_who_was_in_a_session_and_when_is_told_by_the_records_alone(
     in_shell = {("ada", "terminal"), ("eve", "terminal")}
     assert people_at(audit, desktop.sid, first) == in_desktop
     assert people_at(audit, shell.sid, first) == in_shell
-    assert ("ada", "websocket") in people_at(audit, web.sid, first)
+    assert ("ada", "http") in people_at(audit, web.sid, first)
     assert people_at(audit, plain.sid, first) == {("ann", "http")}
     assert people_at(audit, desktop.sid, second) == {("ada", "vnc")}
     assert people_at(audit, shell.sid, second) == {("ada", "terminal")}
