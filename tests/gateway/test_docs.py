@@ -45,17 +45,52 @@ def test_fixed_sizes_are_as_they_stand_there() -> None:
     assert (limits.interim_answers, limits.checks_queued) == (64, 512)
 
 
-def test_every_lesson_has_tests_that_exist() -> None:
+NAMED = re.compile(r"`([a-z_/.]+\.py)::(test_\w+)`")
+ACTORS = {
+    "somebody on the network", "holder of a token", "user of a session, with control",
+    "user of a session, looking on", "another user of the same session", "a page elsewhere",
+    "the app in the job", "the job's code in the cluster", "an owner", "holder of a public link",
+    "Redis", "the orchestrator", "a gateway", "the hub", "the controller", "any other pod",
+    "who reads", "the operator",
+}  # fmt: skip
+
+
+def rows_of(heading: str) -> list[str]:
+    """Return the rows of the table under *heading*, without its head."""
+    _, _, section = SECURITY.partition(f"\n## {heading}\n")
+    section = section.partition("\n## ")[0]
+    found = [line for line in section.splitlines() if line.startswith("|")]
+    return found[2:]
+
+
+def test_every_row_of_the_threat_model_names_its_tests() -> None:
+    rows = rows_of("Who can do what")
+    actors = [re.findall(r"^\| \*\*([^*]+)\*\*", row) for row in rows]
+    assert {name for (name,) in actors} == ACTORS
+    lessons = rows_of("What gateways like this one got wrong before")
+    found = rows_of("Found in this one")
+    assert (len(lessons), len(found) >= 10) == (18, True)
+    for row in (*rows, *lessons, *found):
+        cells = row.strip("|").split(" | ")
+        assert len(cells) == (4 if row in rows else 3), row
+        assert all(cell.strip() for cell in cells), row
+        assert NAMED.findall(cells[-1]), row
+    for row in lessons:
+        assert any(path == "test_lessons.py" for path, _ in NAMED.findall(row)), row
+    # No other table hides on the page.
+    every = [line for line in SECURITY.splitlines() if line.startswith("|")]
+    assert len(every) == len(rows) + len(lessons) + len(found) + 6
+
+
+def test_every_test_that_is_named_exists() -> None:
     here = Path(__file__).parent
-    rows = [row for row in SECURITY.splitlines() if row.startswith("| ") and "::" in row]
-    assert len(rows) >= 28
-    _, _, found_here = SECURITY.partition("## Found in this one")
-    for row in rows:
-        named = re.findall(r"`([a-z_/.]+\.py)::(test_\w+)`", row)
-        assert named, row
-        assert row in found_here or any(path == "test_lessons.py" for path, _ in named), row
-        for path, name in named:
-            assert re.search(rf"^(async )?def {name}\(", (here / path).read_text(), re.M), name
+    for path, name in NAMED.findall(SECURITY):
+        assert re.search(rf"^(async )?def {name}\(", (here / path).read_text(), re.M), (path, name)
+
+
+def test_what_remains_open_is_told() -> None:
+    _, _, open_ = SECURITY.partition("\n## What remains open\n")
+    assert len(re.findall(r"^- \*\*", open_, re.M)) >= 8
 
 
 def test_every_lesson_that_is_tested_is_told() -> None:
