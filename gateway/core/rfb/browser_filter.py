@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.core.rfb.desktop_filter import MEASURED
 from gateway.core.rfb.error import RfbError
+from gateway.core.rfb.filter import MessageFilter
 
 
 class Message(IntEnum):
@@ -56,11 +57,9 @@ _MEASURED_INPUT: Final = frozenset({-308, -258})
 
 MAX_ENCODINGS: Final = 1024
 """In one message: browsers announce some twenty, and each is looked at."""
-MESSAGES_AT_ONCE: Final = 512
-"""Messages judged in one call: about half a millisecond. The shortest has four bytes."""
 
 
-class BrowserFilter:
+class BrowserFilter(MessageFilter):
     """Lets pass what a client must send to look on, and of all other input what it may send.
 
     Args:
@@ -69,10 +68,6 @@ class BrowserFilter:
         use_format: Is told the pixel format that the client asks for, where the desktop's messages
             are measured (:mod:`.desktop_filter`). Then the client may announce only encodings that
             can be, and ask for another format only before it asks for pixels.
-
-    Attributes:
-        has_more: Whether there is more to judge than one call may. Feed it again, without bytes if
-            need be.
     """
 
     def __init__(
@@ -82,60 +77,28 @@ class BrowserFilter:
         pastes: bool = False,
         use_format: Callable[[bytes], None] | None = None,
     ) -> None:
+        super().__init__()
         self._controls = controls
         self._pastes = pastes
         self._use_format = use_format
         self._has_asked = False
-        self._unread = bytearray()
-        self._skip = 0
-        self._pass = 0
-        """What is left of a message that passes as it comes: a text may have 2 GiB."""
-        self.has_more = False
 
-    def feed(self, data: bytes) -> bytes:
-        """Return what of *data*, and of what was incomplete before, may reach the desktop.
-
-        Raises:
-            RfbError: For a message of a type that is not known: its end cannot be known either.
-        """
-        self._unread += data
-        passed = bytearray()
-        self.has_more = False
-        left = MESSAGES_AT_ONCE
-        while self._unread:
-            if not left:
-                self.has_more = True
-                break
-            left -= 1
-            if self._skip:
-                self._skip -= len(self._take(self._skip))
-                continue
-            if self._pass:
-                piece = self._take(self._pass)
-                self._pass -= len(piece)
-                passed += piece
-                continue
-            size, passes = self._measure()
-            if size == 0:
-                break
-            if not (passes or self._may_send(self._unread[0])):
-                self._skip = size
-            elif self._unread[0] == Message.CUT_TEXT:
-                self._pass = size
-            elif len(self._unread) < size:
-                break
-            else:
-                passed += self._cleaned(bytes(self._unread[:size]))
-                del self._unread[:size]
-        return bytes(passed)
+    def _judge(self, passed: bytearray) -> bool:
+        size, passes = self._measure()
+        if size == 0:
+            return False
+        if not (passes or self._may_send(self._unread[0])):
+            self._drop = size
+        elif self._unread[0] == Message.CUT_TEXT:
+            self._pass = size
+        elif len(self._unread) < size:
+            return False
+        else:
+            passed += self._cleaned(self._take(size))
+        return True
 
     def _may_send(self, kind: int) -> bool:
         return self._pastes if kind == Message.CUT_TEXT else self._controls
-
-    def _take(self, most: int) -> bytes:
-        piece = bytes(self._unread[:most])
-        del self._unread[: len(piece)]
-        return piece
 
     def _measure(self) -> tuple[int, bool]:
         """Return the size of the next message, 0 while it is not known, and whether it passes."""

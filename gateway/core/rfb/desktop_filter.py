@@ -12,9 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from gateway.core.rfb.error import RfbError
-
-MESSAGES_AT_ONCE: Final = 512
-"""Steps taken in one call: about half a millisecond."""
+from gateway.core.rfb.filter import MessageFilter
 
 
 class Encoding(IntEnum):
@@ -53,28 +51,22 @@ class Message(IntEnum):
     FENCE = 248
 
 
-class DesktopFilter:
+class DesktopFilter(MessageFilter):
     """Lets pass what a desktop sends, but for what it has on its clipboard.
 
     Begin with the first byte after the handshake (ServerInit). Tell it of each SetPixelFormat that
     reaches the desktop, before the desktop can answer by it. One that a browser sends before it has
     seen ServerInit counts as well: the desktop reads it after that.
-
-    Attributes:
-        has_more: Whether there is more to judge than one call may.
     """
 
     def __init__(self) -> None:
-        self._unread = bytearray()
+        super().__init__()
         self._next: Callable[[], int] = self._server_init
-        self._pass = 0
-        self._drop = 0
         self._rects = 0
         self._endless = False
         self._has_format = False
         self._pixel_bytes = 4
         self._tight_pixel_bytes = 4
-        self.has_more = False
 
     def use_format(self, pixel_format: bytes) -> None:
         """Take the 16 bytes of a PIXEL_FORMAT (section 7.4) for all pixels from now on.
@@ -91,42 +83,7 @@ class DesktopFilter:
         packed = bits == 32 and depth == 24 and true_colour and set(maxima) == {b"\x00\xff"}
         self._tight_pixel_bytes = 3 if packed else self._pixel_bytes
 
-    def feed(self, data: bytes) -> bytes:
-        """Return what of *data*, and of what was incomplete before, may reach the browser.
-
-        Raises:
-            RfbError: For a message or an encoding whose end cannot be known.
-        """
-        self._unread += data
-        passed = bytearray()
-        self.has_more = False
-        left = MESSAGES_AT_ONCE
-        while self._unread:
-            if not left:
-                self.has_more = True
-                break
-            left -= 1
-            if self._pass:
-                passed += self._take(self._pass)
-            elif self._drop:
-                self._drop -= len(self._take_dropped())
-            elif not self._step():
-                break
-        return bytes(passed)
-
-    def _take(self, most: int) -> bytes:
-        piece = bytes(self._unread[:most])
-        del self._unread[: len(piece)]
-        self._pass -= len(piece)
-        return piece
-
-    def _take_dropped(self) -> bytes:
-        piece = bytes(self._unread[: self._drop])
-        del self._unread[: len(piece)]
-        return piece
-
-    def _step(self) -> bool:
-        """Find out how long the next piece is; False where more bytes are needed for that."""
+    def _judge(self, passed: bytearray) -> bool:
         known = self._next()
         if known > 0:
             self._pass = known

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.rfb.desktop_filter import MEASURED, MESSAGES_AT_ONCE, DesktopFilter, Encoding
+from gateway.core.rfb.desktop_filter import MEASURED, DesktopFilter, Encoding
 from gateway.core.rfb.error import RfbError
+from gateway.core.rfb.filter import MESSAGES_AT_ONCE
 
 
 def number(value: int, width: int) -> bytes:
