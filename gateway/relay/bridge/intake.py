@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from gateway.relay.turns import Turns
 
-WORK_SECONDS: Final = 0.002
-"""In one turn, plus what one step takes: below the 5 ms that a connection may have."""
+WORK_SECONDS: Final = 0.001
+"""In one turn, plus what one step takes: far below the 5 ms that a connection may have, since the
+processor may be taken away meanwhile."""
 FRAMES_AT_ONCE: Final = 64
 """Frames that the library reads in one step: half a millisecond."""
 _LITTLE_BYTES: Final = 512
