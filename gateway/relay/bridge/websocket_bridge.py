@@ -15,6 +15,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Iterable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from websockets.frames import Frame, Opcode
@@ -25,12 +26,12 @@ from websockets.typing import Subprotocol
 
 from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
-from gateway.relay.bridge.close_handshake import CloseHandshake
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
 from gateway.relay.bridge.replies import Replies
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.kernel import progress, unacknowledged
+from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
@@ -87,7 +88,6 @@ class WebSocketBridge(Bridge):
         """Whether the library has seen nothing of the next message yet."""
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
-        self._close_handshake: CloseHandshake | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
@@ -188,9 +188,21 @@ class WebSocketBridge(Bridge):
         if self.transport is None:
             return len(data)
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
-        if self._close_handshake is not None:
-            self._close_handshake.take(data[:taken])
+        if self._socket.close_sent is not None and not self._close_has_come():
+            self._socket.receive_data(data[:taken])
+            self._socket.events_received()
+            # Pongs, say, which are not sent any more.
+            self._socket.data_to_send()
+            self._close_if_answered()
         return taken
+
+    def _close_has_come(self) -> bool:
+        return self._socket.close_rcvd is not None
+
+    def _close_if_answered(self) -> None:
+        """Close once the browser's Close has come: under TLS it waits for us to do so."""
+        if self._close_has_come():
+            self.request.ends.close(self.transport)
 
     def _parse(self, data: bytes) -> int:
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
@@ -429,16 +441,28 @@ class WebSocketBridge(Bridge):
             self._linger()
 
     def _linger(self, *, at_once: bool = False) -> None:
-        """Pass nothing on any more; see :class:`CloseHandshake`."""
+        """Pass nothing on any more; close when the browser does, or soon (:class:`Lingering`).
+
+        *at_once*, its right has ended: a browser that has not taken our Close in time must not get
+        what stands before it either.
+        """
         self.state = BridgeState.CLOSING
         self._drop_upstream()
         self._stop_pinging()
         self._upstream_full = self._watches = self.has_more = False
         if self.transport is not None:
             self.request.ends.forget(self.transport)
-            self._close_handshake = CloseHandshake(
-                self.transport, self._socket, self.request.ends, at_once=at_once
+            limits = self.parts.limits
+            Lingering(
+                self.request.ends,
+                self.transport,
+                seconds=limits.linger_seconds,
+                written_seconds=limits.end_seconds if at_once else None,
+                discard=self._intake.take,
+                gone=partial(self.connection_lost, None),
             )
+            self.sync_reading()
+            self._close_if_answered()
 
     def _drop_upstream(self) -> None:
         task, self._task = self._task, None
@@ -450,8 +474,6 @@ class WebSocketBridge(Bridge):
     def _leave(self) -> None:
         self.state = BridgeState.CLOSING
         self.has_more = False
-        if self._close_handshake is not None:
-            self._close_handshake.over()
         self._stop_pinging()
         self._drop_upstream()
 

@@ -27,11 +27,11 @@ class Lingering(asyncio.Protocol):
         gone: Called once the connection is closed.
         written_seconds: When all must have been taken by the kernel, or the connection is reset:
             what was written before a right ended must not arrive after it. None for no limit.
-        is_over: Given what the peer sends; true closes at once. Where our side cannot be shut
-            (TLS), the peer of a WebSocket waits for us to close.
+        discard: Given what the peer sends. Where our side cannot be shut (TLS), the peer of a
+            WebSocket waits for us to close: who looks for its Close closes the transport.
     """
 
-    __slots__ = ("_ends", "_gone", "_is_over", "_seconds", "_timer", "_transport")
+    __slots__ = ("_discard", "_ends", "_gone", "_seconds", "_timer", "_transport")
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class Lingering(asyncio.Protocol):
         seconds: float,
         gone: Callable[[], None],
         written_seconds: float | None = None,
-        is_over: Callable[[bytes], bool] | None = None,
+        discard: Callable[[bytes], None] | None = None,
     ) -> None:
         self._ends = ends
         self._transport = transport
         self._seconds = seconds
         self._gone = gone
-        self._is_over = is_over
+        self._discard = discard
         transport.set_protocol(self)
         resume_reading(transport)
         shut(transport)
@@ -59,8 +59,8 @@ class Lingering(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Throw it away."""
-        if self._is_over is not None and self._is_over(data):
-            self._ends.close(self._transport)
+        if self._discard is not None:
+            self._discard(data)
 
     def eof_received(self) -> bool:
         """The peer has ended as well: the transport closes by itself."""

@@ -122,10 +122,15 @@ async def test_what_is_not_written_in_time_is_never_sent() -> None:
     ends.shut_down()
 
 
-async def test_a_peer_that_says_goodbye_is_closed_at_once() -> None:
+async def test_what_a_lingering_peer_sends_may_be_looked_at_and_the_transport_closed() -> None:
     ends = ends_of(QUICK)
     async with connected(1) as ((side,), (peer,)):
-        linger = Linger(ends, side, is_over=lambda data: data == b"bye")
+
+        def discard(data: bytes) -> None:
+            assert data == b"bye"
+            ends.close(side.transport)
+
+        linger = Linger(ends, side, discard=discard)
         peer.send(b"bye")
         await linger.gone()
     ends.shut_down()
