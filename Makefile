@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format system locks goldens bench fuzz clean
+.PHONY: help install demo test test-long check format system locks goldens bench fuzz dist clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,6 +39,10 @@ check: install ## lint, format, types and import contracts
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
+
+dist: install ## build sdist and wheel, the pages' assets in them, into dist/
+	@rm -rf dist
+	@$(PYTHON) -m hatchling build
 
 format: install ## format the source
 	@.venv/bin/ruff format .

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import uvloop
@@ -16,6 +17,7 @@ import uvloop
 from controller.app import serve
 from controller.kube.errors import KubeError
 from controller.settings import ControllerSettings, read_settings
+from shared.command_line import settings_from_command
 from shared.errors import FumaroleError
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
@@ -29,7 +31,12 @@ log = logging.getLogger(__name__)
 
 def main() -> None:
     """Run the controller until SIGTERM or SIGINT; end at once at a second one."""
-    settings = or_exit(read_settings, prefix="FUMAROLE_CONTROLLER_")
+    settings = settings_from_command(
+        "fumarole-controller",
+        partial(or_exit, read_settings, prefix="FUMAROLE_CONTROLLER_"),
+        summary="Run jobs as VolcanoJobs, and publish the routes of their sessions.",
+        reference="docs/controller.md",
+    )
     settings.log.apply()
     try:
         uvloop.run(_run(settings))

@@ -11,6 +11,7 @@ from gateway.pages.assets import Assets, load_assets
 from gateway.serving import serve
 from gateway.settings import Settings, read_settings
 from gateway.workers.supervise import supervise
+from shared.command_line import settings_from_command
 from shared.errors import SettingsError
 from shared.process import (
     EXIT_FAILED,
@@ -23,7 +24,12 @@ from shared.settings import EXIT_BAD_SETTINGS
 
 def main() -> None:
     """Run the gateway until SIGTERM or SIGINT; end at once at a second one."""
-    settings = read_settings()
+    settings = settings_from_command(
+        "fumarole-gateway",
+        read_settings,
+        summary="Route browsers to the notebooks, desktops and shells of running jobs.",
+        reference="README.md",
+    )
     settings.log.apply()
     try:
         assets = load_assets()

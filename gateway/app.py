@@ -67,8 +67,8 @@ from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.networks import Bounds
-from shared.process import own_version
 from shared.routes import Kind, RouteReader
+from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6
 
@@ -151,7 +151,7 @@ class Gateway:
             feed=self.feed,
             activities=self.activities,
             failures=self.failures,
-            version=own_version(),
+            version=VERSION,
             wall=time.time,
         )
         self.live = Live(

@@ -10,7 +10,6 @@ import os
 import resource
 import signal
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -77,11 +76,3 @@ def write_address_file(path: Path | None, addresses: Mapping[str, str]) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_text(json.dumps(dict(addresses)))
     part.replace(path)
-
-
-def own_version() -> str:
-    """Return this program's version."""
-    try:
-        return version("fumarole")
-    except PackageNotFoundError:
-        return "0"  # run from its files alone, as in the image

@@ -107,17 +107,20 @@ def or_exit(
 ) -> T:
     """Return what *read* makes of the environment, or end the process with every problem listed.
 
-    What begins with *prefix* and is no setting is warned about: the program before or after this
-    one may know it.
+    What begins with *prefix* and is no setting is warned about, also beside a problem: it may be
+    the misspelt name of what is missing. The program before or after this one may know it.
     """
     environment = Environment(values)
     try:
         settings = read(environment)
-        environment.check()
     except SettingsError as error:
         _exit(error)
     for warning in (*environment.warnings, *environment.unknown(prefix)):
         print(f"warning: {warning}", file=sys.stderr)
+    try:
+        environment.check()
+    except SettingsError as error:
+        _exit(error)
     return settings
 
 

@@ -30,8 +30,8 @@ from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from shared.jwks import KeySource
-from shared.process import own_version
 from shared.tokens import LONGEST_SERVICE_SECONDS
+from shared.version import VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def make_api_app(
     """
     streams = Streams()
     operations = list_operations(parts, streams)
-    description = describe(own_version(), operations, parts.offered_fields)
+    description = describe(VERSION, operations, parts.offered_fields)
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.json_response(description)
