@@ -55,7 +55,7 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A worker has ended: with an exit code, or below 0 by that signal."""
+    """A worker has ended: with an exit code, or below 0 by that signal; pid 0 if it never began."""
 
     number: int
     pid: int
@@ -184,7 +184,13 @@ class _Nurse:
 
     def _fork(self, number: int, sockets: Sequence[socket.socket]) -> None:
         nursery = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # Of processes or memory there is no more now (fork(2), EAGAIN and ENOMEM): later maybe.
+            log.error("a worker cannot be forked", extra={"worker": number, "why": str(error)})
+            self._tell(Ended(number, 0, EXIT_FAILED))
+            return
         if not pid:
             _end_process(lambda: self._become(number, sockets, nursery))
         self._numbers[pid] = number

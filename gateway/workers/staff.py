@@ -284,7 +284,10 @@ class Staff:
             desk.pid = news.pid
             desk.started.set()
             log.info("a worker was started", extra={"worker": news.number, "worker_pid": news.pid})
-        elif desk.ended is not None and not desk.ended.done():
+            return
+        # Also of one that could not be forked, and was never said to have started.
+        desk.started.set()
+        if desk.ended is not None and not desk.ended.done():
             desk.ended.set_result(news)
 
     def _stands(self, desk: Desk, standing: m.Standing) -> None:

@@ -74,6 +74,28 @@ def test_a_worker_that_fails_says_why_and_ends_with_1() -> None:
     """)
 
 
+def test_a_worker_that_cannot_be_forked_has_ended_and_the_next_one_can() -> None:
+    run("""
+        import errno
+        forks, fork = [], os.fork
+        def failing():
+            forks.append(1)
+            if len(forks) == 2:  # the first is the nursery
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return fork()
+        os.fork = failing
+        nursery = start_nursery(lambda number, feed, listening: None)
+        feed = start(nursery, 0)
+        ended = next_news(nursery)
+        assert isinstance(ended, Ended) and (ended.number, ended.pid, ended.code) == (0, 0, 1)
+        assert feed.recv(1) == b""
+        start(nursery, 0)
+        started, ended = next_news(nursery), next_news(nursery)
+        assert isinstance(started, Started) and (ended.pid, ended.code) == (started.pid, 0)
+        nursery.close()
+    """)
+
+
 def test_a_worker_can_be_killed_also_when_it_is_stopped() -> None:
     run("""
         nursery = start_nursery(lambda number, feed, listening: time.sleep(100))
