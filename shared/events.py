@@ -29,8 +29,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     time at which this epoch replaced a lost one: what was used before it has been forgotten.
     ``server`` is the ``run_id`` of the process on which the epoch began. ``build`` counts the
     epochs of one term: a head of another epoch with a lower ``term``, or the same and a lower
-    ``build``, is one that a failover has brought back. ``moved`` is not in Redis: a reader sets it
-    where another process answers than ``server``.
+    ``build``, is one that a failover has brought back. ``signed`` is the controller's signature of
+    all this and of what the table holds (:mod:`shared.signed_table`). ``moved`` is not in Redis: a
+    reader sets it where another process answers than ``server``.
     """
 
     epoch: _Text
@@ -41,6 +42,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     since: float | None = None
     server: str | None = None
     build: Annotated[int, msgspec.Meta(ge=0)] = 0
+    signed: str | None = None
     moved: bool = False
 
     def is_older_than(self, other: Head) -> bool:
@@ -65,6 +67,8 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     v: Annotated[int, msgspec.Meta(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)] = msgspec.field(
         default_factory=lambda: SCHEMA_VERSION
     )
+    head: str | msgspec.UnsetType = msgspec.UNSET
+    """The signed head that follows from this event, where the controller signs."""
 
     type: ClassVar[str]
 
@@ -92,7 +96,8 @@ class RouteRemoved(_Envelope, frozen=True, kw_only=True, tag="RouteRemoved"):
 class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omit_defaults=True):
     """Grants have ended: of one ``jti``, one ``sub``, everybody on ``sid``, or one ``kid``.
 
-    ``at`` is the time of the revocation, which decides over the tokens issued around it.
+    ``at`` is the time of the revocation, which decides over the tokens issued around it. ``proof``
+    is the controller's signature of this revocation alone.
     """
 
     type: ClassVar[str] = "GrantRevoked"
@@ -100,6 +105,7 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
     jti: _Text | None = None
     sub: _Text | None = None
     kid: _Text | None = None
+    proof: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what names nothing or two things, or does not say since when."""

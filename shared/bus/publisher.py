@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -14,6 +15,7 @@ from shared.bus.connection import is_sharded
 from shared.bus.keys import LOG_LENGTH, Keys
 from shared.bus.reader import read_place
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
+from shared.bus.signing import Signing
 from shared.bus.translation import translated
 from shared.errors import PublishRefused
 from shared.events import (
@@ -24,6 +26,7 @@ from shared.events import (
     RouteUpserted,
     event_time,
 )
+from shared.signed_table import TableDigest, TableSigner
 
 _PIECE: Final = 1000
 _PENDING_SECONDS: Final = 3600
@@ -37,9 +40,13 @@ class Publisher:
     leads and this one must stop; with any other it must :meth:`rebuild`. After
     :class:`BusUnavailable` it is not known whether the change was made: :meth:`settle` finds out,
     or :meth:`rebuild` makes it not matter. Until then nothing else may be published.
+
+    With a *signer*, each publish and each heartbeat signs the head that follows from it.
     """
 
-    def __init__(self, redis: Redis, keys: Keys, *, term: int) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, *, term: int, signer: TableSigner | None = None
+    ) -> None:
         self._redis = redis
         self._keys = keys
         self._lock = asyncio.Lock()
@@ -49,6 +56,7 @@ class Publisher:
         self._verb = "SPUBLISH" if is_sharded(redis) else "PUBLISH"
         self._unanswered: list[str | int | bytes] | None = None
         self._builds = 0
+        self._signing = None if signer is None else Signing(signer)
         self.term = term
         self.epoch = ""
         self.seq = 0
@@ -86,6 +94,7 @@ class Publisher:
                 at=event_time(now),
                 sid=sid,
                 route=msgspec.Raw(route),
+                head=self._signed(lambda digest: digest.put_route(sid, route), now=now),
             )
             await self._change("upsert", sid, route, event.encode())
 
@@ -93,7 +102,12 @@ class Publisher:
         """Publish that the session *sid* has ended."""
         async with self._lock:
             event = RouteRemoved(
-                epoch=self.epoch, seq=self.seq + 1, at=event_time(now), sid=sid, reason=reason
+                epoch=self.epoch,
+                seq=self.seq + 1,
+                at=event_time(now),
+                sid=sid,
+                reason=reason,
+                head=self._signed(lambda digest: digest.set_route(sid, None), now=now),
             )
             await self._change("remove", sid, b"", event.encode())
 
@@ -118,12 +132,17 @@ class Publisher:
                 kid=kid,
             )
             entry = event.revocation()
+            signed = self._signed(
+                lambda digest: digest.put_revocation(entry.member, entry.score), now=None
+            )
+            event = msgspec.structs.replace(self._proven(event), head=signed)
             await self._change("revoke", entry.member, repr(entry.score).encode(), event.encode())
 
     async def beat(self, *, now: float) -> None:
         """Publish that nothing changed, and find out whether Redis still holds what it should."""
         async with self._lock:
-            event = Heartbeat(epoch=self.epoch, seq=self.seq, at=event_time(now))
+            signed = self._signed(lambda _: None, now=now, ahead=0)
+            event = Heartbeat(epoch=self.epoch, seq=self.seq, at=event_time(now), head=signed)
             await self._call("beat", "", repr(now).encode(), event.encode())
 
     async def settle(self) -> None:
@@ -148,10 +167,11 @@ class Publisher:
             PublishRefused: If there is no table, or a later term leads than this one knows.
             BusUnavailable: If Redis does not answer.
         """
+        proven = self._proven(revocation).encode()
         with translated():
             answer = await self._notice(
                 keys=[self._keys.head],
-                args=[self.term, self._keys.events, self._verb, revocation.encode()],
+                args=[self.term, self._keys.events, self._verb, proven],
             )
         _expect_done(answer)
 
@@ -182,9 +202,22 @@ class Publisher:
         async with self._lock:
             pending = self._keys.pending(epoch)
             self._builds += 1
+            head = Head(
+                epoch=epoch,
+                seq=0,
+                term=self.term,
+                routes=len(routes),
+                revoked=len(revoked),
+                since=since,
+                build=self._builds,
+            )
             with translated():
                 await self._fill(pending, routes, revoked)
-            await self._finish(pending, (len(routes), len(revoked)), epoch, now, since)
+            if self._signing is not None:
+                run_id = (await read_place(self._redis, self._keys)).run_id
+                head = msgspec.structs.replace(head, server=run_id)
+                await self._signing.begin(head, routes, revoked)
+            await self._finish(pending, head, now)
             self.epoch, self.seq, self._unanswered = epoch, 0, None
 
     async def _fill(
@@ -198,25 +231,44 @@ class Publisher:
             await self._redis.zadd(pending[1], dict(piece))
             await self._redis.expire(pending[1], _PENDING_SECONDS)
 
-    async def _finish(
-        self,
-        pending: tuple[str, str],
-        counts: tuple[int, int],
-        epoch: str,
-        now: float,
-        since: float | None,
-    ) -> None:
+    async def _finish(self, pending: tuple[str, str], head: Head, now: float) -> None:
         keys = self._keys
-        beat = Heartbeat(epoch=epoch, seq=0, at=event_time(now)).encode()
-        head: list[str | int] = ["epoch", epoch, "seq", 0, "term", self.term]
-        head += ["routes", counts[0], "revoked", counts[1], "build", self._builds]
-        head += ["since", repr(since)] if since is not None else []
+        signed = UNSET if self._signing is None else self._signing.sign(at=now)
+        beat = Heartbeat(epoch=head.epoch, seq=0, at=event_time(now), head=signed).encode()
+        fields: list[str | int] = ["epoch", head.epoch, "seq", 0, "term", head.term]
+        fields += ["routes", head.routes, "revoked", head.revoked, "build", head.build]
+        fields += ["since", repr(head.since)] if head.since is not None else []
+        if head.server is not None and signed is not UNSET:
+            fields += ["server", head.server, "signed", signed]
         names = [keys.routes, keys.revoked, keys.head, keys.log, *pending]
+        counts = (head.routes, head.revoked)
         with translated():
             answer = await self._swap(
-                keys=names, args=[self.term, keys.events, beat, self._verb, *counts, *head]
+                keys=names, args=[self.term, keys.events, beat, self._verb, *counts, *fields]
             )
         _expect_done(answer)
+
+    # Signing it
+
+    def _signed(
+        self, change: Callable[[TableDigest], object], *, now: float | None, ahead: int = 1
+    ) -> str | UnsetType:
+        """Return the signed head that follows from *change*; nothing where nobody signs.
+
+        Where *now* is None, it was signed when the one before it was.
+
+        What the digest holds is then ahead of Redis: until it is known whether the change was
+        made, only that very change is sent again, or everything is built anew.
+        """
+        if self._signing is None:
+            return UNSET
+        return self._signing.follow(change, epoch=self.epoch, seq=self.seq + ahead, at=now)
+
+    def _proven(self, event: GrantRevoked) -> GrantRevoked:
+        if self._signing is None:
+            return event
+        proof = self._signing.signer.sign_revocation(event.revocation())
+        return msgspec.structs.replace(event, proof=proof)
 
     async def _change(self, verb: str, field: str, value: bytes, event: bytes) -> None:
         await self._call(verb, field, value, event)
@@ -225,6 +277,8 @@ class Publisher:
     async def _call(self, verb: str, field: str, value: bytes, event: bytes) -> None:
         args: list[str | int | bytes] = [self.epoch, self.seq, self.term, self._keys.events]
         args += [verb, field, value, event, LOG_LENGTH, self._verb]
+        if self._signing is not None:
+            args += self._signing.said
         if verb != "beat":
             self._unanswered = args
         await self._send(args)

@@ -14,7 +14,9 @@ local function server() return redis.call('INFO', 'server'):match('run_id:(%w+)'
 """
 
 # KEYS: routes, revoked, head, log.
-# ARGV: epoch, seq, term, channel, verb, field, value, event, length of the log, (S)PUBLISH.
+# ARGV: epoch, seq, term, channel, verb, field, value, event, length of the log, (S)PUBLISH;
+# and of a publisher that signs: the signed head that follows, and the score below which revocations
+# are dropped (otherwise a heartbeat drops those that are over by its own time).
 # Nothing is written unless Redis holds exactly what the publisher last saw. A head that is one
 # ahead, by this very event, is this publisher's own call whose answer was lost: not done again.
 # The log comes first, since what a script has done before an error stays: a log of another epoch,
@@ -31,11 +33,14 @@ if head[1] ~= ARGV[1] then return 'epoch' end
 if head[6] and head[6] ~= server() then return 'server' end
 if redis.call('HLEN', KEYS[1]) ~= tonumber(head[4])
   or redis.call('ZCARD', KEYS[2]) ~= tonumber(head[5]) then return 'counts' end
-local verb = ARGV[5]
+local verb, signed, floor = ARGV[5], ARGV[11], ARGV[12]
+local function drop(below)
+  local dropped = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. below)
+  if dropped > 0 then redis.call('HINCRBY', KEYS[3], 'revoked', -dropped) end
+end
 if verb == 'beat' then
   if at ~= seq then return 'seq' end
-  local dropped = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[7])
-  if dropped > 0 then redis.call('HINCRBY', KEYS[3], 'revoked', -dropped) end
+  drop(floor or ARGV[7])
 else
   local this = redis.sha1hex(ARGV[8])
   if at == seq + 1 and head[7] == this then return 'done' end
@@ -43,19 +48,22 @@ else
   local logged = redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', ARGV[9], (seq + 1) .. '-0', 'event',
     ARGV[8])
   if logged.err then return 'log' end
+  if floor then drop(floor) end
   if verb == 'upsert' then redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])
   elseif verb == 'remove' then redis.call('HDEL', KEYS[1], ARGV[6])
   else redis.call('ZADD', KEYS[2], 'GT', ARGV[7], ARGV[6]) end
   redis.call('HSET', KEYS[3], 'seq', seq + 1, 'term', term, 'last', this,
     'routes', redis.call('HLEN', KEYS[1]), 'revoked', redis.call('ZCARD', KEYS[2]))
 end
+if signed then redis.call('HSET', KEYS[3], 'signed', signed) end
 redis.call(ARGV[10], ARGV[4], ARGV[8])
 return 'done'
 """
 )
 
 # KEYS: routes, revoked, head, log, and the pending routes and revocations.
-# ARGV: term, channel, event, PUBLISH or SPUBLISH, routes, revoked, then the fields of the new head.
+# ARGV: term, channel, event, PUBLISH or SPUBLISH, routes, revoked, then the fields of the new head;
+# where "server" is among them, as in a head that is signed, that process must be the one.
 SWAP: Final = (
     _SERVER
     + """
@@ -63,6 +71,9 @@ local term = redis.call('HGET', KEYS[3], 'term')
 if term and tonumber(term) > tonumber(ARGV[1]) then return 'term' end
 if redis.call('HLEN', KEYS[5]) ~= tonumber(ARGV[5])
   or redis.call('ZCARD', KEYS[6]) ~= tonumber(ARGV[6]) then return 'counts' end
+for field = 7, #ARGV, 2 do
+  if ARGV[field] == 'server' and ARGV[field + 1] ~= server() then return 'server' end
+end
 redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 for pending = 5, 6 do
   if redis.call('EXISTS', KEYS[pending]) == 1 then

@@ -1,0 +1,302 @@
+"""Signed tables: one signature of the controller covers all that a gateway serves from.
+
+Each publish signs the head that follows from it. A signed head is a compact JWS (EdDSA) whose
+payload is a :class:`SignedHead`; among its members is the root of a :class:`TableDigest`. What is
+signed travels, so there is no second form of it that could be read differently.
+
+The digest is SHA-256 throughout, each use with a prefix of its own::
+
+    entry    SHA-256(00 ‖ sid ‖ 00 ‖ the route's bytes as they stand in Redis)
+             SHA-256(01 ‖ member ‖ 00 ‖ score, IEEE 754 double, big-endian)
+    bucket   SHA-256(02 ‖ its entries, sorted); 4,096 of them, by CRC-32 of sid or member
+    group    SHA-256(03 ‖ its 64 buckets in order)
+    root     SHA-256(04 ‖ the 64 groups in order)
+
+So one change costs one entry, one bucket, one group and the root, however large the table is. An
+XOR or a sum of the entries would cost less and prove nothing: both can be made to collide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from binascii import crc32
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from shared.errors import TokenRefused
+from shared.events import Head, Revocation
+from shared.jws import VerificationKey, encode_base64url, read_unverified, verify_signature
+
+BUCKETS: Final = 4096
+_GROUPS: Final = 64
+_HEAD: Final = "fumarole-head+jws"
+_REVOCATION: Final = "fumarole-revocation+jws"
+_sha256 = hashlib.sha256
+_SCORE: Final = struct.Struct(">d")
+_REVOKED: Final = "revoked "
+_NOTHING: Final[dict[str, bytes]] = {}
+
+
+# What is signed
+
+
+class SignedHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the controller says of its table, with its signature.
+
+    ``at`` is the unix time of the signature; revocations whose score is below ``floor`` have been
+    dropped; ``root`` is the digest's, in hexadecimal. The rest is as in :class:`Head`.
+    """
+
+    instance: str
+    epoch: str
+    seq: int
+    term: int
+    build: int
+    at: float
+    since: float | None
+    server: str | None
+    routes: int
+    revoked: int
+    floor: float
+    root: str
+
+    def says(self, head: Head) -> bool:
+        """Return whether *head*, as it stands in Redis, is the one that was signed."""
+        ours = (self.epoch, self.seq, self.term, self.build, self.routes, self.revoked)
+        theirs = (head.epoch, head.seq, head.term, head.build, head.routes, head.revoked)
+        return ours == theirs and (self.since, self.server) == (head.since, head.server)
+
+
+class _SignedRevocation(msgspec.Struct, frozen=True, gc=False):
+    instance: str
+    member: str
+    score: float
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(SignedHead).decode
+_decode_revocation = msgspec.json.Decoder(_SignedRevocation).decode
+
+
+class TableSigner:
+    """Signs heads and revocations of one installation's table.
+
+    Args:
+        key: The controller's.
+        instance: The installation's name: what one signed says nothing to another.
+    """
+
+    __slots__ = ("_instance", "_key", "kid")
+
+    def __init__(self, key: Ed25519PrivateKey, *, instance: str) -> None:
+        self._key = key
+        self._instance = instance
+        self.kid = thumbprint(key)
+
+    def __repr__(self) -> str:
+        return f"TableSigner({self.kid})"
+
+    def sign_head(self, head: Head, *, at: float, floor: float, root: bytes) -> str:
+        """Return the signature of *head*, made *at* that time, over a table of that *root*."""
+        said = SignedHead(
+            instance=self._instance,
+            epoch=head.epoch,
+            seq=head.seq,
+            term=head.term,
+            build=head.build,
+            at=at,
+            since=head.since,
+            server=head.server,
+            routes=head.routes,
+            revoked=head.revoked,
+            floor=floor,
+            root=root.hex(),
+        )
+        return self._sign(_HEAD, _encode(said))
+
+    def sign_revocation(self, revocation: Revocation) -> str:
+        """Return the signature of *revocation* alone: it counts before its place in the order."""
+        said = _SignedRevocation(self._instance, revocation.member, revocation.score)
+        return self._sign(_REVOCATION, _encode(said))
+
+    def _sign(self, kind: str, payload: bytes) -> str:
+        header = json.dumps({"alg": "EdDSA", "kid": self.kid, "typ": kind}).encode()
+        text = f"{encode_base64url(header)}.{encode_base64url(payload)}"
+        return f"{text}.{encode_base64url(self._key.sign(text.encode()))}"
+
+
+class TableVerifier:
+    """Verifies what a :class:`TableSigner` of the same installation made with one of *keys*."""
+
+    def __init__(self, keys: Mapping[str, VerificationKey], *, instance: str) -> None:
+        self._keys = keys
+        self._instance = instance
+        self._last: tuple[str, SignedHead] | None = None
+
+    def is_known(self, text: str) -> bool:
+        """Say whether *text* is the head that was verified last: to do so again costs nothing."""
+        return self._last is not None and self._last[0] == text
+
+    def head(self, text: str) -> SignedHead:
+        """Return the head that *text* signs.
+
+        Raises:
+            TokenRefused: If it is no signed head of this installation.
+        """
+        if self._last is not None and self._last[0] == text:
+            return self._last[1]
+        try:
+            head = _decode_head(self._payload(text, _HEAD))
+        except msgspec.DecodeError:
+            raise TokenRefused("claims", "what is signed is no head of a table") from None
+        if head.instance != self._instance:
+            raise TokenRefused("claims", "the head is another installation's")
+        self._last = (text, head)
+        return head
+
+    def revocation(self, text: str) -> Revocation:
+        """Return the revocation that *text* signs.
+
+        Raises:
+            TokenRefused: If it is no signed revocation of this installation.
+        """
+        try:
+            said = _decode_revocation(self._payload(text, _REVOCATION))
+        except msgspec.DecodeError:
+            raise TokenRefused("claims", "what is signed is no revocation") from None
+        if said.instance != self._instance:
+            raise TokenRefused("claims", "the revocation is another installation's")
+        return Revocation(said.member, said.score)
+
+    def _payload(self, text: str, kind: str) -> bytes:
+        parts = read_unverified(text)
+        if parts.algorithm != "EdDSA" or parts.header.get("typ") != kind:
+            raise TokenRefused("header", f"the signature is not one of {kind}")
+        verify_signature(parts, self._keys)
+        return parts.payload
+
+
+def thumbprint(key: Ed25519PrivateKey) -> str:
+    """Return the key's name: its JWK thumbprint (RFC 7638; RFC 8037, appendix A.3)."""
+    canonical = json.dumps(_required_members(key), sort_keys=True, separators=(",", ":"))
+    return encode_base64url(_sha256(canonical.encode()).digest())
+
+
+def public_jwk(key: Ed25519PrivateKey) -> dict[str, Any]:
+    """Return the public part of *key* as a JSON Web Key: for the gateways' key set."""
+    return {**_required_members(key), "kid": thumbprint(key), "use": "sig", "alg": "EdDSA"}
+
+
+def _required_members(key: Ed25519PrivateKey) -> dict[str, str]:
+    raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return {"crv": "Ed25519", "kty": "OKP", "x": encode_base64url(raw)}
+
+
+# The digest
+
+
+class TableDigest:
+    """The digest of a table's routes and revocations, kept up by its changes.
+
+    What it holds is what was published, not what is in force: a gateway remembers revocations
+    that the publisher has dropped.
+    """
+
+    __slots__ = ("_buckets", "_dirty", "_groups", "_hashes", "_root", "floor", "routes", "scores")
+
+    def __init__(self) -> None:
+        empty = _sha256(b"\x02").digest()
+        self._buckets: list[dict[str, bytes]] = [_NOTHING] * BUCKETS
+        self._hashes = [empty] * BUCKETS
+        self._groups = [b""] * _GROUPS
+        self._dirty: set[int] = set()
+        self._root = b""
+        self.floor = 0.0
+        """Revocations whose score is below have been dropped."""
+        self.routes = 0
+        """How many routes it holds."""
+        self.scores: dict[str, float] = {}
+        """The revocations that it holds."""
+
+    # Changes; each returns what was there before
+
+    def put_route(self, sid: str, raw: bytes | msgspec.Raw) -> bytes | None:
+        """Hold the route *raw* of *sid*."""
+        entry = _sha256(b"\x00%b\x00%b" % (sid.encode(), bytes(raw))).digest()
+        return self.set_route(sid, entry)
+
+    def set_route(self, sid: str, entry: bytes | None) -> bytes | None:
+        """Hold *entry* for *sid*, or nothing."""
+        before = self._set(sid, entry)
+        self.routes += (entry is not None) - (before is not None)
+        return before
+
+    def put_revocation(self, member: str, score: float) -> float | None:
+        """Hold that *member* is revoked until *score*, if that is later than what is held."""
+        before = self.scores.get(member)
+        if before is None or before < score:
+            self.set_revocation(member, score)
+        return before
+
+    def set_revocation(self, member: str, score: float | None) -> None:
+        """Hold *score* for *member*, or nothing."""
+        if score is None:
+            self._set(member, None, _REVOKED)
+            self.scores.pop(member, None)
+            return
+        entry = _sha256(b"\x01%b\x00%b" % (member.encode(), _SCORE.pack(score))).digest()
+        self._set(member, entry, _REVOKED)
+        self.scores[member] = score
+
+    def drop_below(self, floor: float) -> dict[str, float]:
+        """Drop the revocations whose score is below *floor*; return them."""
+        if floor <= self.floor:
+            return {}
+        self.floor = floor
+        dropped = {member: score for member, score in self.scores.items() if score < floor}
+        for member in dropped:
+            self.set_revocation(member, None)
+        return dropped
+
+    def _set(self, name: str, entry: bytes | None, kind: str = "") -> bytes | None:
+        number, key = crc32(name.encode()) % BUCKETS, kind + name
+        bucket = self._buckets[number]
+        if bucket is _NOTHING:
+            bucket = self._buckets[number] = {}
+        self._dirty.add(number)
+        if entry is None:
+            return bucket.pop(key, None)
+        before = bucket.get(key)
+        bucket[key] = entry
+        return before
+
+    # What follows
+
+    def settle(self, most: int = BUCKETS) -> bool:
+        """Hash up to *most* of the buckets that have changed; say whether there are more."""
+        for _ in range(min(most, len(self._dirty))):
+            number = self._dirty.pop()
+            entries = sorted(self._buckets[number].values())
+            self._hashes[number] = _sha256(b"\x02" + b"".join(entries)).digest()
+            self._groups[number // (BUCKETS // _GROUPS)] = self._root = b""
+        return bool(self._dirty)
+
+    @property
+    def root(self) -> bytes:
+        """The digest of all."""
+        self.settle()
+        if self._root:
+            return self._root
+        each = BUCKETS // _GROUPS
+        for group, held in enumerate(self._groups):
+            if not held:
+                buckets = self._hashes[group * each : (group + 1) * each]
+                self._groups[group] = _sha256(b"\x03" + b"".join(buckets)).digest()
+        self._root = _sha256(b"\x04" + b"".join(self._groups)).digest()
+        return self._root
