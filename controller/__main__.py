@@ -1,15 +1,22 @@
-"""``python -m controller``: the controller process, from its environment to its exit code."""
+"""``python -m controller``: the controller process, from its environment to its exit code.
+
+``python -m controller route-keys FILE…`` writes the public halves of signing keys instead: the JSON
+Web Key set for ``FUMAROLE_GATEWAY_ROUTE_KEYS``.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import uvloop
@@ -21,6 +28,7 @@ from shared.command_line import settings_from_command
 from shared.errors import FumaroleError
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
+from shared.signing_keys import public_key_set, read_signing_keys
 
 MOST_THREADS: Final = 64
 THREADS_SECONDS: Final = 1.0
@@ -31,10 +39,30 @@ log = logging.getLogger(__name__)
 
 def main() -> None:
     """Run the controller until SIGTERM or SIGINT; end at once at a second one."""
+    match sys.argv[1:]:
+        case ["route-keys", *paths] if paths:
+            write_route_keys(paths)
+        case _:
+            run()
+
+
+def write_route_keys(paths: Sequence[str]) -> None:
+    """Write the set of public keys of the PEM files *paths*."""
+    try:
+        keys = [key for path in paths for key in read_signing_keys(Path(path).read_bytes())]
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_SETTINGS) from None
+    print(json.dumps(public_key_set(keys), indent=1))
+
+
+def run() -> None:
+    """Run the controller."""
     settings = settings_from_command(
         "fumarole-controller",
         partial(or_exit, read_settings, prefix="FUMAROLE_CONTROLLER_"),
-        summary="Run jobs as VolcanoJobs, and publish the routes of their sessions.",
+        summary="Run jobs as VolcanoJobs, and publish the routes of their sessions. "
+        "With 'route-keys FILE…': write the public halves of signing keys instead.",
         reference="docs/controller.md",
     )
     settings.log.apply()

@@ -223,7 +223,7 @@ async def _start_api(
         states_of=published.states_of,
         until_published=published.until_published,
         wake=core.routes.wake,
-        tell=Notices(redis, names).tell,
+        tell=Notices(redis, names, signer=settings.bus_signer).tell,
         catalogue=settings.jobs.pods.catalogue,
         rank_services=settings.jobs.rank_services,
         activity_of=Activities(ReportReader(redis, names), clock=time.time).of,

@@ -323,7 +323,7 @@ def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
     )
     return RoutePublisher(
         store=leader.store,
-        bus=Publisher(redis, Keys(settings.instance), term=leader.term),
+        bus=Publisher(redis, Keys(settings.instance), term=leader.term, signer=settings.bus_signer),
         desired=desired,
         seal=Seal(settings.link_keys[0]),
         clock=time.time,

@@ -33,6 +33,8 @@ from shared.settings import (
     text,
     web_url,
 )
+from shared.signed_table import TableSigner
+from shared.signing_keys import read_signing_keys
 from shared.tokens import LONGEST_SERVICE_SECONDS
 
 Role = Literal["api", "reconciler", "hub"]
@@ -95,7 +97,8 @@ class JobDefaults:
 class ControllerSettings:
     """Everything that configures one controller process, whichever roles it plays.
 
-    ``link_keys`` are secret: the first one is used, all are accepted. ``dry_run_seconds`` is how
+    ``link_keys`` are secret: the first one is used, all are accepted. ``bus_signer`` signs the
+    route table, None where nobody does. ``dry_run_seconds`` is how
     long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
     ``hook_seconds`` is how long hooks of plugins may take, ``hook_tries`` how often one that fails
     is tried until it is given up.
@@ -111,6 +114,7 @@ class ControllerSettings:
     store_url: str
     redis_url: str
     link_keys: tuple[bytes, ...]
+    bus_signer: TableSigner | None
     token_issuer: str
     token_jwks: str
     token_longest_seconds: float
@@ -139,8 +143,9 @@ def read_settings(environment: Environment) -> ControllerSettings:
     read = environment.value
     # The hub answers to gateways alone: who runs only that need not know the orchestrator.
     needed = environment.value if roles == {"hub"} else environment.required
+    instance = read("FUMAROLE_INSTANCE", _label, "default")
     settings = ControllerSettings(
-        instance=read("FUMAROLE_INSTANCE", _label, "default"),
+        instance=instance,
         roles=roles,
         listen=read("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081)),
         ops_listen=read("FUMAROLE_CONTROLLER_OPS_LISTEN", listen_address, ("127.0.0.1", 8091)),
@@ -150,6 +155,9 @@ def read_settings(environment: Environment) -> ControllerSettings:
         store_url=_store_url(environment),
         redis_url=read("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
+        bus_signer=environment.optional(
+            "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, instance)
+        ),
         kubeconfig=environment.optional("KUBECONFIG", Path),
         plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
         dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
@@ -266,6 +274,11 @@ def _store_url(environment: Environment) -> str:
 
 
 # Parsers
+
+
+def _signer(raw: str, instance: str) -> TableSigner:
+    first, *_ = read_signing_keys(Path(raw).read_bytes())
+    return TableSigner(first, instance=instance)
 
 
 def _period(raw: str) -> float:

@@ -6,6 +6,7 @@ Pure, no I/O:
 - ``events``: ProxyEvents, the change notices of that table.
 - ``jws``, ``tokens``: signatures and keys; session tokens and service tokens. Keys and the time are
   arguments.
+- ``signed_table``, ``signing_keys``: one signature over a whole table, and the keys for it.
 - ``link``: what controller, hub and gateways prove or hide from each other with the link key.
 
 I/O:

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from shared.bus import Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import GrantRevoked
+from shared.signed_table import TableSigner
 
 PATIENCE_SECONDS: Final = 2.0
 """For how long a call that revokes is held up where Redis does not answer."""
@@ -29,11 +30,13 @@ class Notices:
     Args:
         redis: Where gateways listen.
         keys: This installation's names.
+        signer: Signs them, where gateways believe nothing that is not signed.
     """
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, signer: TableSigner | None = None) -> None:
         self._redis = redis
         self._keys = keys
+        self._signer = signer
 
     async def tell(self, event: GrantRevoked, *, term: int) -> None:
         """Tell gateways of *event*, which is in the store by now; never fail.
@@ -45,7 +48,8 @@ class Notices:
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await Publisher(self._redis, self._keys, term=term).notice(event)
+                publisher = Publisher(self._redis, self._keys, term=term, signer=self._signer)
+                await publisher.notice(event)
         except PublishRefused as refused:
             log.info("a revocation waits for the leader", extra={"why": refused.reason})
         except (BusUnavailable, TimeoutError) as error:

@@ -1,0 +1,73 @@
+"""Signing keys are read from PEM, by their order, and nothing of them is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from shared.events import Head
+from shared.jws import read_key_set
+from shared.signed_table import TableSigner, TableVerifier
+from shared.signing_keys import public_key_set, read_signing_keys
+
+ROOT = Path(__file__).parents[2]
+KEYS = [Ed25519PrivateKey.generate() for _ in range(2)]
+
+
+def pem(key: Ed25519PrivateKey, how: KeySerializationEncryption | None = None) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how or NoEncryption())
+
+
+def test_the_keys_come_in_their_order() -> None:
+    read = read_signing_keys(b"# old and new\n" + pem(KEYS[0]) + b"\n" + pem(KEYS[1]))
+    assert [key.private_bytes_raw() for key in read] == [k.private_bytes_raw() for k in KEYS]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"MC4CAQAwBQYDK2VwBCIEIA==",
+        pem(KEYS[0]) * 2,
+        pem(KEYS[0], BestAvailableEncryption(b"secret")),
+        pem(KEYS[0]).replace(b"MC4", b"MC5"),
+        generate_private_key(SECP256R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        ),
+        b"".join(pem(Ed25519PrivateKey.generate()) for _ in range(17)),
+    ],
+)
+def test_what_is_no_signing_key_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match="key") as caught:
+        read_signing_keys(text)
+    secret = pem(KEYS[0]).splitlines()[1].decode()
+    assert secret not in str(caught.value)
+
+
+def test_the_command_writes_what_gateways_verify_with(tmp_path: Path) -> None:
+    for number, key in enumerate(KEYS):
+        (tmp_path / f"{number}.pem").write_bytes(pem(key))
+    paths = [str(tmp_path / f"{number}.pem") for number in range(2)]
+    command = [sys.executable, "-m", "controller", "route-keys"]
+    told = subprocess.run([*command, *paths], cwd=ROOT, check=True, capture_output=True).stdout
+    assert json.loads(told) == public_key_set(KEYS)
+    head = Head(epoch="e", seq=1, term=1, routes=0, revoked=0)
+    for key in KEYS:
+        text = TableSigner(key, instance="i").sign_head(head, at=1.0, floor=0.0, root=b"r")
+        assert TableVerifier(read_key_set(told), instance="i").head(text).says(head)
+    bad = subprocess.run([*command, "/nowhere"], cwd=ROOT, capture_output=True, text=True)
+    assert (bad.returncode, "/nowhere" in bad.stderr) == (2, True)
+    assert subprocess.run([*command[:-1], "x"], cwd=ROOT, capture_output=True).returncode == 2
