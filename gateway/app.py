@@ -37,6 +37,7 @@ from gateway.core.limits.rates import Rate
 from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.feed import Changed, Feed
 from gateway.follower import Follower
+from gateway.head_policy import HeadPolicy
 from gateway.live import Live
 from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
 from gateway.overload.watch import OverloadWatch, make_trim
@@ -68,9 +69,14 @@ from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.networks import Bounds
 from shared.routes import Kind, RouteReader
+from shared.signed_table import TableVerifier
 from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6
+
+
+_FRESH_SECONDS: Final = 5.0
+"""A signed head is renewed every second: so much is no silence yet."""
 
 
 def make_bus_clock(settings: Settings) -> BusClock:
@@ -92,6 +98,13 @@ def make_follower(
 ) -> Follower:
     """Return the feed that reads Redis."""
     keys = settings.route_keys
+    verifier = None if keys is None else TableVerifier(keys, instance=settings.instance)
+    policy = HeadPolicy(
+        verifier,
+        wall=time.time,
+        monotonic=time.monotonic,
+        fresh_seconds=max(_FRESH_SECONDS, settings.controller_grace_seconds),
+    )
     return Follower(
         reader,
         RouteReader(None if keys is None else lambda token: verified_payload(token, keys)),
@@ -102,6 +115,7 @@ def make_follower(
         on_change=on_change,
         on_closed=on_closed,
         on_event=on_event,
+        policy=policy,
     )
 
 
@@ -336,6 +350,8 @@ class Gateway:
             reasons.append("the bus has been lost for longer than its grace")
         if not self.feed.serving and self.feed.trouble is not None:
             reasons.append(self.feed.trouble)
+        if self.feed.doubt is not None:
+            reasons.append(self.feed.doubt)
         if not self.keys.keys:
             reasons.append("no key of the token issuer could be had yet")
         return reasons

@@ -36,6 +36,7 @@ Noted = Literal[
     "rollback",
     "silent",
     "slept",
+    "unproven",
 ]
 """What can happen while following; a metric's label."""
 
@@ -57,6 +58,11 @@ class Feed(ABC):
         """Of the last event: from its publication until it was applied, by both clocks."""
         self.trouble: str | None = None
         """Why the bus could not be asked the last time; None where it could."""
+
+    @property
+    def doubt(self) -> str | None:
+        """Why not all of the table can be served; None where it can."""
+        return None
 
     @property
     def bus(self) -> Bus:

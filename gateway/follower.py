@@ -22,6 +22,7 @@ from typing import Final
 
 from gateway.core.bus_state import BusClock
 from gateway.feed import Changed
+from gateway.head_policy import HeadPolicy
 from gateway.keeping import Keeper
 from gateway.mending import Mender
 from gateway.watching import FIRST_RETRY_SECONDS, Watch, next_retry
@@ -51,6 +52,7 @@ class Follower(Keeper):
         on_change: As the keeper's, like the two below.
         on_closed: See there.
         on_event: See there.
+        policy: See there.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Follower(Keeper):
         on_change: Changed,
         on_closed: Callable[[], None],
         on_event: Callable[[Event], None] | None = None,
+        policy: HeadPolicy | None = None,
     ) -> None:
         super().__init__(
             clock=clock,
@@ -73,6 +76,7 @@ class Follower(Keeper):
             on_change=on_change,
             on_closed=on_closed,
             on_event=on_event,
+            policy=policy,
         )
         self._reader = reader
         self._random = random
@@ -128,3 +132,4 @@ class Follower(Keeper):
             await asyncio.sleep(PRUNE_SECONDS)
             if self.table is not None:
                 self.table.prune(self._wall())
+            self.policy.forget_ended(self._wall())

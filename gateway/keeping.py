@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.core.bus_state import Bus, BusClock
 from gateway.feed import Changed, Feed
+from gateway.head_policy import NOT_SIGNED, HeadPolicy, is_proven
 from shared.errors import MalformedEvent, SnapshotRefused
 from shared.events import (
     Event,
@@ -30,6 +31,8 @@ from shared.routes import Outcome, RouteTable
 
 UNKNOWN_SECONDS: Final = 30.0
 """Between two snapshots for events that this version does not know."""
+_CHECKED_AT_ONCE: Final = 64
+"""Some ten milliseconds of signatures."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ class Keeper(Feed):
         on_closed: Called when the bus has been lost for longer than its grace.
         on_event: Called with each event once it has been applied, before *on_change*: for who
             keeps other tables in step.
+        policy: Says what is believed; None: what Redis says.
     """
 
     def __init__(
@@ -56,8 +60,12 @@ class Keeper(Feed):
         on_change: Changed,
         on_closed: Callable[[], None],
         on_event: Callable[[Event], None] | None,
+        policy: HeadPolicy | None = None,
     ) -> None:
         super().__init__(clock=clock, monotonic=monotonic)
+        self.policy = policy or HeadPolicy()
+        self.policy.current = lambda: self.table
+        self.policy.on_attested = lambda age: clock.attested(monotonic() - age)
         self.look = asyncio.Event()
         """Set to have the head looked at."""
         self.mend = asyncio.Event()
@@ -76,6 +84,13 @@ class Keeper(Feed):
         self._anew_at = float("-inf")
         self._arrived: list[Event] | None = None
         self._was = Bus.STARTING
+
+    @property
+    def doubt(self) -> str | None:
+        """Why not all of the table can be served; None where it can."""
+        table = self.table
+        mixed = table is not None and not is_proven(table) and table.unreadable > 0
+        return NOT_SIGNED if self.policy.signed and mixed else None
 
     # One event
 
@@ -96,7 +111,7 @@ class Keeper(Feed):
             self._arrived.append(event)
         if self.table is None:
             return
-        if event.epoch == self.table.epoch:
+        if event.epoch == self.table.epoch and not is_proven(self.table):
             self._clock.heard(self._monotonic())
         self._revoke(event, self.table)
         if self.advance_by(event, self.table) is Outcome.REPAIR:
@@ -107,7 +122,10 @@ class Keeper(Feed):
         """Let a revocation count at once, also one that is not the next event."""
         if not isinstance(event, GrantRevoked) or event.epoch != table.epoch:
             return
-        if event.seq == table.seq + 1:
+        if event.seq == table.seq + 1 or table.knows(event):
+            return
+        if is_proven(table) and not self.policy.admits_early(event):
+            self.noted["unproven"] += 1
             return
         if table.revoke(event):
             self.noted["early"] += 1
@@ -115,8 +133,14 @@ class Keeper(Feed):
                 self._on_event(msgspec.structs.replace(event, seq=table.seq))
             self._on_change(None if event.sid is None else (event.sid,))
 
-    def advance_by(self, event: Event, table: RouteTable) -> Outcome:
-        """Apply *event* to *table*, which is in use, if it is the next one."""
+    def advance_by(self, event: Event, table: RouteTable, *, asked: bool = False) -> Outcome:
+        """Apply *event* to *table*, which is in use, if it is the next one.
+
+        *asked* says that it was read from the log, and not told.
+        """
+        if not self.policy.admits(event, table, asked=asked):
+            self.noted["unproven"] += 1
+            return Outcome.REPAIR
         outcome = table.apply(event)
         if outcome in (Outcome.APPLIED, Outcome.UNKNOWN):
             self._applied(event)
@@ -168,16 +192,17 @@ class Keeper(Feed):
         Raises:
             SnapshotRefused: If it is.
         """
-        for event in self._arrived or ():
-            if event.epoch == table.epoch and event.seq > table.seq:
-                table.apply(event)
-        old = self.table
+        for event in self._admitted(table):
+            table.apply(event)
+        # What nobody signed says nothing of what was signed.
+        old = self.table if is_proven(self.table) or not is_proven(table) else None
         if old is not None and table.head.is_older_than(old.head):
             raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
         if old is not None:
             table.inherit(old)
         self.noted["snapshot"] += 1
-        if old is None or (old.epoch, old.seq) != (table.epoch, table.seq):
+        moved = old is None or (old.epoch, old.seq) != (table.epoch, table.seq)
+        if moved and not is_proven(table):
             self._clock.heard(self._monotonic())
         self.table = table
         self._clock.good(read_at)
@@ -189,6 +214,18 @@ class Keeper(Feed):
             self.look.set()
         self.note_state()
         self._on_change(None)
+
+    def _admitted(self, table: RouteTable) -> Iterator[Event]:
+        """Yield what has arrived for *table*, but no more than can be checked at once.
+
+        The log has the rest.
+        """
+        arrived = self._arrived or []
+        for event in arrived[:_CHECKED_AT_ONCE] if is_proven(table) else arrived:
+            if event.epoch == table.epoch and event.seq > table.seq:
+                if not self.policy.admits(event, table, asked=True):
+                    return
+                yield event
 
     # How far behind
 

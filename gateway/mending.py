@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.head_policy import check_fresh
+from gateway.head_policy import is_proven
 from gateway.keeping import Keeper
 from gateway.loading import load_table
-from shared.bus import BusReader
-from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
-from shared.events import decode_event
+from shared.bus import LOG_PART, BusReader, Snapshot
+from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused, Unsigned
+from shared.events import Head, decode_event
 from shared.routes import Outcome, RouteReader, RouteTable
 
 LOG_SECONDS: Final = 2.0
@@ -27,6 +27,11 @@ ROUTES_PER_SECOND: Final = 50_000
 SNAPSHOT_SECONDS: Final = 60.0
 LOG_REACH: Final = 4096
 """A table that is further behind is read whole: that is quicker than so many events."""
+
+_SIGNED_PART: Final = 64
+"""Some ten milliseconds of signatures."""
+_LOOKED_UP_AT_ONCE: Final = 5000
+_LONGEST_PAUSE_SECONDS: Final = 16.0
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +61,7 @@ class Mender:
         self._routes = routes
         self._monotonic = monotonic
         self._random = random
+        self._pause = 0.0
 
     async def run(self) -> None:
         """Mend until cancelled."""
@@ -93,13 +99,17 @@ class Mender:
                 return False
             try:
                 async with asyncio.timeout(LOG_SECONDS):
-                    part = await self._reader.log_after(table.seq)
+                    part = await self._reader.log_after(table.seq, most=self._part())
             except (BusUnavailable, TimeoutError):
                 return False
             if keeper.table is not table or not self._apply_log(part.events, table):
                 return False
             await asyncio.sleep(0)
         return keeper.wanted is None
+
+    def _part(self) -> int:
+        """Return how many events are read at once; each that is signed has to be checked."""
+        return _SIGNED_PART if is_proven(self._keeper.table) else LOG_PART
 
     def _apply_log(self, events: Iterable[bytes], table: RouteTable) -> bool:
         """Apply *events*, but those that have arrived meanwhile; say whether that led further."""
@@ -114,7 +124,7 @@ class Mender:
             if event.seq <= table.seq:
                 moved = True
                 continue
-            if self._keeper.advance_by(event, table) is Outcome.REPAIR:
+            if self._keeper.advance_by(event, table, asked=True) is Outcome.REPAIR:
                 return False
             self._keeper.noted["log"] += 1
             moved = True
@@ -122,18 +132,38 @@ class Mender:
 
     async def _exchange(self) -> None:
         keeper = self._keeper
+        if self._pause:
+            await keeper.progress_within(self._pause)
         keeper.anew = False
         try:
             with keeper.arriving():
                 async with asyncio.timeout(SNAPSHOT_SECONDS):
                     read_at = self._monotonic()
-                    snapshot = await self._reader.snapshot()
+                    snapshot = await self._reader.snapshot(self._believe)
                     if snapshot is not None:
-                        if keeper.table is None:
-                            check_fresh(snapshot.head)
-                        keeper.adopt(await load_table(snapshot, self._routes), read_at=read_at)
+                        await self._take(snapshot, read_at)
+            self._pause = 0.0
         except (BusUnavailable, TimeoutError) as error:
             log.warning("no snapshot could be had: %s", error or "it took too long")
         except SnapshotRefused as error:
             keeper.noted["snapshot_refused"] += 1
             log.warning("a snapshot was refused: %s", error)
+            if isinstance(error, Unsigned):
+                # A Redis that holds what nobody signed is not read whole every second.
+                keeper.noted["unproven"] += 1
+                self._pause = min(max(1.0, self._pause * 2), _LONGEST_PAUSE_SECONDS)
+
+    def _believe(self, head: Head) -> None:
+        self._keeper.policy.believe(head, self._keeper.table)
+
+    async def _take(self, snapshot: Snapshot, read_at: float) -> None:
+        keeper, old = self._keeper, self._keeper.table
+        said = keeper.policy.believe(snapshot.head, old)
+        table = await load_table(snapshot, keeper.policy.reader_of(said, self._routes), said)
+        keeper.adopt(table, read_at=read_at)
+        if said is not None and old is not None and is_proven(old):
+            for number, sid in enumerate(list(old), 1):
+                if sid not in table:
+                    keeper.policy.note_ended(sid)
+                if number % _LOOKED_UP_AT_ONCE == 0:
+                    await asyncio.sleep(0)

@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.core.bus_state import Bus, BusClock
-from gateway.head_policy import check_fresh
+from gateway.head_policy import is_proven
 from gateway.keeping import Keeper, release
 from shared.bus import BusReader
-from shared.errors import BusUnavailable, SnapshotRefused
+from shared.errors import BusUnavailable, SnapshotRefused, Unsigned
 from shared.events import Head
+from shared.signed_table import SignedHead
 
 HEAD_SECONDS: Final = 1.0
 """Between two looks at the head."""
@@ -125,6 +126,8 @@ class Watch:
         if head is None:
             release(asking)
             return False
+        if keeper.policy.signed and head.signed is not None and not is_proven(keeper.table):
+            before = None  # what nobody signed says nothing of what was signed
         keeper.wanted = (head, now)
         if before is not None and head.is_older_than(before):
             # Redis forgot what it had acknowledged. What is known here is newer, and stays until
@@ -155,8 +158,21 @@ class Watch:
         keeper = self._keeper
         keeper.trouble = None
         try:
-            if keeper.table is None:
-                check_fresh(head)
+            said = keeper.policy.believe(head, keeper.table)
         except SnapshotRefused as error:
             keeper.trouble = str(error)
-        return keeper.trouble is None
+            keeper.noted["unproven"] += isinstance(error, Unsigned)
+            return False
+        if said is not None:
+            self._compare(said)
+        return True
+
+    def _compare(self, said: SignedHead) -> None:
+        """Have the table read anew if, at the same place, it is not the one that was signed."""
+        keeper, table = self._keeper, self._keeper.table
+        if table is None or (table.epoch, table.seq) != (said.epoch, said.seq):
+            return
+        if not keeper.policy.is_proven_by(table, said):
+            keeper.noted["unproven"] += 1
+            keeper.anew = True
+            keeper.mend.set()

@@ -5,6 +5,7 @@ FumaroleError
 ├── MalformedEvent      a message that is no ProxyEvent
 ├── UnreadableRoute     a route that must not be served
 ├── SnapshotRefused     a picture of the table that must not be applied
+│   └── Unsigned        it is not what the controller has signed
 ├── TokenRefused        a token that proves nothing
 ├── BadKeySet           a JSON Web Key set that holds no usable key
 ├── SealRefused         sealed text that was not made for this route
@@ -40,6 +41,10 @@ class UnreadableRoute(FumaroleError):
 
 class SnapshotRefused(FumaroleError):
     """A picture of the table that is incomplete or older than the table in use."""
+
+
+class Unsigned(SnapshotRefused):
+    """A table, or its head, that is not what the controller has signed."""
 
 
 class TokenRefused(FumaroleError):

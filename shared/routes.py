@@ -30,6 +30,7 @@ from shared.events import (
     revoked_at,
 )
 from shared.jws import unverified_payload
+from shared.signed_table import TableDigest
 
 Kind = Literal["web", "vnc", "terminal"]
 Scheme = Literal["http", "https", "tcp", "ws", "wss"]
@@ -295,6 +296,8 @@ class RouteTable:
         """Rises with every change: what was concluded from the table holds while it stays."""
         self.states: Counter[State] = Counter()
         """How many readable routes are in each state."""
+        self.proof: TableDigest | None = None
+        """The digest of what was published, where a signed head covers it."""
         self._head = head
         self._reader = reader
         self._entries: dict[str, Entry] = {}

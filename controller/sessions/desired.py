@@ -101,8 +101,16 @@ class DesiredRoutes:
         except StoreError:
             raise
         except Exception:  # one row must not be the end of all routes
+            log.exception("a session has no target", extra={"sid": session.sid})
+        try:
+            # Not withdrawn: that is final, and the session lives.
+            route = route_of(
+                session, record=record, pod=None, hub=None, base_domain=self._base_domain
+            )
+        except Exception:
             log.exception("a session has no route", extra={"sid": session.sid})
             return None
+        return None if route is None else Desired(route, None)
 
     def holds(self, route: Route) -> bool:
         """Say whether the pod that *route* leads to, if it does, is still seen to be there."""

@@ -49,6 +49,7 @@ class Marks(NamedTuple):
     heard_at: float
     deaf_since: float | None
     looked_at: float | None
+    attested_at: float | None = None
 
 
 class BusClock:
@@ -60,6 +61,7 @@ class BusClock:
     """
 
     __slots__ = (
+        "_attested_at",
         "_bus_grace",
         "_controller_grace",
         "_deaf_since",
@@ -75,6 +77,7 @@ class BusClock:
         self._heard_at = 0.0
         self._deaf_since: float | None = 0.0
         self._looked_at: float | None = None
+        self._attested_at: float | None = None
 
     # What happened
 
@@ -92,6 +95,14 @@ class BusClock:
         if self._deaf_since is not None:
             self._deaf_since = max(at, self._deaf_since)
 
+    def attested(self, at: float) -> None:
+        """Note that the controller has signed a head *at* that time.
+
+        From then on only that says whether it is silent: Redis can repeat what it said before, and
+        can let nobody subscribe.
+        """
+        self._attested_at = at if self._attested_at is None else max(at, self._attested_at)
+
     def subscribed(self, at: float) -> None:
         """Note that heartbeats can be heard; time without that is no silence of theirs."""
         if self._deaf_since is not None:
@@ -108,11 +119,13 @@ class BusClock:
     @property
     def marks(self) -> Marks:
         """All that is remembered."""
-        return Marks(self._good_at, self._heard_at, self._deaf_since, self._looked_at)
+        return Marks(
+            self._good_at, self._heard_at, self._deaf_since, self._looked_at, self._attested_at
+        )
 
     def take(self, marks: Marks) -> None:
         """Remember what another clock of this machine does."""
-        self._good_at, self._heard_at, self._deaf_since, self._looked_at = marks
+        self._good_at, self._heard_at, self._deaf_since, self._looked_at, self._attested_at = marks
 
     # What follows
 
@@ -132,6 +145,8 @@ class BusClock:
 
     def controller_silent(self, now: float) -> bool:
         """Say whether addresses are too old to be dialled."""
+        if self._attested_at is not None:
+            return now - self._attested_at > self._controller_grace
         until = now if self._deaf_since is None else self._deaf_since
         return until - self._heard_at > self._controller_grace
 

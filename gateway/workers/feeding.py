@@ -63,6 +63,11 @@ class ToldClock(BusClock):
         super().heard(at)
         self.tell()
 
+    def attested(self, at: float) -> None:
+        """Pass it on."""
+        super().attested(at)
+        self.tell()
+
     def looked(self, at: float) -> None:
         """Pass it on."""
         super().looked(at)

@@ -133,7 +133,8 @@ def _make_ops(
     def reasons() -> list[str]:
         # The bus is the supervisor's to ask.
         trouble = [feed.trouble] if feed.trouble is not None and not feed.serving else []
-        return [*(["draining"] if stop.is_set() else []), *staff.reasons(), *trouble]
+        doubt = [feed.doubt] if feed.doubt is not None else []
+        return [*(["draining"] if stop.is_set() else []), *staff.reasons(), *trouble, *doubt]
 
     conditions = make_conditions(feed, make_bounds(settings), time.time)
     debug = make_debug_route(feed, conditions, more=lambda: describe_staff(staff))

@@ -17,7 +17,7 @@ docs/proxy-events.md is the contract.
 from shared.bus.connection import connect
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
-from shared.bus.reader import BusReader, LogPart, Mark, Snapshot, parse_head
+from shared.bus.reader import LOG_PART, BusReader, LogPart, Mark, Snapshot, parse_head
 from shared.bus.reports import ReportReader, ReportWriter
 from shared.bus.urls import check_url
 
@@ -25,6 +25,7 @@ __all__ = [
     "CALL_SECONDS",
     "HEARTBEAT_SECONDS",
     "LOG_LENGTH",
+    "LOG_PART",
     "BusReader",
     "Keys",
     "LogPart",

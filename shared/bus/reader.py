@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from shared.bus.connection import is_sharded, look_around
-from shared.bus.keys import CALL_SECONDS, Keys
+from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys
 from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import Event, GrantRevoked, Head, RouteRemoved, RouteUpserted, decode_event
@@ -108,8 +108,8 @@ class BusReader:
             await look_around(self._redis)
         return (await read_place(self._redis, self._keys)).head
 
-    async def log_after(self, seq: int) -> LogPart:
-        """Return the head and the events after *seq*, at most :data:`LOG_PART`, of one moment.
+    async def log_after(self, seq: int, *, most: int = LOG_PART) -> LogPart:
+        """Return the head and the events after *seq*, at most *most*, of one moment.
 
         What the log does not hold is missing: it is for the caller to see where it begins.
 
@@ -119,31 +119,37 @@ class BusReader:
         with translated():
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.hgetall(self._keys.head)
-                pipe.xrange(self._keys.log, min=f"({seq}-0", count=LOG_PART)
+                pipe.xrange(self._keys.log, min=f"({seq}-0", count=most)
                 pipe.info("server", "replication")
                 fields, entries, info = await pipe.execute()
         events = (content.get(b"event") for _, content in entries)
         found = tuple(event for event in events if event is not None)
         return LogPart(_place(fields, info).head, found)
 
-    async def snapshot(self) -> Snapshot | None:
+    async def snapshot(self, believe: Callable[[Head], None] | None = None) -> Snapshot | None:
         """Return the whole table, as it was at one moment; None where there is no head.
 
         A large one is read in pages, and brought to one moment by the events that came
         meanwhile: a whole reply of many megabytes would hold up everything else.
 
+        Args:
+            believe: Raises for a head whose table need not be read.
+
         Raises:
             BusUnavailable: If Redis does not answer.
-            SnapshotRefused: If the table changed too much under the reading.
+            SnapshotRefused: If the table changed too much under the reading, or is larger than
+                its head says.
         """
         head = (await read_place(self._redis, self._keys)).head
         if head is None:
             return None
+        if believe is not None:
+            believe(head)
         if head.routes + head.revoked <= _IN_ONE_PIECE:
             return await self._in_one_piece()
         with translated():
-            routes = await self._pages(self._redis.hscan, self._keys.routes)
-            revoked = await self._pages(self._redis.zscan, self._keys.revoked)
+            routes = await self._pages(self._redis.hscan, self._keys.routes, head.routes)
+            revoked = await self._pages(self._redis.zscan, self._keys.revoked, head.revoked)
         table = _Paged(head, dict(routes), {member: float(at) for member, at in revoked.items()})
         while await self._bring_up(table):
             pass
@@ -166,14 +172,18 @@ class BusReader:
             {member.decode(): float(score) for member, score in revoked},
         )
 
-    async def _pages(self, scan: Any, key: str) -> dict[str, Any]:
+    async def _pages(self, scan: Any, key: str, expected: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         cursor = 0
+        # More can come meanwhile than the log keeps, but then it could not be brought up anyway.
+        most = expected + 2 * LOG_LENGTH
         while True:
             cursor, page = await scan(key, cursor, count=_PAGE)
             found.update((name.decode(), value) for name, value in dict(page).items())
             if not cursor:
                 return found
+            if len(found) > most:
+                raise SnapshotRefused("the table is far larger than its head says")
 
     async def _bring_up(self, table: _Paged) -> bool:
         """Apply what the log holds after the table's seq; say whether there may be more."""

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus, BusClock
 from gateway.follower import Follower
+from gateway.head_policy import HeadPolicy
 from shared.bus import BusReader, Keys, Publisher
 from shared.routes import RouteReader, RouteTable
 
@@ -92,7 +93,15 @@ class Clock:
 class Following:
     """A follower that runs, and what it said."""
 
-    def __init__(self, redis: Redis, clock: Clock, *, grace: float, spread: float) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        clock: Clock,
+        *,
+        grace: float,
+        spread: float,
+        policy: HeadPolicy | None = None,
+    ) -> None:
         self.changes: list[tuple[str, ...] | None] = []
         self.closed = 0
         self.clock = clock
@@ -105,6 +114,7 @@ class Following:
             random=lambda: spread,
             on_change=self._changed,
             on_closed=self._closed,
+            policy=policy,
         )
 
     def _changed(self, sids: Iterable[str] | None) -> None:
@@ -137,10 +147,10 @@ class Following:
 
 @asynccontextmanager
 async def following(
-    redis: Redis, *, grace: float = 300.0, spread: float = 0.0
+    redis: Redis, *, grace: float = 300.0, spread: float = 0.0, policy: HeadPolicy | None = None
 ) -> AsyncIterator[Following]:
     """Run a follower."""
-    seen = Following(redis, Clock(), grace=grace, spread=spread)
+    seen = Following(redis, Clock(), grace=grace, spread=spread, policy=policy)
     task = asyncio.create_task(seen.follower.run())
     try:
         yield seen

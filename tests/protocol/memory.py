@@ -262,7 +262,7 @@ class _PubSub:
 def publish(server: Server, keys: list[str], args: list[Any]) -> str:
     """Do as the script PUBLISH does."""
     routes, revoked, head_key, log = keys
-    epoch, seq, term, channel, verb, field, value, event, _, _ = args
+    epoch, seq, term, channel, verb, field, value, event, _, _, *signing = args
     head = server.read(head_key, dict)
     if not all(name in head for name in (b"epoch", b"seq", b"term", b"routes", b"revoked")):
         return "missing"
@@ -279,6 +279,7 @@ def publish(server: Server, keys: list[str], args: list[Any]) -> str:
     if verb == "beat":
         if at != seq:
             return "seq"
+        _sign(server, revoked, head, signing)
         server.publish(channel, event)
         return "done"
     this = hashlib.sha1(event, usedforsecurity=False).hexdigest().encode()
@@ -287,6 +288,7 @@ def publish(server: Server, keys: list[str], args: list[Any]) -> str:
     if at != seq:
         return "seq"
     server.wrote()
+    _sign(server, revoked, head, signing)
     _change(server, routes, revoked, verb, _bytes(field), value)
     head |= {b"seq": b"%d" % (seq + 1), b"term": b"%d" % term, b"last": this}
     head[b"routes"] = b"%d" % len(server.read(routes, dict))
@@ -308,6 +310,14 @@ def _change(
         held[field] = max(float(value), held.get(field, 0.0))
 
 
+def _sign(server: Server, revoked: str, head: dict[bytes, bytes], signing: list[Any]) -> None:
+    if signing:
+        held = server.read(revoked, dict)
+        for member in [one for one, score in held.items() if score < float(signing[1])]:
+            del held[member]
+        head |= {b"signed": _bytes(signing[0]), b"revoked": b"%d" % len(held)}
+
+
 def swap(server: Server, keys: list[str], args: list[Any]) -> str:
     """Do as the script SWAP does."""
     term, channel, event, _, routes, revoked, *fields = args
@@ -317,6 +327,9 @@ def swap(server: Server, keys: list[str], args: list[Any]) -> str:
     pending = server.read(keys[4], dict), server.read(keys[5], dict)
     if (len(pending[0]), len(pending[1])) != (routes, revoked):
         return "counts"
+    named = dict(zip(fields[::2], fields[1::2], strict=True)).get("server")
+    if named not in (None, f"run{server.run}"):
+        return "server"
     server.wrote()
     for key in keys:
         server.data.pop(key, None)

@@ -29,9 +29,9 @@ class Protocol(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(seed=st.integers(min_value=0, max_value=2**32))
-    def begin(self, seed: int) -> None:
-        self.world = World(seed)
+    @initialize(seed=st.integers(min_value=0, max_value=2**32), signed=st.booleans())
+    def begin(self, seed: int, signed: bool) -> None:
+        self.world = World(seed, signed=signed)
 
     @rule(number=NUMBERS)
     def upsert(self, number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -10,18 +11,26 @@ from random import Random
 from typing import Any, cast
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.core.bus_state import BusClock
 from gateway.follower import Follower
+from gateway.head_policy import HeadPolicy
 from shared.bus import HEARTBEAT_SECONDS, BusReader, Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import GrantRevoked, event_time
+from shared.jws import read_key_set
 from shared.routes import RouteReader, digest
+from shared.signed_table import TableSigner, TableVerifier
+from shared.signing_keys import public_key_set
 from tests.gateway.following import make_route, sid_of
 from tests.protocol.memory import Client, Server
 from tests.protocol.virtual import VirtualLoop
 
 KEYS = Keys("test")
+KEY = Ed25519PrivateKey.generate()
+SIGNER = TableSigner(KEY, instance="test")
+PUBLIC = read_key_set(json.dumps(public_key_set([KEY])).encode())
 BOUND_SECONDS = 4.0
 """Within this a follower whose bus is healthy knows: a lost event, by its look at the head; and a
 loss of Redis, by the leader's heartbeat, what it builds anew, and the look."""
@@ -46,7 +55,9 @@ class Leader:
         self._store = world.store
         self._store.term += 1
         self.client = Client(world.server)
-        self.bus = Publisher(cast(Any, self.client), KEYS, term=self._store.term)
+        self.bus = Publisher(
+            cast(Any, self.client), KEYS, term=self._store.term, signer=world.signer
+        )
         self.told: dict[str, bytes] = {}
         self.revoked: set[tuple[str, float]] = set()
         self._then: Callable[[], None] | None = None
@@ -129,6 +140,7 @@ class Gateway:
             random=world.random.random,
             on_change=lambda _sids: self.check(),
             on_closed=lambda: None,
+            policy=world.policy(lambda: world.loop.now + self.ahead),
         )
         self.task = asyncio.get_running_loop().create_task(self.follower.run())
 
@@ -146,7 +158,8 @@ class Gateway:
 class World:
     """Everything, on a loop whose time is virtual."""
 
-    def __init__(self, seed: int, *, gateways: int = 2) -> None:
+    def __init__(self, seed: int, *, gateways: int = 2, signed: bool = False) -> None:
+        self.signer = SIGNER if signed else None
         self.random = Random(seed)
         self.loop = VirtualLoop()
         self.server = Server(self.random)
@@ -161,6 +174,11 @@ class World:
     async def _start(self, gateways: int) -> None:
         self.leader = Leader(self)
         self.gateways = [Gateway(self) for _ in range(gateways)]
+
+    def policy(self, monotonic: Callable[[], float]) -> HeadPolicy:
+        """Return what a gateway believes."""
+        verifier = None if self.signer is None else TableVerifier(PUBLIC, instance="test")
+        return HeadPolicy(verifier, wall=self.wall, monotonic=monotonic, fresh_seconds=300)
 
     def run(self, work: Any) -> Any:
         """Return what *work* does."""
@@ -202,7 +220,9 @@ class World:
         self.store.revoked[member] = (at.timestamp(), event)
         self._last_change[member] = self.loop.now
         if notice:
-            replica = Publisher(cast(Any, Client(self.server)), KEYS, term=self.store.term)
+            replica = Publisher(
+                cast(Any, Client(self.server)), KEYS, term=self.store.term, signer=self.signer
+            )
             self.loop.create_task(_quietly(replica.notice(event)))
 
     # What goes wrong
@@ -246,6 +266,10 @@ class World:
             if gateway.task.done():
                 gateway.task.result()
             gateway.check()
+            table = gateway.follower.table
+            # Nobody forges here: whatever the faults, what a leader signed is what there is.
+            assert gateway.follower.noted["unproven"] == 0
+            assert table is None or (table.proof is None) == (self.signer is None)
             if self.loop.now - self.faulty_at > BOUND_SECONDS:
                 self._check_withdrawn(gateway)
 

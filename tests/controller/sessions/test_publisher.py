@@ -173,6 +173,27 @@ async def test_a_route_follows_its_pod(world: World) -> None:
     assert (after["target"]["host"], after["target"]["id"]) == ("10.0.0.1", "pod-next")
 
 
+async def test_a_session_that_cannot_be_made_out_is_starting_and_not_withdrawn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Withdrawn is final: gateways do not let it come back."""
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    await world.until_ready(sid)
+
+    def fail(record: object) -> None:
+        raise KeyError("a field of a later version")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("controller.sessions.desired.read_known", fail)
+        world.publisher.wake("j1")
+        route = await world.until(sid, lambda route: route["state"] == "starting")
+        assert route["target"] is None
+        assert route["hosts"][0].startswith(sid)
+    world.publisher.wake("j1")
+    await world.until_ready(sid)
+
+
 async def test_nobody_is_led_to_a_pod_that_went_while_others_were_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

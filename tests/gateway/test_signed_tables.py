@@ -1,0 +1,577 @@
+"""With route keys, a Redis that holds whatever an attacker wants serves nothing that was withdrawn.
+
+The attacker reads and writes everything in Redis, publishes what they like, and has no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from redis.asyncio import Redis
+
+from gateway.core.bus_state import Bus
+from gateway.head_policy import NOT_SIGNED, HeadPolicy
+from shared.bus import BusReader, Publisher, connect
+from shared.events import GrantRevoked, RouteUpserted, event_time
+from shared.jws import read_key_set
+from shared.routes import RouteTable
+from shared.signed_table import TableSigner, TableVerifier
+from shared.signing_keys import public_key_set
+from tests.gateway.following import (
+    KEYS,
+    ONE,
+    TWO,
+    Following,
+    Unheard,
+    encode,
+    following,
+    held,
+    make_route,
+    sid_of,
+    until,
+)
+from tests.gateway.process import GatewayProcess
+from tests.programs import RedisServer, redis_program
+
+THREE = sid_of(3)
+KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+
+
+def signer(key: Ed25519PrivateKey = KEY) -> TableSigner:
+    return TableSigner(key, instance="test")
+
+
+def policy(
+    *keys: Ed25519PrivateKey, wall: Callable[[], float] = time.time, fresh: float = 300.0
+) -> HeadPolicy:
+    public = read_key_set(json.dumps(public_key_set(keys or (KEY,))).encode())
+    return HeadPolicy(
+        TableVerifier(public, instance="test"),
+        wall=wall,
+        monotonic=time.monotonic,
+        fresh_seconds=fresh,
+    )
+
+
+def routes(*sids: str, **changes: Any) -> dict[str, bytes]:
+    return {sid: encode(make_route(sid, **changes)) for sid in sids}
+
+
+async def leading(
+    redis: Redis, *sids: str, term: int = 1, key: Ed25519PrivateKey = KEY, epoch: str = "e1"
+) -> Publisher:
+    """Return a leader that has signed a table of these sessions."""
+    publisher = Publisher(redis, KEYS, term=term, signer=signer(key))
+    await publisher.rebuild(routes(*sids), {}, epoch=epoch, now=time.time())
+    return publisher
+
+
+def table_of(seen: Following) -> RouteTable:
+    table = seen.follower.table
+    assert table is not None
+    return table
+
+
+def _bytes(value: object) -> bytes:
+    assert isinstance(value, bytes)
+    return value
+
+
+class Attacker:
+    """Keeps what Redis held, and puts it back."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self._kept: dict[bytes, bytes] = {}
+
+    async def keep(self) -> None:
+        """Keep all that there is now."""
+        self._kept = {}
+        for key in await self.redis.keys("*"):
+            dump = await self.redis.dump(key)
+            self._kept[_bytes(key)] = _bytes(dump)
+
+    async def put_back(self, *names: str) -> None:
+        """Put back these keys, or all, as they were."""
+        wanted = [getattr(KEYS, name).encode() for name in names] or list(self._kept)
+        async with self.redis.pipeline(transaction=True) as pipe:
+            if not names:
+                pipe.flushall()
+            for key in wanted:
+                pipe.delete(key)
+                if key in self._kept:
+                    pipe.restore(key, 0, cast(Any, self._kept[key]), replace=True)
+            await pipe.execute()
+
+
+async def looked(seen: Following, times: int = 3) -> None:
+    """Wait until the follower has looked at the head *times* more."""
+    for _ in range(times):
+        before = seen.follower._clock.marks.looked_at
+        await until(lambda at=before: seen.follower._clock.marks.looked_at != at)
+
+
+# What is signed is served
+
+
+async def test_a_signed_table_is_followed_event_by_event(redis: Redis) -> None:
+    publisher = await leading(redis, ONE)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        await publisher.upsert(TWO, encode(make_route(TWO)), now=time.time())
+        await publisher.revoke(at=time.time(), sid=TWO, sub="ada")
+        await publisher.revoke(at=time.time(), kid="k1")
+        await publisher.remove(ONE, "ended", now=time.time())
+        await publisher.beat(now=time.time())
+        await seen.until_equal(publisher)
+        assert held(seen.follower.table) == {TWO}
+        assert seen.follower.noted["snapshot"] == 1
+        assert seen.follower.noted["applied"] == 4
+        assert seen.follower.noted["unproven"] == 0
+        assert set(table_of(seen).revocations) == {f"sub:{TWO}:ada", "kid:k1"}
+
+
+async def test_a_large_signed_table_is_read_in_pages_and_brought_up(redis: Redis) -> None:
+    sids = [sid_of(number) for number in range(2500)]
+    publisher = await leading(redis, *sids)
+
+    async def go_on() -> None:
+        for number in range(40):
+            await publisher.upsert(
+                sids[number], encode(make_route(sids[number], rev=2)), now=time.time()
+            )
+
+    changing = asyncio.create_task(go_on())
+    async with following(redis, policy=policy()) as seen:
+        await changing
+        await seen.until_equal(publisher)
+        assert len(table_of(seen)) == 2500
+        assert table_of(seen).route(sids[39]).rev == 2  # type: ignore[union-attr]  # it is there
+        assert seen.follower.noted["unproven"] == 0
+
+
+async def test_what_was_lost_is_read_from_the_log(redis: Redis) -> None:
+    publisher = await leading(redis, ONE)
+    async with following(redis, policy=policy(), spread=0.99) as seen:
+        await seen.until_equal(publisher)
+        sids = [sid_of(100 + number) for number in range(150)]
+        publisher._keys = Unheard("test")
+        for sid in sids:
+            await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
+        publisher._keys = KEYS
+        await publisher.beat(now=time.time())
+        await seen.until_equal(publisher)
+        assert seen.follower.noted["snapshot"] == 1
+        assert seen.follower.noted["log"] == 150
+
+
+async def test_revocations_that_are_over_are_dropped_by_both_sides(redis: Redis) -> None:
+    now = time.time()
+    publisher = Publisher(redis, KEYS, term=1, signer=signer())
+    revoked = {"jti:old": now + 2.0, "jti:new": now + 80000}
+    await publisher.rebuild(routes(ONE), revoked, epoch="e1", now=now)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        await publisher.beat(now=now)
+        await publisher.beat(now=now + 61)
+        head = await BusReader(redis, KEYS).head()
+        assert head is not None
+        assert head.revoked == 1
+        await until(lambda: set(table_of(seen).proof.scores) == {"jti:new"})  # type: ignore[union-attr]  # it is signed
+        await publisher.upsert(TWO, encode(make_route(TWO)), now=now + 61)
+        await seen.until_equal(publisher)
+        assert seen.follower.noted["snapshot"] == 1
+        assert seen.follower.noted["unproven"] == 0
+
+
+async def test_another_leader_goes_on_and_keys_are_rotated_by_a_set(redis: Redis) -> None:
+    await leading(redis, ONE, TWO)
+    async with following(redis, policy=policy(KEY, OTHER)) as seen:
+        await until(lambda: seen.position()[0] == "e1")
+        after = await leading(redis, TWO, THREE, term=2, key=OTHER, epoch="e2")
+        await seen.until_equal(after)
+        assert held(seen.follower.table) == {TWO, THREE}
+        await after.upsert(THREE, encode(make_route(THREE, rev=2)), now=time.time())
+        await seen.until_equal(after)
+        assert seen.follower.noted["unproven"] == 0
+
+
+# What is not signed, is not
+
+
+@pytest.mark.parametrize(
+    ("publisher", "why"),
+    [
+        (lambda redis: Publisher(redis, KEYS, term=9), NOT_SIGNED),
+        (lambda redis: Publisher(redis, KEYS, term=9, signer=signer(OTHER)), "not known"),
+        (
+            lambda redis: Publisher(
+                redis, KEYS, term=9, signer=TableSigner(KEY, instance="another")
+            ),
+            "another installation",
+        ),
+    ],
+)
+async def test_a_second_publisher_without_the_key_takes_nothing_over(
+    redis: Redis, publisher: Callable[[Redis], Publisher], why: str
+) -> None:
+    first = await leading(redis, ONE)
+    bad = publisher(redis)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(first)
+        await bad.rebuild(routes(ONE, TWO), {}, epoch="bad", now=time.time())
+        await bad.upsert(THREE, encode(make_route(THREE)), now=time.time())
+        await until(lambda: why in (seen.follower.trouble or ""))
+        assert held(seen.follower.table) == {ONE}
+        assert seen.follower.noted["unproven"] >= 1
+        # A fresh gateway takes nothing at all of it.
+        async with following(redis, policy=policy()) as fresh:
+            await until(lambda: why in (fresh.follower.trouble or ""))
+            assert fresh.follower.table is None
+        # The leader comes back, and nothing is left of it.
+        after = await leading(redis, ONE, term=10, epoch="e2")
+        await seen.until_equal(after)
+
+
+async def test_forged_events_change_nothing(redis: Redis) -> None:
+    publisher = await leading(redis, ONE)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        raw = msgspec.Raw(encode(make_route(TWO)))
+        head = _bytes(await redis.hget(KEYS.head, "signed"))
+        at = event_time(time.time())
+        forged = [
+            RouteUpserted(epoch="e1", seq=1, at=at, sid=TWO, route=raw),
+            RouteUpserted(epoch="e1", seq=1, at=at, sid=TWO, route=raw, head=head.decode()),
+            RouteUpserted(epoch="e1", seq=1, at=at, sid=TWO, route=raw, head="a.b.c"),
+            GrantRevoked(epoch="e1", seq=0, at=at, sid=ONE),
+            GrantRevoked(epoch="e1", seq=1, at=at, sid=ONE, proof="a.b.c"),
+        ]
+        for event in forged:
+            await redis.publish(KEYS.events, event.encode())
+        await until(lambda: seen.follower.noted["unproven"] >= 4)
+        assert held(seen.follower.table) == {ONE}
+        assert not table_of(seen).revocations
+        assert seen.position() == ("e1", 0)
+        await publisher.upsert(THREE, encode(make_route(THREE)), now=time.time())
+        await seen.until_equal(publisher)
+
+
+async def test_a_notice_counts_at_once_with_its_proof_and_not_without(redis: Redis) -> None:
+    publisher = await leading(redis, ONE)
+    replica = Publisher(redis, KEYS, term=1, signer=signer())
+    without = Publisher(redis, KEYS, term=1)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        at = event_time(time.time())
+        await without.notice(GrantRevoked(epoch="-", seq=0, at=at, sid=ONE, sub="eve"))
+        await replica.notice(GrantRevoked(epoch="-", seq=0, at=at, sid=ONE, sub="ada"))
+        await until(lambda: seen.follower.noted["early"] == 1)
+        assert set(table_of(seen).revocations) == {f"sub:{ONE}:ada"}
+        # In its place it is no surprise.
+        await publisher.revoke(at=at.timestamp(), sid=ONE, sub="ada")
+        await seen.until_equal(publisher)
+        assert seen.follower.noted["snapshot"] == 1
+
+
+@pytest.fixture
+async def withdrawn(redis: Redis) -> AsyncIterator[tuple[Following, Publisher, Attacker]]:
+    """A gateway that knows that a session ended, one moved, and a grant was revoked."""
+    publisher, attacker = await leading(redis, ONE, TWO), Attacker(redis)
+    await attacker.keep()
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        await publisher.remove(ONE, "ended", now=time.time())
+        await publisher.upsert(TWO, encode(make_route(TWO, rev=2)), now=time.time())
+        await publisher.revoke(at=time.time(), sid=TWO, sub="ada")
+        await publisher.beat(now=time.time())
+        await seen.until_equal(publisher)
+        yield seen, publisher, attacker
+
+
+def check_withdrawn(seen: Following) -> None:
+    table = table_of(seen)
+    assert table.route(ONE) is None
+    two = table.route(TWO)
+    assert two is not None
+    assert two.rev == 2
+    assert f"sub:{TWO}:ada" in table.revocations
+
+
+Withdrawn = tuple[Following, Publisher, Attacker]
+
+
+async def test_all_of_an_older_redis_is_no_table(withdrawn: Withdrawn) -> None:
+    seen, _, attacker = withdrawn
+    await attacker.put_back()
+    await until(lambda: seen.follower.noted["rollback"] >= 2)
+    check_withdrawn(seen)
+
+
+@pytest.mark.parametrize("names", [("routes",), ("revoked",), ("routes", "revoked"), ("head",)])
+async def test_parts_of_an_older_redis_are_none(withdrawn: Withdrawn, names: Any) -> None:
+    seen, publisher, attacker = withdrawn
+    await attacker.put_back(*names)
+    # A fresh one gets to see what it is.
+    async with following(attacker.redis, policy=policy()) as fresh:
+        if names == ("head",):
+            await until(lambda: fresh.follower.noted["snapshot_refused"] >= 1)
+        else:
+            await until(lambda: fresh.follower.noted["unproven"] >= 1)
+        assert fresh.follower.table is None
+        await looked(seen)
+        check_withdrawn(seen)
+        # The leader finds out, and all is well again.
+        revoked = {f"sub:{TWO}:ada": time.time() + 86400}
+        await publisher.rebuild(routes(TWO, rev=3), revoked, epoch="e2", now=time.time())
+        await seen.until_equal(publisher)
+        await until(lambda: fresh.position() == seen.position(), seconds=25.0)
+        assert held(fresh.follower.table) == {TWO}
+
+
+async def test_old_events_in_the_log_under_a_new_epochs_name_are_none(
+    withdrawn: Withdrawn,
+) -> None:
+    seen, publisher, attacker = withdrawn
+    at = event_time(time.time())
+    raw = msgspec.Raw(encode(make_route(ONE)))
+    signed = _bytes(await attacker.redis.hget(KEYS.head, "signed"))
+    event = RouteUpserted(
+        epoch="e1", seq=4, at=at, sid=ONE, route=raw, head=signed.decode()
+    ).encode()
+    await attacker.redis.xadd(KEYS.log, {"event": event}, id="4-0")
+    await attacker.redis.hset(KEYS.head, mapping={"seq": 4, "routes": 2})
+    await attacker.redis.hset(KEYS.routes, ONE, bytes(raw))
+    await attacker.redis.publish(KEYS.events, event)
+    await until(lambda: "not the one that was signed" in (seen.follower.trouble or ""))
+    check_withdrawn(seen)
+    assert seen.position() == ("e1", publisher.seq)
+
+
+@pytest.mark.parametrize("change", ["swapped", "added", "removed", "altered", "truncated", "later"])
+async def test_a_fresh_gateway_takes_no_table_that_was_touched(redis: Redis, change: str) -> None:
+    publisher = await leading(redis, ONE, TWO)
+    await publisher.revoke(at=time.time(), sid=TWO, sub="ada")
+    await publisher.revoke(at=time.time(), kid="k1")
+    one, two = map(_bytes, await redis.hmget(KEYS.routes, [ONE, TWO]))
+    match change:
+        case "swapped":
+            # Each under the other's name: both were signed.
+            await redis.hset(KEYS.routes, mapping={ONE: two, TWO: one})
+        case "added":
+            await redis.hset(KEYS.routes, THREE, encode(make_route(THREE)))
+            await redis.hset(KEYS.head, "routes", 3)
+        case "removed":
+            await redis.hdel(KEYS.routes, ONE)
+            await redis.hset(KEYS.head, "routes", 1)
+        case "altered":
+            await redis.hset(KEYS.routes, ONE, one.replace(b"127.0.0.1", b"127.0.0.2"))
+        case "truncated":
+            await redis.zrem(KEYS.revoked, "kid:k1")
+            await redis.hset(KEYS.head, "revoked", 1)
+        case "later":
+            # A later score would let tokens in that were issued before the revocation: an earlier.
+            await redis.zadd(KEYS.revoked, {f"sub:{TWO}:ada": time.time() + 100})
+    async with following(redis, policy=policy()) as seen:
+        await until(lambda: seen.follower.noted["unproven"] >= 1)
+        assert seen.follower.table is None
+        assert not seen.follower.serving
+
+
+async def test_epochs_cannot_be_mixed(redis: Redis) -> None:
+    await leading(redis, ONE, TWO)
+    attacker = Attacker(redis)
+    await attacker.keep()
+    after = await leading(redis, TWO, term=2, epoch="e2")
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(after)
+        # The old epoch's table under the new one's head, and the old head under the new table.
+        await attacker.put_back("routes")
+        async with following(redis, policy=policy()) as fresh:
+            await until(lambda: fresh.follower.noted["snapshot_refused"] >= 1)
+            assert fresh.follower.table is None
+        await attacker.put_back()
+        await until(lambda: seen.follower.noted["rollback"] >= 1)
+        assert held(seen.follower.table) == {TWO}
+
+
+async def test_an_ended_session_stays_ended_whatever_a_leader_says(redis: Redis) -> None:
+    """A store from a backup: its leader signs again what was withdrawn."""
+    publisher = await leading(redis, ONE, TWO)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        await publisher.remove(ONE, "ended", now=time.time())
+        await seen.until_equal(publisher)
+        after = await leading(redis, ONE, TWO, THREE, term=2, epoch="e2")
+        await seen.until_equal(after)
+        assert set(table_of(seen)) == {ONE, TWO, THREE}
+        entry = table_of(seen).entry(ONE)
+        assert entry is not None
+        assert entry.problem == "the session has ended before"
+        # One that is missing from a table has ended, too.
+        later = await leading(redis, TWO, term=3, epoch="e3")
+        await seen.until_equal(later)
+        await until(lambda: THREE in seen.follower.policy._ended)
+        last = await leading(redis, TWO, THREE, term=4, epoch="e4")
+        await seen.until_equal(last)
+        assert table_of(seen).route(THREE) is None
+        assert table_of(seen).route(TWO) is not None
+
+
+async def test_no_route_goes_below_its_revision_within_a_term(redis: Redis) -> None:
+    publisher = Publisher(redis, KEYS, term=1, signer=signer())
+    await publisher.rebuild(routes(ONE, rev=5), {}, epoch="e1", now=time.time())
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        await publisher.upsert(ONE, encode(make_route(ONE, rev=4)), now=time.time())
+        await seen.until_equal(publisher)
+        assert table_of(seen).unreadable == 1
+        await publisher.upsert(ONE, encode(make_route(ONE, rev=6)), now=time.time())
+        await seen.until_equal(publisher)
+        assert table_of(seen).unreadable == 0
+        # Another leader counts by another clock.
+        after = Publisher(redis, KEYS, term=2, signer=signer())
+        await after.rebuild(routes(ONE, rev=1), {}, epoch="e2", now=time.time())
+        await seen.until_equal(after)
+        assert table_of(seen).unreadable == 0
+
+
+# Time
+
+
+def _ahead(seconds: float) -> float:
+    return time.time() + seconds
+
+
+async def test_a_fresh_gateway_takes_only_a_fresh_head(redis: Redis) -> None:
+    publisher = await leading(redis, ONE)
+    for ahead, why in ((301.0, "s old"), (-301.0, "ahead of this clock")):
+        clock = policy(wall=partial(_ahead, ahead))
+        async with following(redis, policy=clock) as seen:
+            await until(lambda: why in (seen.follower.trouble or ""))  # noqa: B023  # awaited here
+            assert seen.follower.table is None
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+
+
+async def test_a_head_that_is_repeated_is_a_silent_controller(redis: Redis) -> None:
+    publisher = await leading(redis, ONE)
+    shift = [0.0]
+    clock = policy(wall=lambda: time.time() + shift[0])
+    async with following(redis, policy=clock) as seen:
+        await seen.until_equal(publisher)
+        assert seen.dialling()
+        # Redis lives on, and what it says is as old as the controller's last word.
+        seen.clock.ahead, shift[0] = 301.0, 301.0
+        await until(lambda: seen.bus() is Bus.FOLLOWING)
+        await looked(seen)
+        assert not seen.dialling()
+        assert held(seen.follower.table) == {ONE}
+        # Unsigned heartbeats and ones that are repeated do not help it.
+        await Publisher(redis, KEYS, term=1).notice(
+            GrantRevoked(epoch="-", seq=0, at=event_time(time.time()), sid=TWO)
+        )
+        await looked(seen, 1)
+        assert not seen.dialling()
+        await publisher.beat(now=time.time() + 301)
+        await until(seen.dialling)
+
+
+# Processes
+
+
+@pytest.fixture
+def route_keys(tmp_path: Path) -> Path:
+    path = tmp_path / "route-keys.json"
+    path.write_text(json.dumps(public_key_set([KEY])))
+    return path
+
+
+@asynccontextmanager
+async def gateway_process(
+    tmp_path: Path, url: str, keys: Path, workers: int = 1
+) -> AsyncIterator[GatewayProcess]:
+    gateway = GatewayProcess(
+        tmp_path,
+        url,
+        FUMAROLE_GATEWAY_ROUTE_KEYS=str(keys),
+        FUMAROLE_GATEWAY_WORKERS=str(workers),
+    )
+    try:
+        await gateway.start(ready=False)
+        yield gateway
+    finally:
+        gateway.kill()
+
+
+async def until_ready_says(gateway: GatewayProcess, what: str) -> None:
+    """Wait until readiness says *what*; nothing: until it is ready."""
+    async with asyncio.timeout(20):
+        while True:
+            ready = await gateway.ask_ops("/readyz")
+            if what in ready.text and (ready.status == 200) == (not what):
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_keys_that_are_set_before_the_controller_signs_are_told_in_readiness(
+    tmp_path: Path, route_keys: Path, workers: int
+) -> None:
+    with RedisServer(redis_program(), tmp_path) as server:
+        client = connect(server.url)
+        try:
+            unsigned = Publisher(client, KEYS, term=1)
+            await unsigned.rebuild(routes(ONE), {}, epoch="e1", now=time.time())
+            async with gateway_process(tmp_path, server.url, route_keys, workers) as gateway:
+                await until_ready_says(gateway, "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE")
+                assert (await gateway.ask(ONE, "GET", "/")).status == 503
+                await leading(client, ONE, term=2, epoch="e2")
+                await until_ready_says(gateway, "")
+                told = json.loads((await gateway.ask_ops("/debug/routes")).text)
+                assert (told["epoch"], told["states"]["ready"]) == ("e2", 1)
+        finally:
+            await client.aclose()
+
+
+async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_that_is_not(
+    redis: Redis,
+) -> None:
+    """As a publisher of the version before may write them; a plain one among them is told."""
+    await Publisher(redis, KEYS, term=1).rebuild(routes(ONE), {}, epoch="e1", now=time.time())
+    await redis.hdel(KEYS.head, "server")
+    believing = policy()
+    async with following(redis, policy=believing) as seen:
+        await until(lambda: seen.follower.table is not None)
+        assert table_of(seen).proof is None
+        # Once there was a signed head, that is over.
+        after = await leading(redis, TWO, term=2, epoch="e2")
+        await seen.until_equal(after)
+        assert table_of(seen).proof is not None
+        await redis.hdel(KEYS.head, "signed", "server")
+        await until(lambda: seen.follower.trouble == NOT_SIGNED)
+        assert held(seen.follower.table) == {TWO}
+
+
+async def test_what_nobody_signed_does_not_keep_out_what_was_signed(redis: Redis) -> None:
+    """A bad Redis shows a fresh gateway a term that no leader reaches."""
+    await Publisher(redis, KEYS, term=10**9).rebuild(routes(), {"kid:k1": time.time() + 9e4},
+                                                    epoch="bad", now=time.time())  # fmt: skip
+    await redis.hdel(KEYS.head, "server")
+    async with following(redis, policy=policy()) as seen:
+        await until(lambda: seen.position()[0] == "bad")
+        await redis.flushall()
+        publisher = await leading(redis, ONE)
+        await seen.until_equal(publisher)
+        assert held(seen.follower.table) == {ONE}
+        assert not table_of(seen).revocations
