@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
+from pytest_aiohttp import AiohttpServer
 
 from shared.jwks import MAX_BYTES, REFRESH_SECONDS, UNKNOWN_KID_SECONDS, KeySource, key_source
 from tests.shared.samples import SIGNERS, Signer, key_set_of
@@ -42,12 +41,12 @@ class Issuer:
 
 
 @pytest.fixture
-async def issuer() -> AsyncIterator[tuple[Issuer, str]]:
+async def issuer(aiohttp_server: AiohttpServer) -> tuple[Issuer, str]:
     issuer = Issuer()
     app = web.Application()
     app.router.add_get("/keys", issuer.handle)
-    async with TestServer(app) as server:
-        yield issuer, str(server.make_url("/keys"))
+    server = await aiohttp_server(app)
+    return issuer, str(server.make_url("/keys"))
 
 
 async def test_an_unknown_kid_asks_again_but_not_more_than_every_ten_seconds(

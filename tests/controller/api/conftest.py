@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp import AiohttpClient
 
 from controller.api.app import ApiParts, make_api_app
 from controller.jobs.dry_run import DryRun
@@ -84,7 +85,9 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture
-async def api(tmp_path: Path, kube: Kube, settings: dict[str, str]) -> AsyncIterator[Api]:
+async def api(
+    tmp_path: Path, kube: Kube, settings: dict[str, str], aiohttp_client: AiohttpClient
+) -> AsyncIterator[Api]:
     jobs = read_settings(Environment(settings)).jobs
     context = make_context(defaults=jobs)
     pipeline = Pipeline(
@@ -136,6 +139,7 @@ async def api(tmp_path: Path, kube: Kube, settings: dict[str, str]) -> AsyncIter
     keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
     app = make_api_app(parts, keys=keys, issuer=ISSUER)
     headers = {"Authorization": f"Bearer {service_token()}"}
-    async with TestClient(TestServer(app), headers=headers) as client:
-        yield Api(client, store, submissions, wishes, sessions, woken)
+    client = await aiohttp_client(app, headers=headers)
+    yield Api(client, store, submissions, wishes, sessions, woken)
+    await client.close()
     await store.close()

@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from pytest_aiohttp import AiohttpClient
 
 from deploy.local.orchestrator.controller import Controller
 from deploy.local.orchestrator.handlers import Handlers
@@ -103,7 +104,9 @@ def played() -> PlayedController:
 
 
 @pytest.fixture
-async def client(key: SigningKey, played: PlayedController) -> AsyncIterator[Client]:
+async def client(
+    key: SigningKey, played: PlayedController, aiohttp_client: AiohttpClient
+) -> AsyncIterator[Client]:
     tokens = Tokens(key, ISSUER)
     async with (
         TestServer(played.make_app()) as server,
@@ -120,8 +123,7 @@ async def client(key: SigningKey, played: PlayedController) -> AsyncIterator[Cli
             origin=ISSUER,
             gateway_sources="http://*.localhost:8488",
         )
-        async with TestClient(TestServer(handlers.make_app())) as client:
-            yield client
+        yield await aiohttp_client(handlers.make_app())
 
 
 async def sign_in(client: Client, user: str) -> None:
