@@ -41,12 +41,13 @@ from controller.measures import Measures
 from controller.process import Core, Process, first_error
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
+from controller.sessions.sign_outs import SignOutAsks
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.leadership import Leadership, raise_term, read_leadership
 from controller.store.news import hear_others
-from shared.bus import Keys, Publisher
+from shared.bus import AskReader, Keys, Publisher
 from shared.link import Seal
 
 LET_GO_SECONDS = 3.0
@@ -166,6 +167,7 @@ class Leading:
             tasks.create_task(term.reconciler.run())
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
+            tasks.create_task(self._take_sign_outs(term))
 
     async def _begin(self) -> _Term:
         settings, store = self._process.settings, self._process.store
@@ -204,6 +206,17 @@ class Leading:
 
     async def _learn(self, term: int) -> None:
         await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
+
+    async def _take_sign_outs(self, term: _Term) -> None:
+        asks = SignOutAsks(
+            store=self._process.store,
+            reader=AskReader(self._redis, Keys(self._process.settings.instance)),
+            term=term.number,
+            clock=time.time,
+            publish=term.publisher.look_at_store,
+            count=self._measures.sign_out_taken,
+        )
+        await asks.run()
 
     def _look_at_job(self, job_id: str) -> None:
         if self._term is not None:

@@ -16,6 +16,7 @@ from controller.jobs.states import Happening
 
 if TYPE_CHECKING:
     from controller.sessions.publisher import RoutePublisher
+    from controller.sessions.sign_outs import Taken
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
@@ -46,6 +47,17 @@ class Measures:
             buckets=_SECONDS,
             registry=registry,
         )
+
+        self._sign_outs = Counter(
+            "fumarole_controller_sign_outs",
+            "Sign-outs that gateways passed on, by what became of them",
+            ["result"],
+            registry=registry,
+        )
+
+    def sign_out_taken(self, result: Taken) -> None:
+        """Count a sign-out."""
+        self._sign_outs.labels(result).inc()
 
     def watch(
         self,

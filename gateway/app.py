@@ -49,6 +49,7 @@ from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
 from gateway.pages.parts import Inside, Linked
 from gateway.pages.session import SessionPages
+from gateway.pages.sign_out import SignOutPage
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge import Bridge, BridgeFactory, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.terminal import TerminalBridge
@@ -61,8 +62,9 @@ from gateway.reports.failures import RecentFailures
 from gateway.reports.reporter import Reporter
 from gateway.session_tokens import SessionTokens
 from gateway.settings import Settings
+from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates
-from shared.bus import BusReader, Keys, ReportWriter, connect
+from shared.bus import AskWriter, BusReader, Keys, ReportWriter, connect
 from shared.events import Event
 from shared.jwks import KeySource
 from shared.jws import verified_payload
@@ -73,6 +75,8 @@ from shared.signed_table import TableVerifier
 from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6
+_SIGN_OUTS_PER_SECOND: Final = 20
+"""Of one process: each asks something of the controller."""
 
 
 _FRESH_SECONDS: Final = 5.0
@@ -156,6 +160,9 @@ class Gateway:
         reader = BusReader(self.redis, Keys(settings.instance))
         self.feed = make_feed(reader, self._changed, self._closed)
         limits = settings.limits
+        self.sign_outs = SignOuts(
+            feed=self.feed, asks=AskWriter(self.redis, Keys(settings.instance))
+        )
         process = secrets.token_hex(_PROCESS_BYTES)
         self.audit = Trail(issuer=settings.token_issuer, process=process, wall=time.time)
         self.activities = Activities()
@@ -225,7 +232,13 @@ class Gateway:
         )
 
     def _measure_reports(self) -> None:
-        reporter, meters = self.reporter, self.meters
+        reporter, sign_outs, meters = self.reporter, self.sign_outs, self.meters
+        meters.counter("sign_outs", "Grants that users have ended.", lambda: sign_outs.ended)
+        meters.gauge(
+            "sign_outs_pending",
+            "Sign-outs that the controller could not be told of yet.",
+            lambda: sign_outs.pending,
+        )
         meters.counter(
             "activities_written", "Activities of sessions reported.", lambda: reporter.written
         )
@@ -282,9 +295,17 @@ class Gateway:
             wall=time.time,
             public_keys=None if assertions is None else lambda: assertions.jwks,
         )
+        sign_out = SignOutPage(
+            site=settings.site,
+            answers=answers,
+            sign_outs=self.sign_outs,
+            of_address=Rate(limits.address_opens_per_minute, 60.0, clock=time.monotonic),
+            of_all=Rate(_SIGN_OUTS_PER_SECOND * 10, 10.0, clock=time.monotonic),
+        )
         return make_pages(
             open_page,
             session,
+            sign_out,
             answers,
             self.meters,
             strict_transport=settings.site.strict_transport,

@@ -30,6 +30,7 @@ Noted = Literal[
     "malformed",
     "unknown",
     "early",
+    "signed_out",
     "log",
     "snapshot",
     "snapshot_refused",
@@ -104,6 +105,14 @@ class Feed(ABC):
 
         None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
         of it, however many ask.
+        """
+
+    @abstractmethod
+    def end_grant(self, sid: str, jti: str) -> None:
+        """Hold the grants of the token *jti* to be revoked from now on, at all workers.
+
+        What is open by them ends at once. The controller has to be asked, too: nobody else learns
+        of it from here, and a process that is started later does not know.
         """
 
     @abstractmethod

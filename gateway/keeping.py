@@ -26,6 +26,7 @@ from shared.events import (
     RouteUpserted,
     UnknownEvent,
     decode_event,
+    event_time,
 )
 from shared.routes import Outcome, RouteTable
 
@@ -129,9 +130,23 @@ class Keeper(Feed):
             return
         if table.revoke(event):
             self.noted["early"] += 1
-            if self._on_event is not None:
-                self._on_event(msgspec.structs.replace(event, seq=table.seq))
-            self._on_change(None if event.sid is None else (event.sid,))
+            self._revoked_at_once(event, table)
+
+    def _revoked_at_once(self, event: GrantRevoked, table: RouteTable) -> None:
+        if self._on_event is not None:
+            self._on_event(msgspec.structs.replace(event, seq=table.seq))
+        self._on_change(None if event.sid is None else (event.sid,))
+
+    def end_grant(self, sid: str, jti: str) -> None:
+        """Hold the grants of the token *jti* to be revoked from now on; see :class:`Feed`."""
+        table = self.table
+        if table is None:
+            return
+        at = event_time(self._wall())
+        event = GrantRevoked(epoch=table.epoch, seq=table.seq, at=at, sid=sid, jti=jti)
+        if table.revoke(event):
+            self.noted["signed_out"] += 1
+            self._revoked_at_once(event, table)
 
     def advance_by(self, event: Event, table: RouteTable, *, asked: bool = False) -> Outcome:
         """Apply *event* to *table*, which is in use, if it is the next one.

@@ -132,6 +132,7 @@ async def work(
             tasks.create_task(gateway.shedding.run()),
             tasks.create_task(gateway.audit.run()),
             tasks.create_task(gateway.reporter.run()),
+            tasks.create_task(gateway.sign_outs.run()),
         ]
         if gateway.certificates is not None:
             background.append(tasks.create_task(gateway.certificates.keep_fresh()))

@@ -64,3 +64,14 @@ async def raise_revision(transaction: Transaction, by: int = 1) -> int:
 async def record_published(transaction: Transaction, *, epoch: str, seq: int) -> None:
     """Remember how far Redis was told."""
     await transaction.execute(sa.update(_table).values(epoch=epoch, seq=seq))
+
+
+async def read_asks(transaction: Transaction) -> str | None:
+    """Return the last ask of a gateway that was taken up, None where none was."""
+    position: str | None = await transaction.scalar(sa.select(_table.c.asks))
+    return position
+
+
+async def record_asks(transaction: Transaction, position: str) -> None:
+    """Remember that the asks of gateways up to *position* were taken up."""
+    await transaction.execute(sa.update(_table).values(asks=position))

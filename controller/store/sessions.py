@@ -86,6 +86,14 @@ async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -
     return [_session(row) for row in rows]
 
 
+async def live_sessions_among(transaction: Transaction, sids: Collection[str]) -> list[Session]:
+    """Return those of the sessions that there are and that have not ended."""
+    if not sids:
+        return []
+    live = sa.select(_table).where(_table.c.sid.in_(sids), _table.c.ended_at.is_(None))
+    return [_session(row) for row in await transaction.execute(live)]
+
+
 async def end_session(transaction: Transaction, sid: str, *, reason: str, now: float) -> bool:
     """End the session; say whether it had not ended before."""
     return await _end(transaction, _table.c.sid == sid, reason, now) > 0

@@ -25,6 +25,8 @@ position: Final = sa.Table(
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("epoch", sa.String(64)),
     sa.Column("seq", sa.BigInteger, nullable=False),
+    # The last entry of the stream of sign-outs that was taken up.
+    sa.Column("asks", sa.String(64)),
 )
 
 # One row: who leads. Apart from `position`: each of a leader's transactions holds it shared, and

@@ -14,6 +14,7 @@ from shared.record_quota import Counted, RecordQuota
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
     from gateway.core.access.answers import Refusal
+    from gateway.core.access.grants import Grant
     from shared.routes import Route
     from shared.tokens import SessionClaims
 
@@ -98,6 +99,26 @@ class Trail:
                 rank=claims.rank,
                 kind=claims.kind,
                 mode=claims.mode,
+            )
+        )
+
+    def signed_out(self, grant: Grant, route: Route | None, address: str) -> None:
+        """A user has ended a grant."""
+        self._write(
+            AuditRecord(
+                event="signed_out",
+                time=self._wall(),
+                issuer=self._issuer,
+                subject=grant.sub,
+                address=address,
+                operation="sign-out",
+                sid=grant.sid,
+                jti=grant.jti,
+                kid=grant.kid,
+                job=None if route is None else route.job,
+                rank=None if route is None else route.rank,
+                kind=None if route is None else route.kind,
+                mode=grant.mode,
             )
         )
 

@@ -18,6 +18,8 @@ from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.answers import Answers
 from gateway.pages.open import OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages
+from gateway.pages.sign_out import SignOutPage
+from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.relay.meters import Meters
 from shared.serving import hide_versions
 
@@ -29,6 +31,7 @@ _FAILED = Refusal(500, "internal_error", "The gateway failed to answer.")
 def make_pages(
     open_page: OpenPage,
     session: SessionPages,
+    sign_out: SignOutPage,
     answers: Answers,
     meters: Meters,
     *,
@@ -63,6 +66,8 @@ def make_pages(
     app.on_response_prepare.extend((hide_versions, count))
     app.router.add_get(OPEN_PATH, open_page.get)
     app.router.add_post(OPEN_PATH, open_page.post)
+    app.router.add_get(SIGN_OUT_PATH.decode(), sign_out.get)
+    app.router.add_post(SIGN_OUT_PATH.decode(), sign_out.post)
     app.router.add_get("/.fumarole/state", session.state)
     app.router.add_get("/.fumarole/static/{name}", session.static)
     app.router.add_get(CLEAR_PATH.decode(), session.clear_cookies)

@@ -16,6 +16,7 @@ from typing import Final, Protocol, assert_never
 from gateway.core.bus_state import SLEPT_SECONDS, Bus, BusClock
 from gateway.feed import Changed, Feed
 from gateway.workers import messages as m
+from shared.events import GrantRevoked, event_time
 from shared.routes import RouteReader, RouteTable
 
 _LOOK_SECONDS: Final = 1.0
@@ -242,6 +243,18 @@ class Fed(Feed):
         self._waiting = [waiter for waiter in self._waiting if not waiter.done()]
         if self._waiting:
             self._ask()
+
+    def end_grant(self, sid: str, jti: str) -> None:
+        """Hold the grants of the token *jti* to be revoked from now on; see :class:`Feed`.
+
+        Here at once, by the supervisor at the others: nobody waits for it to end what is here.
+        """
+        event = GrantRevoked(epoch="-", seq=0, at=event_time(self._wall()), sid=sid, jti=jti)
+        held = [table.revoke(event) for table in (self.table, self._coming) if table is not None]
+        self._send(m.SignOut(sid, jti))
+        if any(held):
+            self.noted["signed_out"] += 1
+            self._on_change((sid,))
 
     # The bus
 

@@ -313,12 +313,14 @@ class Feeding:
             for task in repairs:
                 task.cancel()
 
-    def _take(self, message: m.Standing | m.Strayed | m.Measured) -> None:
+    def _take(self, message: m.Standing | m.Strayed | m.SignOut | m.Measured) -> None:
         match message:
             case m.Standing():
                 self._on_standing(message)
             case m.Measured():
                 self._on_measured(message)
+            case m.SignOut(sid=sid, jti=jti):
+                self._feed.end_grant(sid, jti)
             case m.Strayed():
                 self._position, self.holds = -1, None
                 self.wake()

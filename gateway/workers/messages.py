@@ -165,6 +165,13 @@ class Strayed(_Message, frozen=True, tag="strayed"):
     """The worker's table is not what it should be: it asks for the whole one."""
 
 
+class SignOut(_Message, frozen=True, tag="sign-out"):
+    """A user has ended the grants of one token, at all workers."""
+
+    sid: str
+    jti: str
+
+
 class Repair(_Message, frozen=True, tag="repair"):
     """Asks for a look at the bus on behalf of a request that waits for so many seconds."""
 
@@ -196,7 +203,7 @@ class Measured(_Message, frozen=True, tag="measured"):
     families: tuple[Family, ...]
 
 
-Up: TypeAlias = Standing | Strayed | Repair | Measured
+Up: TypeAlias = Standing | Strayed | SignOut | Repair | Measured
 
 _encoder = msgspec.msgpack.Encoder()
 _down: Any = msgspec.msgpack.Decoder(Down)

@@ -9,11 +9,13 @@ log of events and snapshots, subscribes, and marks tokens as used.
   Redis Cluster becomes a client; ``translation``: what it raises becomes an error of ours.
 - ``scripts``: the three scripts in which everything is written.
 - ``publisher``, ``reader``: the two sides; ``signing``: what a publisher with a key signs.
-- ``reports``: what gateways tell the controller, for display.
+- ``reports``: what gateways tell the controller, for display; ``asks``: which grants it is to
+  revoke, since their users have signed out.
 
 docs/proxy-events.md is the contract.
 """
 
+from shared.bus.asks import Ask, AskReader, Asks, AskWriter, place_of
 from shared.bus.connection import connect
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
@@ -26,6 +28,10 @@ __all__ = [
     "HEARTBEAT_SECONDS",
     "LOG_LENGTH",
     "LOG_PART",
+    "Ask",
+    "AskReader",
+    "AskWriter",
+    "Asks",
     "BusReader",
     "Keys",
     "LogPart",
@@ -37,4 +43,5 @@ __all__ = [
     "check_url",
     "connect",
     "parse_head",
+    "place_of",
 ]

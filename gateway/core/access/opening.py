@@ -212,6 +212,16 @@ def make_grant(claims: SessionClaims, *, now: float) -> Grant:
     )
 
 
+def expired_cookies(name: bytes, *, secure: bool, framed: bool) -> list[str]:
+    """Return the ``Set-Cookie`` lines that make a browser forget a grant.
+
+    A partitioned cookie is another one than that of the same name without a partition.
+    """
+    end = f"{name.decode()}=; Path=/; Max-Age=0; HttpOnly"
+    lines = [f"{end}; SameSite=Lax" + ("; Secure" if secure else "")]
+    return [*lines, f"{end}; SameSite=None; Secure; Partitioned"] if framed else lines
+
+
 def make_cookie(
     name: bytes, value: str, *, secure: bool, max_age_seconds: float, framed: bool
 ) -> str:

@@ -36,7 +36,7 @@ from gateway.core.limits.overload import Step
 from gateway.core.limits.refusal_rate import COUNTED
 from gateway.relay.bridge.contract import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
-from gateway.relay.http.page_request import PageRequest
+from gateway.relay.http.page_request import SIGN_OUT_PATH, PageRequest
 from gateway.relay.transports import resume_reading
 from gateway.relay.world import BearerRefused
 
@@ -361,7 +361,8 @@ class Admission:
             browser=transport,
             page=self._parts.pages(),
             body=request_body(ask.fields),
-            access_right=passage_of(hand),
+            # A sign-out ends its own right, and its answer must outlive that.
+            access_right=None if ask.path == SIGN_OUT_PATH else passage_of(hand),
             key=connection.key,
             writable=not full,
         )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gateway.core.access.grants import Grant
     from shared.routes import Route
 
+SIGN_OUT_PATH: Final = b"/.fumarole/sign-out"
 EXTRA_INFO: Final = "fumarole"
 """``request.transport.get_extra_info(EXTRA_INFO)`` returns a request's :class:`PageRequest`."""
 

@@ -39,6 +39,14 @@ class Source(Feed):
     async def run(self) -> None:
         raise NotImplementedError
 
+    def end_grant(self, sid: str, jti: str) -> None:
+        assert self.table is not None
+        at = event_time(time.time())
+        event = GrantRevoked(epoch=self.table.epoch, seq=self.table.seq, at=at, sid=sid, jti=jti)
+        self.table.revoke(event)
+        self.broadcast.on_event(event)
+        self.broadcast.on_change((sid,))
+
     def take(self, table: RouteTable) -> None:
         """Exchange the table."""
         self.table = table

@@ -1,0 +1,189 @@
+"""Takes up the sign-outs of users at gateways: revokes their grants everywhere.
+
+The leader reads the stream from where the last leader was, which is kept in the store together
+with the revocations: an ask that was taken up is never lost, and taking one up twice changes
+nothing. An ask can end the grants of one token on one session that is open, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.store.database import Store, Transaction
+from controller.store.errors import StoreUnavailable
+from controller.store.position import read_asks, record_asks
+from controller.store.revocations import StoredRevocation, add_revocation
+from controller.store.sessions import Session, live_sessions_among
+from shared.audit import AuditRecord, write_audit
+from shared.bus import Ask, AskReader, place_of
+from shared.bus.asks import BEGINNING
+from shared.errors import BusUnavailable
+from shared.events import GrantRevoked, event_time, revoked_at
+
+LOOK_SECONDS: Final = 0.1
+AGAIN_SECONDS: Final = 1.0
+"""After Redis or the store has not answered."""
+AT_ONCE: Final = 50
+"""Asks in one look, and so 500 a second at most, whoever sends them."""
+MOST_OF_SESSION: Final = 60
+"""Revocations of one session in a minute: more is no people signing out."""
+AHEAD_SECONDS: Final = 60.0
+"""An entry that is further in the future was not numbered by Redis: nothing could follow it."""
+
+Taken = Literal["revoked", "unknown", "malformed", "too_many"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Good:
+    """An ask to be done."""
+
+    session: Session
+    event: GrantRevoked
+
+
+class SignOutAsks:
+    """Revokes what users have signed out of, as the leader of one term.
+
+    Args:
+        store: Sessions and revocations.
+        reader: Reads the stream.
+        term: The leader's.
+        clock: Unix seconds.
+        publish: Has new revocations published at once.
+        count: Counts what became of asks.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        reader: AskReader,
+        term: int,
+        clock: Callable[[], float],
+        publish: Callable[[], None],
+        count: Callable[[Taken], None],
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._term = term
+        self._clock = clock
+        self._publish = publish
+        self._count = count
+        self._position: str | None = None
+        self._minute = 0
+        self._of_session: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Take up asks until cancelled.
+
+        Raises:
+            LeadershipLost: If another one leads.
+        """
+        failing = False
+        while True:
+            try:
+                await self.take_some()
+                failing = False
+            except (BusUnavailable, StoreUnavailable) as error:
+                if not failing:
+                    log.warning("sign-outs cannot be taken up", extra={"why": str(error)})
+                failing = True
+            await asyncio.sleep(AGAIN_SECONDS if failing else LOOK_SECONDS)
+
+    async def take_some(self) -> None:
+        """Take up the next asks.
+
+        Raises:
+            BusUnavailable, StoreUnavailable: If they could not be; they are still there then.
+            LeadershipLost: If another one leads.
+        """
+        position = await self._begin()
+        asks = await self._reader.after(position, limit=AT_ONCE)
+        if not asks.entries:
+            await self._look_back(position, asks.last)
+            return
+        good: list[_Good] = []
+        taken: list[Taken] = []
+        async with self._store.lead(self._term) as transaction:
+            for ask, session in await self._with_sessions(transaction, asks.entries):
+                result = self._judge(ask, session)
+                taken.append(result)
+                if result == "revoked" and session is not None:
+                    good.append(await self._revoke(transaction, ask, session))
+            await record_asks(transaction, asks.entries[-1].id)
+        self._position = asks.entries[-1].id
+        if good:
+            self._publish()
+        for result in taken:
+            self._count(result)
+        for one in good:
+            self._record(one)
+
+    async def _begin(self) -> str:
+        if self._position is None:
+            async with self._store.read() as transaction:
+                self._position = await read_asks(transaction) or BEGINNING
+        return self._position
+
+    async def _look_back(self, position: str, last: str | None) -> None:
+        """Begin anew where the stream is not the one that was read, or nothing can follow it."""
+        if last is None:
+            return
+        if place_of(last) < place_of(position):
+            log.warning("the stream of sign-outs is another one than before")
+            self._position = BEGINNING
+        elif place_of(last)[0] / 1000 > self._clock() + AHEAD_SECONDS:
+            # All that stands in it has been taken up.
+            log.warning("the stream of sign-outs is numbered far ahead, and is begun anew")
+            await self._reader.forget(last)
+            self._position = BEGINNING
+
+    async def _with_sessions(
+        self, transaction: Transaction, entries: Sequence[Ask]
+    ) -> list[tuple[Ask, Session | None]]:
+        sids = {ask.sid for ask in entries if ask.sid is not None}
+        live = {one.sid: one for one in await live_sessions_among(transaction, sids)}
+        return [(ask, live.get(ask.sid or "")) for ask in entries]
+
+    def _judge(self, ask: Ask, session: Session | None) -> Taken:
+        if ask.sid is None:
+            return "malformed"
+        if session is None:
+            return "unknown"
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self._minute = minute
+            self._of_session.clear()
+        self._of_session[session.sid] += 1
+        return "revoked" if self._of_session[session.sid] <= MOST_OF_SESSION else "too_many"
+
+    async def _revoke(self, transaction: Transaction, ask: Ask, session: Session) -> _Good:
+        at = event_time(self._clock())
+        event = GrantRevoked(epoch="-", seq=0, at=at, sid=session.sid, jti=ask.jti)
+        entry = event.revocation()
+        stored = StoredRevocation(
+            member=entry.member, at=revoked_at(entry.score), sid=session.sid, jti=ask.jti
+        )
+        await add_revocation(transaction, stored)
+        return _Good(session, event)
+
+    def _record(self, one: _Good) -> None:
+        write_audit(
+            AuditRecord(
+                event="revoked",
+                time=self._clock(),
+                sid=one.session.sid,
+                jti=one.event.jti,
+                job=one.session.job_id,
+                rank=one.session.rank,
+                kind=one.session.kind,
+                reason="signed_out",
+            )
+        )

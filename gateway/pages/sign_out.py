@@ -1,0 +1,107 @@
+"""``/.fumarole/sign-out``: a page with a button, and what the button does.
+
+The grant of the request ends, here at once and everywhere within a second or so. A request from
+anywhere but a page of this very host has no grant that counts (docs/session-token.md, "Where
+requests may come from"), so no other page can press the button. A GET changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from gateway.core.access.answers import REFUSALS
+from gateway.core.access.opening import expired_cookies
+from gateway.core.access.site import Site
+from gateway.core.http.accept import wants_page
+from gateway.core.http.oversize import expiring_lines, foreign_names
+from gateway.core.limits.addresses import limit_key
+from gateway.core.limits.rates import Rate, whole_seconds
+from gateway.pages.answers import Answers, page_request_of
+from gateway.pages.documents import Card, form_action
+from gateway.relay.http.page_request import SIGN_OUT_PATH
+from gateway.sign_outs import SignOuts
+
+_FOLLOWS: Final = "Nobody can use this access to the session any more."
+_LATER: Final = (
+    "This gateway has ended your access. Others could not be told yet, and will be soon."
+)
+
+
+class SignOutPage:
+    """Signs users out of one session.
+
+    Args:
+        site: What browsers see.
+        answers: Writes answers.
+        sign_outs: Ends grants.
+        of_address: How often an address (IPv6: a /64) may sign out.
+        of_all: How often all may: each of them asks something of the controller.
+    """
+
+    def __init__(
+        self, *, site: Site, answers: Answers, sign_outs: SignOuts, of_address: Rate, of_all: Rate
+    ) -> None:
+        self._site = site
+        self._answers = answers
+        self._sign_outs = sign_outs
+        self._of_address = of_address
+        self._of_all = of_all
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Serve the page with the button."""
+        page_request = page_request_of(request)
+        if page_request.grant is None:
+            return self._answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
+        card = Card(
+            title="Sign out of this session?",
+            status=f"You are signed in as {page_request.grant.sub}.",
+            advice="What you have open of this session in this browser closes. The session itself "
+            "goes on; to come back, open it again from where you started it.",
+            actions=form_action(SIGN_OUT_PATH.decode(), [], "Sign out")
+            + '<a class="button" href="/">Stay signed in</a>',
+        )
+        # The button's own request must tell its origin: under no-referrer that would be null.
+        return self._answers.page(card, sameorigin_referrer=True)
+
+    async def post(self, request: web.Request) -> web.Response:
+        """End the grant of the request, and have the browser forget what belongs to it."""
+        page_request = page_request_of(request)
+        grant = page_request.grant
+        if grant is None:
+            refusal = page_request.refusal or REFUSALS["not_found"]
+            return self._answers.refuse(request, refusal, operation="sign-out")
+        waits = self._of_address.take(limit_key(page_request.client_address))
+        waits = waits or self._of_all.take("all")
+        if waits:
+            refusal = REFUSALS["too_many_opens"].again_in(whole_seconds(waits))
+            return self._answers.refuse(request, refusal, operation="sign-out")
+        told = await self._sign_outs.end(grant)
+        if self._answers.audit is not None:
+            self._answers.audit.signed_out(grant, page_request.route, page_request.client_address)
+        return self._signed_out(request, everywhere=told)
+
+    def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:
+        accept = request.headers.get("Accept", "").encode("latin-1", "replace")
+        if wants_page(accept):
+            card = Card(
+                title="You are signed out",
+                status=_FOLLOWS if everywhere else _LATER,
+                advice="Open the session again from where you started it to come back.",
+            )
+            answer = self._answers.page(card)
+        else:
+            answer = self._answers.json({"signed_out": True, "everywhere": everywhere})
+        # Not "cookies": that would clear the whole registrable domain.
+        answer.headers["Clear-Site-Data"] = '"cache", "storage"'
+        secure = self._site.scheme == "https"
+        values = [
+            value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", [])
+        ]
+        foreign = expiring_lines(foreign_names(values), base=self._site.base, secure=secure)
+        framed = bool(self._site.embed_origins)
+        own = expired_cookies(self._site.cookie_name, secure=secure, framed=framed)
+        for line in [*own, *foreign]:
+            answer.headers.add("Set-Cookie", line)
+        return answer

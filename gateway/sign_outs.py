@@ -1,0 +1,79 @@
+"""Ending a grant whose user signs out: here at once, and everywhere by the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from shared.bus import AskWriter
+from shared.errors import BusUnavailable
+
+if TYPE_CHECKING:
+    from gateway.core.access.grants import Grant
+    from gateway.feed import Feed
+
+PATIENCE_SECONDS: Final = 1.0
+"""For how long a user waits for Redis."""
+AGAIN_SECONDS: Final = 1.0
+MOST_PENDING: Final = 1000
+"""Asks that Redis has not taken yet; beyond that the oldest is forgotten."""
+_AT_ONCE: Final = 100
+
+log = logging.getLogger(__name__)
+
+
+class SignOuts:
+    """Ends grants.
+
+    Args:
+        feed: Knows at once, for all workers.
+        asks: Tells the controller.
+    """
+
+    def __init__(self, *, feed: Feed, asks: AskWriter) -> None:
+        self._feed = feed
+        self._asks = asks
+        self._pending: deque[tuple[str, str]] = deque(maxlen=MOST_PENDING)
+        self.ended = 0
+        """Grants, so far."""
+
+    @property
+    def pending(self) -> int:
+        """How many the controller could not be told of yet."""
+        return len(self._pending)
+
+    async def end(self, grant: Grant) -> bool:
+        """End *grant* at this gateway; say whether the controller has been asked already.
+
+        Where Redis does not answer, it is asked as soon as it does. Never fails.
+        """
+        self.ended += 1
+        self._feed.end_grant(grant.sid, grant.jti)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._asks.add(grant.sid, grant.jti)
+        except (BusUnavailable, TimeoutError) as error:
+            self._pending.append((grant.sid, grant.jti))
+            log.warning("a sign-out could not be passed on yet", extra={"why": str(error)})
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Pass on what could not be, until cancelled."""
+        while True:
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self._again()
+
+    async def _again(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._pending))):
+            sid, jti = self._pending[0]
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await self._asks.add(sid, jti)
+            except (BusUnavailable, TimeoutError):
+                return
+            # Others may have come, and the oldest gone, meanwhile.
+            if self._pending and self._pending[0] == (sid, jti):
+                self._pending.popleft()

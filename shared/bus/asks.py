@@ -1,0 +1,143 @@
+"""What gateways ask of the controller: that a grant whose user has signed out is revoked.
+
+A stream, to which gateways add and which the leader reads from where the last one was. Whoever can
+write to it can end grants by their session and token, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from redis.asyncio import Redis
+
+from shared.bus.keys import Keys
+from shared.bus.translation import translated
+
+MOST_ASKS: Final = 10_000
+"""In the stream; the oldest go first."""
+BEGINNING: Final = "0-0"
+
+_SID: Final = re.compile(r"[a-z2-7]{26}")
+_JTI: Final = re.compile(r"[!-~]{1,128}")
+_READ: Final = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'stream' then
+  if kind ~= 'none' then redis.call('DEL', KEYS[1]) end
+  return {''}
+end
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+local found = {last[1] and last[1][1] or ''}
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2] + 1)) do
+  local sid, jti, fields = '', '', entry[2]
+  for i = 1, math.min(#fields, 16), 2 do
+    if #fields[i + 1] <= 128 then
+      if fields[i] == 'sid' then sid = fields[i + 1] end
+      if fields[i] == 'jti' then jti = fields[i + 1] end
+    end
+  end
+  if entry[1] ~= ARGV[1] and #found <= tonumber(ARGV[2]) then
+    found[#found + 1] = {entry[1], sid, jti}
+  end
+end
+return found
+"""
+"""What is too long stays in Redis: whoever writes there chooses the length. What is no stream is
+removed, or no gateway could add to it. (After the last id that there can be, Redis knows no next.)
+"""
+_FORGET: Final = """
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+if last[1] and last[1][1] == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One entry; ``sid`` and ``jti`` are None where it is no ask of ours."""
+
+    id: str
+    sid: str | None
+    jti: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Some entries in their order, and the id of the last one that there is (None: there is none).
+
+    An id begins with the milliseconds of Redis' clock at which the entry was added, unless whoever
+    added it chose another.
+    """
+
+    entries: tuple[Ask, ...]
+    last: str | None
+
+
+class AskWriter:
+    """Adds to the stream.
+
+    Args:
+        redis: Where.
+        keys: This installation's names.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def add(self, sid: str, jti: str) -> None:
+        """Ask that the grants of the token *jti* on the session *sid* are revoked.
+
+        Raises:
+            BusUnavailable: If Redis does not answer; then it may have been added all the same.
+        """
+        with translated():
+            await self._redis.xadd(
+                self._keys.asks, {"sid": sid, "jti": jti}, maxlen=MOST_ASKS, approximate=False
+            )
+
+
+class AskReader:
+    """Reads the stream.
+
+    Args:
+        redis: Where.
+        keys: This installation's names.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def after(self, position: str, *, limit: int) -> Asks:
+        """Return the first *limit* entries after *position*, an entry's id.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            last, *entries = await self._redis.eval(_READ, 1, self._keys.asks, position, str(limit))
+        return Asks(tuple(_ask(*entry) for entry in entries), last.decode() or None)
+
+    async def forget(self, last: str) -> None:
+        """Remove the whole stream, if *last* is still its last entry.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            await self._redis.eval(_FORGET, 1, self._keys.asks, last)
+
+
+def place_of(position: str) -> tuple[int, int]:
+    """Return an entry's id as what can be compared."""
+    milliseconds, _, number = position.partition("-")
+    return int(milliseconds), int(number)
+
+
+def _ask(position: bytes, sid: bytes, jti: bytes) -> Ask:
+    texts = sid.decode("latin-1"), jti.decode("latin-1")
+    if _SID.fullmatch(texts[0]) and _JTI.fullmatch(texts[1]):
+        return Ask(position.decode(), *texts)
+    return Ask(position.decode(), None, None)

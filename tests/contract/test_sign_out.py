@@ -1,0 +1,188 @@
+"""Signing out: by a click on a page of the session's own host, and by nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import EDGE_URL, PORTAL, Serve
+from tests.contract.frames import alive, last_frame
+from tests.contract.rig import Rig, Session, running_rig
+from tests.contract.test_audit import until
+from tests.contract.test_workers import tunnels_on_each
+from tests.contract.tokens import new_jti
+from tests.contract.upstream import friendly, websocket
+
+PATH = "/.fumarole/sign-out"
+HTML = ("Accept", "text/html")
+
+
+def click(session: Session, cookie: str) -> list[tuple[str, str]]:
+    """Return what a browser sends when the button of the page is pressed."""
+    return [
+        ("Origin", session.origin),
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Sec-Fetch-Dest", "document"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        ("Cookie", cookie),
+        HTML,
+    ]
+
+
+async def asked(rig: Rig) -> list[dict[Any, Any]]:
+    """Return what the controller is asked."""
+    return [fields or {} for _, fields in await rig.bus.redis.xrange(rig.bus.key("asks")) or []]
+
+
+async def test_signing_out_ends_this_grant_and_no_other(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(websocket()))
+    jti, iat = new_jti(), int(time.time()) - 2
+    hers = await rig.opened(session, sub="ada", jti=jti, iat=iat)
+    his, again = await rig.opened(session, sub="bob"), await rig.opened(session, sub="ada")
+    tunnel, other = await rig.tunnel(session, hers), await rig.tunnel(session, his)
+    page = await rig.get(session, PATH, [("Cookie", hers), HTML])
+    assert page.status == 200
+    assert b'method="post"' in page.body
+    assert b"ada" in page.body
+    answer = await rig.get(session, PATH, click(session, f"{hers}; app=1"), method="POST", body=b"")
+    assert answer.status == 200, answer
+    assert b"signed out" in answer.body
+    assert answer.get("Clear-Site-Data") == '"cache", "storage"'
+    assert answer.get("Cache-Control") == "no-store"
+    expired = {line.partition("=")[0]: line for line in answer.all("Set-Cookie")}
+    assert "Max-Age=0" in expired[rig.cookie_name]
+    assert "Max-Age=0" in expired["app"]
+    assert (await last_frame(tunnel)).code == 4401
+    refused = await rig.get(session, "/.fumarole/state", [("Cookie", hers)])
+    assert refused.status == 401
+    assert b"grant_revoked" in refused.body
+    # The others of this session go on, and so does another grant of the same user.
+    await alive(other)
+    for cookie in (his, again):
+        assert (await rig.get(session, "/.fumarole/state", [("Cookie", cookie)])).status == 200
+    mine = {b"sid": session.sid.encode(), b"jti": jti.encode()}
+    assert [one for one in await asked(rig) if one[b"sid"] == mine[b"sid"]] == [mine]
+    audit = await until(rig, lambda found: any(one["event"] == "signed_out" for one in found))
+    (record,) = [one for one in audit if one["event"] == "signed_out" and one["jti"] == jti]
+    assert (record["subject"], record["sid"]) == ("ada", session.sid)
+
+
+async def test_signing_out_ends_it_on_every_worker(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        session = await rig.session(await serve(websocket()))
+        cookie = await rig.opened(session)
+        tunnels = await tunnels_on_each(rig, session, cookie)
+        answer = await rig.get(session, PATH, click(session, cookie), method="POST", body=b"")
+        assert answer.status == 200
+        assert {(await last_frame(one)).code for one in tunnels} == {4401}
+        for _ in range(10):
+            assert (await rig.get(session, "/", [("Cookie", cookie)])).status == 401
+
+
+ELSEWHERE: list[list[tuple[str, str]]] = [
+    [],
+    [("Origin", "null")],
+    [("Origin", "https://evil.example")],
+    [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "same-origin")],
+    [("Sec-Fetch-Site", "cross-site")],
+    [("Sec-Fetch-Site", "same-site")],
+    [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Sec-Fetch-Dest", "document"),
+    ],
+]
+
+
+@pytest.mark.parametrize("fields", ELSEWHERE)
+async def test_nothing_from_elsewhere_signs_anybody_out(
+    rig: Rig, serve: Serve, fields: list[tuple[str, str]]
+) -> None:
+    session = await rig.session(await serve(friendly))
+    cookie = await rig.opened(session)
+    sent = [*fields, ("Cookie", cookie), HTML]
+    kind = ("Content-Type", "application/x-www-form-urlencoded")
+    answer = await rig.get(session, PATH, [*sent, kind], method="POST", body=b"")
+    assert answer.status == 403
+    assert not answer.all("Set-Cookie")
+    assert not answer.all("Clear-Site-Data")
+    assert await rig.status(session, cookie) == 200
+    assert not [one for one in await asked(rig) if one[b"sid"] == session.sid.encode()]
+
+
+async def test_a_siblings_page_signs_nobody_out(rig: Rig, serve: Serve) -> None:
+    session, sibling = await rig.session(await serve(friendly)), rig.make_session()
+    cookie = await rig.opened(session)
+    sent = [("Origin", sibling.origin), ("Sec-Fetch-Site", "same-site"), ("Cookie", cookie)]
+    assert (await rig.get(session, PATH, sent, method="POST", body=b"")).status == 403
+    assert await rig.status(session, cookie) == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_no_other_method_does_anything(rig: Rig, serve: Serve, method: str) -> None:
+    session = await rig.session(await serve(friendly))
+    cookie = await rig.opened(session)
+    await rig.get(session, PATH, click(session, cookie), method=method)
+    assert await rig.status(session, cookie) == 200
+
+
+async def test_who_has_no_grant_signs_nobody_out(rig: Rig, serve: Serve) -> None:
+    session, other = await rig.session(await serve(friendly)), await rig.session()
+    theirs = await rig.opened(other)
+    for fields in ([], [("Cookie", theirs)], [("Cookie", theirs + "x")]):
+        sent = [("Origin", session.origin), *fields]
+        answer = await rig.get(session, PATH, sent, method="POST", body=b"")
+        assert answer.status in (401, 403)
+        assert not answer.all("Set-Cookie")
+    assert (await rig.get(session, PATH, [HTML])).status == 401
+    assert (await rig.get(other, "/.fumarole/state", [("Cookie", theirs)])).status == 200
+
+
+async def test_a_program_signs_out_with_its_token(rig: Rig, serve: Serve) -> None:
+    session = await rig.session(await serve(friendly))
+    token = [("Fumarole-Token", rig.token(session))]
+    assert (await rig.get(session, "/", token)).status == 200
+    answer = await rig.get(session, PATH, token, method="POST", body=b"")
+    assert (answer.status, answer.body) == (200, b'{"signed_out": true, "everywhere": true}')
+    assert (await rig.get(session, "/", token)).status == 401
+
+
+async def test_without_redis_it_ends_here_and_says_so(tmp_path: Path, serve: Serve) -> None:
+    async with running_rig(tmp_path) as rig:
+        session = await rig.session(await serve(friendly))
+        cookie = await rig.opened(session)
+        rig.beating = False
+        rig.server.kill()
+        answer = await rig.get(session, PATH, click(session, cookie), method="POST", body=b"")
+        assert answer.status == 200
+        assert b"could not be told yet" in answer.body
+        assert await rig.status(session, cookie) == 401
+        rig.server.start()
+        await rig.bus.rebuild()
+        sid = session.sid.encode()
+        deadline = time.monotonic() + 30.0
+        while not [one for one in await asked(rig) if one[b"sid"] == sid]:
+            assert time.monotonic() < deadline, rig.process.tail()
+        # What Redis holds now does not know of it, and the grant stays ended.
+        await rig.bus.upsert(session.sid, session.route)
+        await rig.settled()
+        assert await rig.status(session, cookie) == 401
+
+
+async def test_in_a_portals_frame_both_cookies_are_forgotten(edge: Rig, serve: Serve) -> None:
+    session = await edge.session(await serve(friendly))
+    cookie = await edge.opened(session)
+    answer = await edge.get(session, PATH, click(session, cookie), method="POST", body=b"")
+    ours = [one for one in answer.all("Set-Cookie") if one.startswith(f"{edge.cookie_name}=")]
+    assert len(ours) == 2
+    assert all("Secure" in one and "Max-Age=0" in one for one in ours)
+    assert sum("Partitioned" in one for one in ours) == 1
+    # The portal may open sessions, and end none.
+    again = await edge.opened(session)
+    sent = [("Origin", PORTAL), ("Cookie", again)]
+    assert (await edge.get(session, PATH, sent, method="POST", body=b"")).status == 403
+    assert EDGE_URL.startswith("https:")

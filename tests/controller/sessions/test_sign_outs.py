@@ -1,0 +1,190 @@
+"""Sign-outs are taken up once, by whoever leads, and end grants of live sessions alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from controller.sessions import sign_outs as module
+from controller.sessions.sign_outs import MOST_OF_SESSION, SignOutAsks
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost
+from controller.store.jobs import insert_job
+from controller.store.leadership import raise_term
+from controller.store.position import read_asks
+from controller.store.revocations import revocations_that_matter
+from controller.store.sessions import Session, end_session, insert_session
+from shared.audit import LOGGER
+from shared.bus import AskReader, AskWriter, Keys
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_record
+from tests.shared.samples import make_sid
+
+KEYS = Keys("test")
+LIVE, OTHER, ENDED = make_sid(1), make_sid(2), make_sid(3)
+
+
+class Leader:
+    """One leader of the store."""
+
+    def __init__(self, store: Store, redis: Redis, clock: Clock, term: int) -> None:
+        self.published = 0
+        self.taken: Counter[str] = Counter()
+        self.asks = SignOutAsks(
+            store=store,
+            reader=AskReader(redis, KEYS),
+            term=term,
+            clock=clock,
+            publish=self._publish,
+            count=lambda what: self.taken.update([what]),
+        )
+
+    def _publish(self) -> None:
+        self.published += 1
+
+    async def take_all(self) -> None:
+        for _ in range(20):
+            await self.asks.take_some()
+
+
+@pytest.fixture
+async def lead(store: Store, redis: Redis, clock: Clock) -> Callable[[int], Leader]:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(), labels={})
+        for sid in (LIVE, OTHER, ENDED):
+            await insert_session(
+                transaction,
+                Session(
+                    sid=sid, job_id="j1", rank=0, kind="terminal", endpoint=None, port=None,
+                    base_path="/", created_at=clock.now,
+                ),
+            )  # fmt: skip
+        await end_session(transaction, ENDED, reason="ended", now=clock.now)
+        await raise_term(transaction)
+    return lambda term: Leader(store, redis, clock, term)
+
+
+@pytest.fixture
+def audit(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    logger = logging.getLogger(LOGGER)
+    before = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = True
+    yield caplog
+    logger.level, logger.propagate = before
+
+
+async def revoked(store: Store, clock: Clock) -> list[tuple[str | None, str | None]]:
+    async with store.read() as transaction:
+        found = await revocations_that_matter(transaction, now=clock.now)
+    assert all(one.sub is None and one.kid is None for one in found)
+    return [(one.sid, one.jti) for one in found]
+
+
+async def test_a_sign_out_is_revoked_published_and_recorded(
+    store: Store,
+    redis: Redis,
+    clock: Clock,
+    lead: Callable[[int], Leader],
+    audit: pytest.LogCaptureFixture,
+) -> None:
+    leader = lead(1)
+    await AskWriter(redis, KEYS).add(LIVE, "t1")
+    await leader.take_all()
+    assert await revoked(store, clock) == [(LIVE, "t1")]
+    assert (leader.published, leader.taken) == (1, {"revoked": 1})
+    (record,) = [one for one in audit.records if one.name == LOGGER]
+    told = {name: getattr(record, name) for name in ("event", "sid", "jti", "job", "reason")}
+    assert told == {
+        "event": "revoked",
+        "sid": LIVE,
+        "jti": "t1",
+        "job": "j1",
+        "reason": "signed_out",
+    }
+    json.dumps(told)
+
+
+async def test_a_new_leader_goes_on_where_the_last_one_was(
+    store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
+) -> None:
+    writer, first = AskWriter(redis, KEYS), lead(1)
+    await writer.add(LIVE, "t1")
+    await first.take_all()
+    await writer.add(LIVE, "t2")
+    async with store.write() as transaction:
+        await raise_term(transaction)
+    with pytest.raises(LeadershipLost):
+        await first.take_all()
+    second = lead(2)
+    await second.take_all()
+    assert second.taken == {"revoked": 1}
+    assert sorted(await revoked(store, clock)) == [(LIVE, "t1"), (LIVE, "t2")]
+    async with store.read() as transaction:
+        assert await read_asks(transaction) is not None
+
+
+async def test_what_is_no_live_session_or_no_ask_is_counted_and_passed_over(
+    store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
+) -> None:
+    leader, writer = lead(1), AskWriter(redis, KEYS)
+    await redis.xadd(KEYS.asks, {"garbage": "x"})
+    await redis.xadd(KEYS.asks, {"sid": LIVE, "sub": "everybody"})
+    await writer.add(ENDED, "t1")
+    await writer.add(make_sid(9), "t2")
+    await writer.add(LIVE, "t3")
+    await leader.take_all()
+    assert leader.taken == {"malformed": 2, "unknown": 2, "revoked": 1}
+    assert await revoked(store, clock) == [(LIVE, "t3")]
+
+
+async def test_a_flood_for_one_session_is_bounded_and_holds_up_no_other(
+    store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
+) -> None:
+    leader, writer = lead(1), AskWriter(redis, KEYS)
+    for number in range(MOST_OF_SESSION + 50):
+        await writer.add(LIVE, f"f{number}")
+    await writer.add(OTHER, "hers")
+    await leader.take_all()
+    assert leader.taken == {"revoked": MOST_OF_SESSION + 1, "too_many": 50}
+    assert (OTHER, "hers") in await revoked(store, clock)
+    clock.now += 60
+    await writer.add(LIVE, "later")
+    await leader.take_all()
+    assert (LIVE, "later") in await revoked(store, clock)
+
+
+async def test_a_stream_that_was_lost_and_begun_anew_is_taken_up(
+    store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
+) -> None:
+    leader = lead(1)
+    await redis.xadd(KEYS.asks, {"sid": LIVE, "jti": "old"}, id="5000-0")
+    await leader.take_all()
+    await redis.delete(KEYS.asks)
+    await leader.take_all()
+    # Its clock was set back, so that its entries are before what was taken up.
+    await redis.xadd(KEYS.asks, {"sid": LIVE, "jti": "new"}, id="4000-0")
+    await leader.take_all()
+    assert sorted(await revoked(store, clock)) == [(LIVE, "new"), (LIVE, "old")]
+
+
+async def test_a_number_far_ahead_does_not_keep_others_out(
+    store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
+) -> None:
+    leader = lead(1)
+    last = f"{2**64 - 1}-{2**64 - 1}"
+    await redis.xadd(KEYS.asks, {"sid": LIVE, "jti": "hostile"}, id=last)
+    await leader.take_all()
+    await redis.xadd(KEYS.asks, {"sid": LIVE, "jti": "hers"}, id="1750000000001-0")
+    await leader.take_all()
+    assert (LIVE, "hers") in await revoked(store, clock)
+    assert await redis.xlen(KEYS.asks) == 1
+
+
+def test_the_looks_are_as_often_as_a_second_allows() -> None:
+    assert module.LOOK_SECONDS <= 0.25

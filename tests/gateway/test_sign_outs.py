@@ -1,0 +1,90 @@
+"""Signing out ends the grant here at once, whatever Redis does, and is passed on in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from gateway import sign_outs as module
+from gateway.core.access.grants import Grant
+from gateway.feed import Feed
+from gateway.sign_outs import MOST_PENDING, SignOuts
+from shared.bus import AskWriter
+from shared.errors import BusUnavailable
+
+
+class Asks:
+    def __init__(self) -> None:
+        self.added: list[tuple[str, str]] = []
+        self.fails = False
+        self.hangs = False
+
+    async def add(self, sid: str, jti: str) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails:
+            raise BusUnavailable("gone")
+        self.added.append((sid, jti))
+
+
+class Ended:
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, str]] = []
+
+    def end_grant(self, sid: str, jti: str) -> None:
+        self.ended.append((sid, jti))
+
+
+def grant(jti: str) -> Grant:
+    return Grant("s", jti, "k", "ada", "control", 0.0, 9e9)
+
+
+@pytest.fixture
+def made() -> tuple[SignOuts, Asks, Ended]:
+    asks, feed = Asks(), Ended()
+    signs = SignOuts(feed=cast(Feed, cast(Any, feed)), asks=cast(AskWriter, cast(Any, asks)))
+    return signs, asks, feed
+
+
+async def test_a_sign_out_ends_the_grant_and_asks_the_controller(
+    made: tuple[SignOuts, Asks, Ended],
+) -> None:
+    signs, asks, feed = made
+    assert await signs.end(grant("t"))
+    assert feed.ended == asks.added == [("s", "t")]
+    assert (signs.ended, signs.pending) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+async def test_without_redis_it_ends_here_and_is_passed_on_later(
+    made: tuple[SignOuts, Asks, Ended], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
+    signs, asks, feed = made
+    setattr(asks, how, True)
+    async with asyncio.timeout(30):
+        for number in range(3):
+            assert not await signs.end(grant(f"t{number}"))
+    assert len(feed.ended) == signs.pending == 3
+    task = asyncio.create_task(signs.run())
+    await asyncio.sleep(0.1)
+    assert signs.pending == 3
+    setattr(asks, how, False)
+    async with asyncio.timeout(30):
+        while signs.pending:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
+    assert asks.added == [("s", "t0"), ("s", "t1"), ("s", "t2")]
+
+
+async def test_what_cannot_be_passed_on_is_bounded(made: tuple[SignOuts, Asks, Ended]) -> None:
+    signs, asks, feed = made
+    asks.fails = True
+    for number in range(MOST_PENDING + 5):
+        await signs.end(grant(f"t{number}"))
+    assert signs.pending == MOST_PENDING
+    assert len(feed.ended) == MOST_PENDING + 5

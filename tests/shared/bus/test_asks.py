@@ -1,0 +1,83 @@
+"""Sign-outs in a real Redis: what gateways add is read in order, and nothing else is believed."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+
+from shared.bus import AskReader, AskWriter, Keys, place_of
+from shared.bus import asks as module
+from shared.bus.asks import BEGINNING
+from tests.shared.samples import SID, make_sid
+
+KEYS = Keys("test")
+
+
+async def test_asks_are_read_in_order_from_where_one_was(redis: Redis) -> None:
+    writer, reader = AskWriter(redis, KEYS), AskReader(redis, KEYS)
+    assert await reader.after(BEGINNING, limit=10) == module.Asks((), None)
+    for number in range(5):
+        await writer.add(make_sid(number), f"t{number}")
+    first = await reader.after(BEGINNING, limit=3)
+    assert [ask.jti for ask in first.entries] == ["t0", "t1", "t2"]
+    rest = await reader.after(first.entries[-1].id, limit=3)
+    assert [(ask.sid, ask.jti) for ask in rest.entries] == [
+        (make_sid(3), "t3"),
+        (make_sid(4), "t4"),
+    ]
+    assert rest.last == first.last == rest.entries[-1].id
+    assert (await reader.after(rest.entries[-1].id, limit=3)).entries == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"x": "y"},
+        {"sid": SID},
+        {"jti": "t"},
+        {"sid": "SHORT", "jti": "t"},
+        {"sid": SID, "jti": ""},
+        {"sid": SID, "jti": "t" * 129},
+        {"sid": SID, "jti": "a b"},
+        {"sid": SID, "jti": "\u00e9"},
+        {"sid": SID + "\n", "jti": "t"},
+        {"sid": SID, "jti": "x" * 1_000_000},
+        {f"f{n}": "x" for n in range(100)},
+    ],
+)
+async def test_what_is_no_ask_is_read_as_none(redis: Redis, fields: dict[str, str]) -> None:
+    await redis.xadd(KEYS.asks, fields)  # type: ignore[arg-type]  # redis wants its own union
+    await redis.xadd(KEYS.asks, {"later": "field", "sid": SID, "jti": "good"})
+    bad, good = (await AskReader(redis, KEYS).after(BEGINNING, limit=10)).entries
+    assert (bad.sid, bad.jti) == (None, None)
+    assert (good.sid, good.jti) == (SID, "good")
+
+
+async def test_the_stream_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ASKS", 10)
+    writer = AskWriter(redis, KEYS)
+    for number in range(25):
+        await writer.add(SID, f"t{number}")
+    assert await redis.xlen(KEYS.asks) == 10
+
+
+async def test_what_is_no_stream_is_removed(redis: Redis) -> None:
+    await redis.set(KEYS.asks, "x")
+    assert await AskReader(redis, KEYS).after(BEGINNING, limit=10) == module.Asks((), None)
+    await AskWriter(redis, KEYS).add(SID, "t")
+    (ask,) = (await AskReader(redis, KEYS).after(BEGINNING, limit=10)).entries
+    assert ask.jti == "t"
+
+
+async def test_only_the_stream_that_was_read_is_forgotten(redis: Redis) -> None:
+    reader = AskReader(redis, KEYS)
+    await redis.xadd(KEYS.asks, {"sid": SID, "jti": "a"}, id="5-1")
+    await redis.xadd(KEYS.asks, {"sid": SID, "jti": "b"}, id="6-0")
+    await reader.forget("5-1")
+    assert await redis.xlen(KEYS.asks) == 2
+    await reader.forget("6-0")
+    assert await redis.exists(KEYS.asks) == 0
+
+
+def test_places_are_numbers_and_no_texts() -> None:
+    assert place_of("9-0") < place_of("10-0") < place_of("10-2") < place_of("10-10")
