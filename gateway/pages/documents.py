@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.pages.parts import Parts
 
+_SIGN_OUT: Final = '<a class="button" href="/.fumarole/sign-out">Sign out</a>'
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -141,7 +142,7 @@ class Documents:
         body = (
             f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>{badge}'
             '<div class="state" role="status" aria-live="polite" data-state="busy">'
-            f'<span>Connecting…</span></div><div class="tools">{tools}</div></header>'
+            f'<span>Connecting…</span></div><div class="tools">{tools}{_SIGN_OUT}</div></header>'
             f'<main aria-label="{kind}" class="screen-main">{screen}'
             '<div id="notice" class="notice"><section class="card"><h2>Connecting…</h2>'
             "<p></p><noscript><p>This page needs JavaScript.</p></noscript>"
