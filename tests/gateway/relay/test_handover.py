@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from gateway.core.http.framing import NoBody
+from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from tests.gateway.relay.harness import (
     BASE,
@@ -27,6 +29,8 @@ from tests.gateway.relay.harness import (
     upgrade,
 )
 
+LARGE = bytes(range(250)) * 4000
+
 
 class Pages:
     """Remembers what it was asked, and answers with what it got."""
@@ -35,8 +39,10 @@ class Pages:
         self.asked: list[PageRequest] = []
         self.bodies: list[bytes] = []
         self.heads: list[dict[str, str]] = []
+        self.server: Callable[[], asyncio.Protocol]
         self.app = web.Application(client_max_size=16384)
         self.app.router.add_route("*", "/.fumarole/slow", self._slow)
+        self.app.router.add_route("*", "/.fumarole/large", self._large)
         self.app.router.add_route("*", "/{rest:.*}", self._page)
 
     async def _page(self, request: web.Request) -> web.Response:
@@ -47,6 +53,13 @@ class Pages:
         body = await request.read()
         self.bodies.append(body)
         return web.Response(text=f"{request.method} {request.raw_path} {len(body)}")
+
+    async def _large(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for begin in range(0, len(LARGE), 1 << 16):
+            await response.write(LARGE[begin : begin + (1 << 16)])
+        return response
 
     async def _slow(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -64,6 +77,7 @@ async def with_pages(**changes: object) -> AsyncIterator[tuple[Rig, Pages]]:
     )
     await runner.setup()
     assert runner.server is not None
+    pages.server = runner.server
     try:
         async with rig(pages=runner.server, route_changes=changes) as r:
             yield r, pages
@@ -252,3 +266,85 @@ async def test_requests_pipelined_before_a_page_are_answered_first() -> None:
         app.send(answer(b"one"))
         assert (await browser.answer())[1] == b"one"
         assert (await browser.rest()).endswith(b"GET /.fumarole/page 0")
+
+
+async def test_a_page_may_be_given_a_connection_that_was_not_read() -> None:
+    async with with_pages() as (r, pages):
+        page = request("/.fumarole/open", "Content-Length: 16000", method="POST")
+        browser, app, _ = await r.joined(request("/1") + page + b"x" * 1000)
+        browser.send(b"x" * (100 << 10))  # More than is kept: the connection is not read any more.
+        await asyncio.sleep(0.05)
+        app.send(answer(b"one"))
+        assert (await browser.answer())[1] == b"one"
+        assert (await browser.rest()).endswith(b"POST /.fumarole/open 16000")
+        assert pages.bodies == [b"x" * 16000]
+
+
+class FullTransport(asyncio.Transport):
+    """A browser that has not read what was written before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
+    def is_closing(self) -> bool:
+        return False
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self.protocol.connection_lost(None)
+
+    def resume_reading(self) -> None:
+        """It is read."""
+
+    def get_write_buffer_size(self) -> int:
+        return 1 << 20
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+
+async def test_a_page_writes_once_its_browser_has_read_what_came_before() -> None:
+    async with with_pages() as (r, pages):
+        browser = FullTransport()
+        connection = PageConnection(
+            path=r.path,
+            browser=browser,
+            page=pages.server(),
+            body=NoBody(),
+            access_right=None,
+            key="127.0.0.1",
+            writable=False,
+        )
+        r.path.pages.add(connection)
+        head = b"GET /.fumarole/large HTTP/1.1\r\nHost: a.b\r\nConnection: close\r\n\r\n"
+        connection.start(pages_request(), head, b"")
+        await asyncio.sleep(0.1)
+        early = len(browser.written)
+        connection.resume_writing()
+        async with asyncio.timeout(10):
+            while not browser.written.endswith(b"0\r\n\r\n"):
+                await asyncio.sleep(0.01)
+        assert early < len(LARGE) < len(browser.written)
+        browser.abort()
+        assert connection not in r.path.pages
+
+
+def pages_request() -> PageRequest:
+    """Return what a page is told of a request of nobody."""
+    return PageRequest(
+        client_address="127.0.0.1",
+        scheme="https",
+        host="a.b",
+        sid="",
+        route=None,
+        grant=None,
+        refusal=None,
+        holder=None,
+    )
