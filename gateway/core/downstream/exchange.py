@@ -180,6 +180,10 @@ class Exchange(ABC):
         """
 
     @abstractmethod
+    def date_field(self) -> bytes:
+        """Return ``Date`` of now, for a response without one (RFC 9110, section 6.6.1)."""
+
+    @abstractmethod
     def responded(self, status: int) -> None:
         """Count a response whose head is there."""
 
@@ -429,7 +433,7 @@ class Exchange(ABC):
         self.phase = step(self.phase, Event.RESPONDED)
         self.responded(head.status)
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
-        crossing = fields.crossing
+        crossing = fields.crossing if fields.dated else fields.crossing + self.date_field()
         if is_root(start.target.partition(b"?")[0]):
             crossing += VARY_SERVICE_WORKER
         self._pass(b"".join((head.status_line, crossing, framing, end, piece)))
@@ -441,9 +445,10 @@ class Exchange(ABC):
         if not self.upgrade or fields is None or not is_proper_switch(head, fields):
             raise HeadRefused(BAD)
         self.responded(101)
+        date = b"" if head.fields.dated else self.date_field()
         self.write(
-            b"HTTP/1.1 101 Switching Protocols\r\n%b%b\r\n"
-            % (head.fields.crossing, switch_fields(head.fields))
+            b"HTTP/1.1 101 Switching Protocols\r\n%b%b%b\r\n"
+            % (head.fields.crossing, date, switch_fields(head.fields))
         )
         self.switch(beyond)
 

@@ -40,13 +40,14 @@ class AnswerFields:
     """What an answer's field section says, read once; immutable by convention.
 
     ``crossing`` holds what the browser gets, our additions included, in canonical form, without
-    framing. ``length`` is -1 without ``Content-Length``.
+    framing. ``length`` is -1 without ``Content-Length``; ``dated`` says whether ``Date`` crosses.
     """
 
     __slots__ = (
         "chunked",
         "close",
         "crossing",
+        "dated",
         "length",
         "socket_accept",
         "socket_extensions",
@@ -59,6 +60,7 @@ class AnswerFields:
         self.length = -1
         self.chunked = False
         self.close = False
+        self.dated = False
         self.websocket = False
         self.crossing: bytes = b""
         self.socket_accept: bytes | None = None
@@ -171,6 +173,7 @@ class AnswerReader:
         _take_upgrade(fields, held)
         if _CONNECTION in held:
             crossing = _without_nominated(fields, held, crossing)
+        fields.dated = _DATE in held
         crossing += self._added
         if _CACHE_CONTROL not in held:
             crossing.append((b"Cache-Control", b"private"))
@@ -180,8 +183,8 @@ class AnswerReader:
 
 _PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
 _SET_COOKIE, _CONNECTION = int(Meaning.SET_COOKIE), int(Meaning.CONNECTION)
-_CACHE_CONTROL = int(Meaning.CACHE_CONTROL)
-_CROSSING: Final = frozenset({_CACHE_CONTROL})
+_CACHE_CONTROL, _DATE = int(Meaning.CACHE_CONTROL), int(Meaning.DATE)
+_CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE})
 
 
 def _take_framing(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
@@ -220,9 +223,11 @@ def _without_nominated(
     nominated = options - HOP_BY_HOP - {b"close"}
     if not nominated:
         return crossing
+    # What goes no further is as if it had never been there: both are given in its place.
     if b"cache-control" in nominated:
-        # It goes no further, so that the answer is one that says nothing of caches.
         held.pop(_CACHE_CONTROL, None)
+    if b"date" in nominated:
+        held.pop(_DATE, None)
     return [pair for pair in crossing if pair[0].lower() not in nominated]
 
 

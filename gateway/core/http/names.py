@@ -50,6 +50,7 @@ class Meaning(IntEnum):
     SET_COOKIE = 20
     CACHE_CONTROL = 21
     SOCKET_ACCEPT = 22
+    DATE = 24
 
 
 HOP_BY_HOP: Final = frozenset(
@@ -100,6 +101,7 @@ _ANSWER: Final[Mapping[bytes, Meaning]] = MappingProxyType(
         b"upgrade": Meaning.UPGRADE,
         b"set-cookie": Meaning.SET_COOKIE,
         b"cache-control": Meaning.CACHE_CONTROL,
+        b"date": Meaning.DATE,
         b"clear-site-data": Meaning.DROP,
         b"alt-svc": Meaning.DROP,
         # It would widen a worker's scope over our own pages, where links are opened.

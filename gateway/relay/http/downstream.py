@@ -430,6 +430,10 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Return what *raw* says."""
         return self.context.answers.read_head(raw)
 
+    def date_field(self) -> bytes:
+        """Return ``Date`` of now."""
+        return self.context.parts.date.field()
+
     def responded(self, status: int) -> None:
         """Count a response whose head is there."""
         meters = self.context.meters

@@ -31,10 +31,10 @@ async def test_a_request_crosses_in_canonical_form() -> None:
                 "X-Forwarded-Proto: http\r\nX-Forwarded-User: ada\r\n\r\n"
             ).encode()
         )
-        app.send(answer(b"hello"))
+        app.send(answer(b"hello", "Date: now"))
         got, body = await browser.answer()
         assert got == (
-            b"HTTP/1.1 200 OK\r\nContent-Security-Policy: frame-ancestors 'self'\r\n"
+            b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Security-Policy: frame-ancestors 'self'\r\n"
             b"Cache-Control: private\r\nVary: Service-Worker\r\nContent-Length: 5\r\n\r\n"
         )
         assert body == b"hello"

@@ -52,10 +52,11 @@ async def test_an_upgrade_crosses_in_canonical_form() -> None:
         app.send(
             f"HTTP/1.1 101 Yes\r\nupgrade: WebSocket\r\nconnection: upgrade\r\n"
             f"Sec-WebSocket-Accept: {ACCEPT}\r\nSec-WebSocket-Protocol: b\r\n"
-            "Sec-WebSocket-Extensions: permessage-deflate\r\nSet-Cookie: a=b\r\n\r\n".encode()
+            "Sec-WebSocket-Extensions: permessage-deflate\r\nDate: now\r\n"
+            "Set-Cookie: a=b\r\n\r\n".encode()
         )
         assert await browser.head() == (
-            b"HTTP/1.1 101 Switching Protocols\r\nSet-Cookie: a=b\r\n"
+            b"HTTP/1.1 101 Switching Protocols\r\nDate: now\r\nSet-Cookie: a=b\r\n"
             b"Content-Security-Policy: frame-ancestors 'self'\r\nCache-Control: private\r\n"
             b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Accept: " + ACCEPT.encode() + b"\r\n"

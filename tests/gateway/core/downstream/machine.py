@@ -111,6 +111,9 @@ class Machine(Connection):
     def read_response_head(self, raw: bytes) -> AnswerHead:
         return self.answers.read_head(raw)
 
+    def date_field(self) -> bytes:
+        return b"Date: now\r\n"
+
     def responded(self, status: int) -> None:
         """Not counted."""
 

@@ -29,6 +29,15 @@ def test_a_request_is_relayed_and_the_next_one_taken_up_in_a_later_turn() -> Non
     assert m.log[5:] == ["decide GET /2", "connect"]
 
 
+def test_a_response_without_a_date_gets_one_and_another_keeps_its_own() -> None:
+    for own, dates in ((b"", [b"Date: now"]), (b"date: then\r\n", [b"date: then"])):
+        m = Machine()
+        m.receive(GET % 1)
+        m.dialled()
+        m.response_received(b"HTTP/1.1 200 OK\r\n%bContent-Length: 2\r\n\r\nok" % own)
+        assert [line for line in m.out.split(b"\r\n") if line.lower()[:5] == b"date:"] == dates
+
+
 def test_one_pipelined_refusal_is_written_a_turn_and_none_while_the_browser_does_not_read() -> None:
     m = Machine(refused)
     m.receive(GET % 1 * 5000)

@@ -77,6 +77,14 @@ def test_a_cache_control_that_connection_names_counts_for_nothing() -> None:
     assert got.crossing == ADDED + PRIVATE
 
 
+def test_a_date_that_connection_names_is_none() -> None:
+    assert read("Date: now").dated
+    assert not read("A: b").dated
+    got = read("Connection: date", "Date: now")
+    assert not got.dated
+    assert got.crossing == ADDED + PRIVATE
+
+
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
