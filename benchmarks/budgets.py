@@ -83,6 +83,8 @@ _AMOUNTS: Final = (
     ("others' p95 beside the worst attacker, to their quiet p95", "×", "beside", 3.0),
     ("100,000 routes: snapshot applied", "s", "snapshot_s", 2.0),
     ("100,000 routes: the loop blocked, at most", "ms", "stall_ms", 20.0),
+    ("100,000 signed routes: snapshot verified and applied", "s", "signed_s", 2.0),
+    ("100,000 signed routes: the loop blocked, at most", "ms", "signed_stall_ms", 20.0),
     ("100,000 routes: memory a route", "KiB", "route_kib", 1.5),
     # A hundred times the table: its cost is that of memory further away, and no more.
     ("one event with 100,000 routes, to one with 1,000", "×", "event_growth", 3.0),

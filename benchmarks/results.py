@@ -117,15 +117,17 @@ class Results:
 
 def _amounts_of(tables: str) -> dict[str, float]:
     """Return what the largest table costs, from the lines that benchmarks.routes prints."""
-    found = {}
+    found, signed = {}, {}
     for line in tables.splitlines():
         cells = [cell.strip().split(" ")[0].replace(",", "") for cell in line.split("|")[1:-1]]
         if cells and cells[0].isdigit():
             found[int(cells[0])] = cells
+        elif cells and cells[0] == "signed":
+            signed = {"signed_s": float(cells[1]), "signed_stall_ms": float(cells[2])}
     if 100_000 not in found or 1000 not in found:
         return {}
     large, small = found[100_000], found[1000]
-    return {
+    return signed | {
         "snapshot_s": float(large[1]),
         "stall_ms": float(large[2]),
         "route_kib": float(large[3]),

@@ -80,7 +80,8 @@ class HeadPolicy:
         self._monotonic = monotonic
         self._doubt_until = float("-inf")
         self._signs = False
-        self._ended: dict[str, float] = {}
+        self.ended: dict[str, float] = {}
+        """Sessions that have ended, and until when that matters."""
         self.on_attested: Callable[[float], None] = lambda _age: None
         """Called with the age, in seconds, of each signature of a head that was verified."""
         self.current: Callable[[], RouteTable | None] = lambda: None
@@ -158,7 +159,7 @@ class HeadPolicy:
         Raises:
             UnreadableRoute: If its session has ended, or there was a later one in the same term.
         """
-        if self._ended.get(route.sid, 0.0) > self._wall():
+        if self.ended.get(route.sid, 0.0) > self._wall():
             raise UnreadableRoute("the session has ended before")
         table = self.current()
         if table is None or not is_proven(table) or table.head.term != term:
@@ -177,13 +178,13 @@ class HeadPolicy:
 
     def forget_ended(self, now: float) -> None:
         """Forget sessions of which no grant can be left."""
-        for sid in [sid for sid, until in self._ended.items() if until < now]:
-            del self._ended[sid]
+        for sid in [sid for sid, until in self.ended.items() if until < now]:
+            del self.ended[sid]
 
     def note_ended(self, sid: str) -> None:
         """Remember that *sid* has ended: it never comes back, whoever may say so."""
         if self.signed:
-            self._ended[sid] = self._wall() + REVOCATION_KEPT_SECONDS
+            self.ended[sid] = self._wall() + REVOCATION_KEPT_SECONDS
 
     # Events
 
@@ -309,5 +310,7 @@ class CoveredReader(RouteReader):
             UnreadableRoute: Also if the session has ended, or its route was a later one.
         """
         route = super().read(sid, raw, epoch=epoch)
-        self._policy.check_route(route, term=self._term)
+        policy = self._policy
+        if policy.ended or policy.current() is not None:
+            policy.check_route(route, term=self._term)
         return route

@@ -447,6 +447,11 @@ class RouteTable:
         entry = self._entries.get(sid)
         return entry.route if entry else None
 
+    def name_of(self, sid: str) -> str:
+        """Return *sid*, as the very string that is held of it here: one is enough."""
+        route = self.route(sid)
+        return sid if route is None else route.sid
+
     def entry(self, sid: str) -> Entry | None:
         """Return what is held of *sid*, readable or not."""
         return self._entries.get(sid)

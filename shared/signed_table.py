@@ -228,12 +228,17 @@ class TableDigest:
 
     def put_route(self, sid: str, raw: bytes | msgspec.Raw) -> bytes | None:
         """Hold the route *raw* of *sid*."""
-        entry = _sha256(b"\x00%b\x00%b" % (sid.encode(), bytes(raw))).digest()
-        return self.set_route(sid, entry)
+        name = sid.encode()
+        entry = _sha256(b"\0%b\0%b" % (name, raw)).digest()
+        before = self._put(crc32(name) % BUCKETS, sid, entry)
+        if before is None:
+            self.routes += 1
+        return before
 
     def set_route(self, sid: str, entry: bytes | None) -> bytes | None:
         """Hold *entry* for *sid*, or nothing."""
-        before = self._set(sid, entry)
+        number = crc32(sid.encode()) % BUCKETS
+        before = self._drop(number, sid) if entry is None else self._put(number, sid, entry)
         self.routes += (entry is not None) - (before is not None)
         return before
 
@@ -246,12 +251,13 @@ class TableDigest:
 
     def set_revocation(self, member: str, score: float | None) -> None:
         """Hold *score* for *member*, or nothing."""
+        name = member.encode()
+        number, key = crc32(name) % BUCKETS, _REVOKED + member
         if score is None:
-            self._set(member, None, _REVOKED)
+            self._drop(number, key)
             self.scores.pop(member, None)
             return
-        entry = _sha256(b"\x01%b\x00%b" % (member.encode(), _SCORE.pack(score))).digest()
-        self._set(member, entry, _REVOKED)
+        self._put(number, key, _sha256(b"\1%b\0%b" % (name, _SCORE.pack(score))).digest())
         self.scores[member] = score
 
     def drop_below(self, floor: float) -> dict[str, float]:
@@ -264,17 +270,19 @@ class TableDigest:
             self.set_revocation(member, None)
         return dropped
 
-    def _set(self, name: str, entry: bytes | None, kind: str = "") -> bytes | None:
-        number, key = crc32(name.encode()) % BUCKETS, kind + name
+    def _put(self, number: int, key: str, entry: bytes) -> bytes | None:
+        self._dirty.add(number)
         bucket = self._buckets[number]
         if bucket is _NOTHING:
-            bucket = self._buckets[number] = {}
-        self._dirty.add(number)
-        if entry is None:
-            return bucket.pop(key, None)
+            self._buckets[number] = {key: entry}
+            return None
         before = bucket.get(key)
         bucket[key] = entry
         return before
+
+    def _drop(self, number: int, key: str) -> bytes | None:
+        self._dirty.add(number)
+        return self._buckets[number].pop(key, None)
 
     # What follows
 

@@ -104,6 +104,7 @@ TABLES = """
 | 1 | 0.01 s | 1.0 ms | – | 9 µs | 0.01 s | 1.0 ms |
 | 1,000 | 0.02 s | 2.0 ms | 1.10 KiB | 10 µs | 0.02 s | 2.0 ms |
 | 100,000 | 1.50 s | 21.0 ms | 1.20 KiB | 12 µs | 0.90 s | 8.0 ms |
+| signed, 100,000 | 1.80 s | 9.0 ms | 1.30 KiB | 140 µs | – | – |
 """
 
 
@@ -114,6 +115,8 @@ def test_the_other_benchmarks_are_judged_too() -> None:
     verdicts = {one.work: one for one in judge_all({}, found.amounts())}
     assert verdicts["100,000 routes: snapshot applied"].met
     assert verdicts["100,000 routes: memory a route"].met
+    signed = verdicts["100,000 signed routes: snapshot verified and applied"]
+    assert (signed.value, signed.met) == (1.8, True)
     assert verdicts["one event with 100,000 routes, to one with 1,000"].value == pytest.approx(1.2)
     stall = verdicts["100,000 routes: the loop blocked, at most"]
     assert stall.met is False

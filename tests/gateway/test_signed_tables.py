@@ -421,7 +421,7 @@ async def test_an_ended_session_stays_ended_whatever_a_leader_says(redis: Redis)
         # One that is missing from a table has ended, too.
         later = await leading(redis, TWO, term=3, epoch="e3")
         await seen.until_equal(later)
-        await until(lambda: THREE in seen.follower.policy._ended)
+        await until(lambda: THREE in seen.follower.policy.ended)
         last = await leading(redis, TWO, THREE, term=4, epoch="e4")
         await seen.until_equal(last)
         assert table_of(seen).route(THREE) is None
