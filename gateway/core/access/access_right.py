@@ -54,25 +54,18 @@ class AccessRight:
     are counted while the connection is registered (:mod:`gateway.reports`).
     """
 
-    __slots__ = ("activity", "address", "attachment", "grant", "host", "route")
+    __slots__ = ("activity", "address", "attachment", "grant", "host", "route", "sid", "user")
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
         self.route = route
         self.host = host
         self.grant = grant
+        self.sid = route.sid
+        self.user = grant.sub if grant is not None else None
+        """Whose right it is; None where nobody was asked."""
         self.address = ""
         self.attachment: tuple[int, float] | None = None
         self.activity: Activity | None = None
-
-    @property
-    def sid(self) -> str:
-        """The session."""
-        return self.route.sid
-
-    @property
-    def user(self) -> str | None:
-        """Whose right it is; None where nobody was asked."""
-        return self.grant.sub if self.grant is not None else None
 
     @property
     def ends_at(self) -> float:
