@@ -1,0 +1,26 @@
+"""How far one request's walk through the source is counted."""
+
+from __future__ import annotations
+
+from benchmarks.walk import Walk, walks
+
+# A reader has to come by all of them: what adds one has to be worth it.
+MOST_FILES = {"GET": 36, "WebSocket upgrade": 41}
+
+
+async def test_a_walk_comes_by_the_cores_and_the_relay_and_by_no_more_files_than_it_has_to() -> (
+    None
+):
+    for name, walk in (await walks()).items():
+        assert "gateway/core/downstream/exchange.py" in walk.files
+        assert "gateway/relay/http/downstream.py" in walk.files
+        assert len(walk.files) <= MOST_FILES[name], sorted(walk.files)
+        assert len(walk.files) <= walk.changes
+
+
+def test_only_files_of_the_product_count() -> None:
+    walk = Walk()
+    walk.note(None, "return", None)
+    walk.note(None, "c_call", None)
+    assert not walk.files
+    assert not walk.changes
