@@ -9,6 +9,7 @@ import pytest
 
 from gateway.relay.limits import Limits
 from gateway.relay.tunnel import Tunnel
+from tests.gateway.relay.ending.test_slow_peers import fill
 from tests.gateway.relay.harness import (
     ACCEPT,
     HOST,
@@ -24,7 +25,6 @@ from tests.gateway.relay.harness import (
     status_of,
     upgrade,
 )
-from tests.gateway.relay.test_stalls import fill
 from tests.gateway.relay.websocket_frames import close_of, frame
 
 
