@@ -7,5 +7,6 @@
     targets    what is fuzzed: such a check, and where the changes begin
     reading    independent, strict readers that say what an app or a browser would understand
     mutation   changes known inputs; an input that behaves in a new way is kept and changed on
+    pages      the same promises of the pages: a Chromium, a gateway, a hub and a desktop of ours
     corpus     one file a target, one line a case: every crash ever found, replayed by the tests
 """

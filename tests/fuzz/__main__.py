@@ -6,12 +6,16 @@ import argparse
 import random
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 
+from tests.conftest import chromium
 from tests.fuzz.corpus import add_to_corpus, read_corpus
-from tests.fuzz.mutation import Fuzzer
+from tests.fuzz.mutation import Fuzzer, Target
+from tests.fuzz.pages import PAGE_TARGETS, Pages, page_targets
 from tests.fuzz.targets import TARGETS
 
-TURN = 200
+SLICE_SECONDS = 0.5
 
 
 def main() -> int:
@@ -21,7 +25,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("targets", nargs="*", help="all, when none is named")
     asked = parser.parse_args()
-    chosen = [one for one in TARGETS if not asked.targets or one.name in asked.targets]
+    with ExitStack() as stack:
+        return fuzz(asked, [*TARGETS, *targets_of_pages(asked.targets, stack)])
+
+
+def targets_of_pages(asked: Sequence[str], stack: ExitStack) -> Sequence[Target]:
+    """Return the targets that need a browser, if there is one and one of them is *asked* for."""
+    if asked and not set(asked) & set(PAGE_TARGETS):
+        return ()
+    if chromium() is None:
+        print(f"without a Chromium: not {', '.join(PAGE_TARGETS)}")
+        return ()
+    return page_targets(stack.enter_context(Pages()))
+
+
+def fuzz(asked: argparse.Namespace, targets: Sequence[Target]) -> int:
+    """Fuzz those that are asked for."""
+    chosen = [one for one in targets if not asked.targets or one.name in asked.targets]
     print(f"seed {asked.seed}, {asked.seconds:g} s: {', '.join(one.name for one in chosen)}")
     fuzzers = [Fuzzer(one, random.Random(f"{asked.seed} {one.name}")) for one in chosen]
     crashed = 0
@@ -31,7 +51,11 @@ def main() -> int:
     until = time.monotonic() + asked.seconds
     while fuzzers and time.monotonic() < until:
         for fuzzer in tuple(fuzzers):
-            crash = fuzzer.run(TURN)
+            # The same time for each, however long one of its cases takes.
+            end = time.monotonic() + SLICE_SECONDS
+            crash = fuzzer.run(fuzzer.target.turn)
+            while crash is None and time.monotonic() < end:
+                crash = fuzzer.run(fuzzer.target.turn)
             if crash is not None:
                 crashed += 1
                 fuzzers.remove(fuzzer)

@@ -16,13 +16,16 @@ class Target:
     """Something to fuzz.
 
     ``check`` raises AssertionError, or anything unexpected, when a promise does not hold; what it
-    returns tells inputs apart that behave differently. ``words`` are put in as they are.
+    returns tells inputs apart that behave differently. ``words`` are put in as they are. ``turn``
+    is how many are tried in one go, ``reductions`` how many to make a crash smaller.
     """
 
     name: str
     check: Callable[[bytes], Hashable]
     seeds: Sequence[bytes]
     words: Sequence[bytes] = ()
+    turn: int = 200
+    reductions: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,13 @@ class Fuzzer:
 
     def _small(self, data: bytes) -> bytes:
         """Return what is left of *data* when nothing more can be left out of it."""
-        size = max(1, len(data) // 2)
+        size, left = max(1, len(data) // 2), self.target.reductions
         while size:
             at = 0
             while at < len(data):
+                if left == 0:
+                    return data
+                left -= 1
                 shorter = data[:at] + data[at + size :]
                 if self._fails(shorter):
                     data = shorter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from gateway.core.frames import FrameTracker
-from gateway.core.rfb import BrowserFilter, Handshake, RfbError, Side
+from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
 from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
     viewer_messages,
@@ -71,6 +71,28 @@ def check_view(data: bytes) -> Hashable:
     messages = viewer_messages(whole)
     assert _viewed([whole]) == whole
     return tuple(message[0] for message in messages[:6])
+
+
+def _unshared(pieces: list[bytes]) -> bytes | str:
+    desktop, passed = DesktopFilter(), b""
+    try:
+        for piece in pieces:
+            passed += desktop.feed(piece)
+            while desktop.has_more:
+                passed += desktop.feed(b"")
+    except RfbError as error:
+        return str(error)
+    return passed
+
+
+def check_desktop(data: bytes) -> Hashable:
+    """What is left out does not depend on the split, and what passes has nothing to leave out."""
+    whole, split = _unshared([data]), _unshared(cut(data))
+    assert whole == split, (whole, split)
+    if isinstance(whole, str):
+        return whole
+    assert _unshared([whole]) == whole
+    return len(data) - len(whole), whole[28:29], min(len(whole), 64)
 
 
 def _shaken(data: bytes, password: str | None, *, in_pieces: bool) -> Hashable:

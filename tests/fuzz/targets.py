@@ -9,7 +9,7 @@ from gateway.core.limits.proxy_header import (
 )
 from tests.fuzz.http import check_answer, check_chunks, check_length, check_request, check_sequence
 from tests.fuzz.mutation import Target
-from tests.fuzz.streams import check_frames, check_handshake, check_view
+from tests.fuzz.streams import check_desktop, check_frames, check_handshake, check_view
 from tests.fuzz.values import check_cookie, check_next, check_proxy_header
 
 SECRET: Final = b"c0ffee-grant"
@@ -71,6 +71,18 @@ _VIEWS: Final = (
     b"\4\1\0\0\0\0\0a\5\1\0\1\0\1\6\0\0\0\0\0\0\3abc\xf8\0\0\0\0\0\0\1\2ab\x96" + bytes(9),
     b"\xff\0\0\1\0\0\0\1\0\0\0\1\xff\1\0\2" + bytes(6) + b"\xfb\0\0\1\0\1\1\0" + bytes(16),
 )
+_RECT: Final = b"\0\0\0\1\0\0\0\0\0\2\0\2"
+_INIT: Final = b"\0\x40\0\x30\x20\x18\0\1\0\xff\0\xff\0\xff\x10\x08\0" + bytes(3) + b"\0\0\0\4desk"
+_DESKTOPS: Final = tuple(
+    _INIT + messages
+    for messages in (
+        _RECT + bytes(20) + b"\2" + b"\3\0\0\0\0\0\0\4text" + b"\2",
+        _RECT + b"\0\0\0\1\0\0\0\0" + b"\3\0\0\0\xff\xff\xff\xf8" + bytes(8) + b"\x96",
+        _RECT + b"\0\0\0\7\x80\3\3\3" + _RECT + b"\0\0\0\x10\0\0\0\2\3\3",
+        _RECT + b"\xff\xff\xfe\xcd\0\0\0\4name" + b"\xf8\0\0\0\x80\0\0\1\1x",
+        b"\0\0\xff\xff" + _RECT[4:] + b"\xff\xff\xff\x20" + b"\1\0\0\0\0\1" + bytes(6),
+    )
+)
 _FRAMES: Final = (
     b"\x82\5hello\x89\0",
     b"\x82\x85maskhello\x88\x82mask\3\xe8",
@@ -110,6 +122,21 @@ TARGETS: Final = (
             b"\6\0\0\0\xff\xff\xff\xff",
             b"\4",
             b"\5",
+        ),
+    ),
+    Target(
+        name="desktops",
+        check=check_desktop,
+        seeds=_DESKTOPS,
+        words=(
+            _RECT,
+            b"\3\0\0\0",
+            b"\0\0\0\7",
+            b"\0\0\0\1",
+            b"\xff\xff\xff\xff",
+            b"\xff\xff\xfe\xcc",
+            b"\x90\x80\x80\1",
+            b"\0\0\0\0",
         ),
     ),
     Target(

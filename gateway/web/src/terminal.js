@@ -8,6 +8,9 @@ import { Link, Status } from "./link.js";
 
 const PROTOCOL = "fumarole.terminal.v1";
 const PIECE = 65536;
+const MOST_CELLS = 4096;
+// CAN ends any sequence, RIS (ESC c) resets the terminal (ECMA-48, 8.3.6 and 8.3.105).
+const AFRESH = Uint8Array.of(0x18, 0x1b, 0x63);
 
 const screen = document.querySelector(".screen");
 const status = new Status();
@@ -72,27 +75,42 @@ terminal.onTitleChange((title) => {
 const refit = () => canType && fit.fit();
 new ResizeObserver(() => requestAnimationFrame(refit)).observe(screen);
 
+/** Return what a text says, null where it is no message: nothing of it may end the page. */
+function readMessage(text) {
+  try {
+    const message = JSON.parse(text);
+    return typeof message === "object" ? message : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Take the size that the terminal has elsewhere. */
+function takeSize({ cols, rows }) {
+  const fits = (count) => Number.isInteger(count) && count >= 1 && count <= MOST_CELLS;
+  if (!canType && fits(cols) && fits(rows)) terminal.resize(cols, rows);
+}
+
 const handlers = {
-  attached({ mode, cols, rows }) {
-    canType = mode === "control";
+  attached(message) {
+    canType = message.mode === "control";
     terminal.options.disableStdin = !canType;
     attached = true;
     // Another shell, perhaps; what has to be told of it follows.
     revoked.hidden = true;
-    // The scrollback that follows holds all that was shown before.
-    terminal.reset();
+    // The scrollback that follows holds all that was shown before. Written and not called: what came
+    // before is read first, and a sequence that the end of a connection has cut takes no character.
+    terminal.write(AFRESH);
     if (canType) {
       refit();
       tellSize();
-    } else if (cols && rows) {
-      terminal.resize(cols, rows);
+    } else {
+      takeSize(message);
     }
     status.open();
     terminal.focus();
   },
-  resized({ cols, rows }) {
-    if (!canType && cols && rows) terminal.resize(cols, rows);
-  },
+  resized: takeSize,
   revoked_input() {
     revoked.hidden = false;
   },
@@ -110,8 +128,8 @@ const link = new Link(PROTOCOL, status, (fresh) => {
       terminal.write(new Uint8Array(data));
       return;
     }
-    const message = JSON.parse(data);
-    if (Object.hasOwn(handlers, message.type)) handlers[message.type](message);
+    const message = readMessage(data);
+    if (message && Object.hasOwn(handlers, message.type)) handlers[message.type](message);
   });
   fresh.addEventListener("close", () => {
     if (socket === fresh) attached = false;
