@@ -62,6 +62,7 @@ class Mender:
         self._monotonic = monotonic
         self._random = random
         self._pause = 0.0
+        self._refused = ""
 
     async def run(self) -> None:
         """Mend until cancelled."""
@@ -132,7 +133,7 @@ class Mender:
 
     async def _exchange(self) -> None:
         keeper = self._keeper
-        if self._pause:
+        if self._pause and keeper.wanted is not None and keeper.wanted[0].epoch == self._refused:
             await keeper.progress_within(self._pause)
         keeper.anew = False
         try:
@@ -155,6 +156,9 @@ class Mender:
 
     def _believe(self, head: Head) -> None:
         self._keeper.policy.believe(head, self._keeper.table)
+        if head.epoch != self._refused:
+            # Another one, which was signed as well: what was refused says nothing of it.
+            self._refused, self._pause = head.epoch, 0.0
 
     async def _take(self, snapshot: Snapshot, read_at: float) -> None:
         keeper, old = self._keeper, self._keeper.table

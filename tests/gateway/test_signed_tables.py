@@ -335,7 +335,7 @@ async def test_parts_of_an_older_redis_are_none(withdrawn: Withdrawn, names: Any
         revoked = {f"sub:{TWO}:ada": time.time() + 86400}
         await publisher.rebuild(routes(TWO, rev=3), revoked, epoch="e2", now=time.time())
         await seen.until_equal(publisher)
-        await until(lambda: fresh.position() == seen.position(), seconds=25.0)
+        await until(lambda: fresh.position() == seen.position(), seconds=40.0)
         assert held(fresh.follower.table) == {TWO}
 
 
