@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
+from controller.__main__ import write_route_keys
 from shared.events import Head
 from shared.jws import read_key_set
 from shared.signed_table import TableSigner, TableVerifier
@@ -68,6 +69,14 @@ def test_the_command_writes_what_gateways_verify_with(tmp_path: Path) -> None:
     for key in KEYS:
         text = TableSigner(key, instance="i").sign_head(head, at=1.0, floor=0.0, root=b"r")
         assert TableVerifier(read_key_set(told), instance="i").head(text).says(head)
-    bad = subprocess.run([*command, "/nowhere"], cwd=ROOT, capture_output=True, text=True)
-    assert (bad.returncode, "/nowhere" in bad.stderr) == (2, True)
-    assert subprocess.run([*command[:-1], "x"], cwd=ROOT, capture_output=True).returncode == 2
+
+
+def test_a_file_that_is_none_ends_the_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").write_bytes(b"")
+    for name in ("nowhere.pem", "empty.pem"):
+        with pytest.raises(SystemExit) as ended:
+            write_route_keys([str(tmp_path / name)])
+        assert ended.value.code == 2
+        assert "error: " in capsys.readouterr().err
