@@ -201,8 +201,12 @@ ATTACKERS: dict[str, Attack] = {
 
 
 async def attack_on(ground: Ground, attack: Attack) -> None:
-    """Attack until cancelled; what the gateway ends is begun again."""
-    while True:
+    """Attack until cancelled; what the gateway ends is begun again.
+
+    What fails while a cancelled attack is taken down may hide that it was cancelled.
+    """
+    task = asyncio.current_task()
+    while task is None or not task.cancelling():
         with suppress(Gone, Ended, OSError, TimeoutError, AssertionError):
             await attack(ground)
         await asyncio.sleep(0.01)
