@@ -13,8 +13,8 @@ from aiohttp import web
 
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.decision import JWKS_PATH
-from gateway.core.http.app_heads import STRICT_TRANSPORT
 from gateway.core.http.oversize import CLEAR_PATH
+from gateway.core.http.response_heads import STRICT_TRANSPORT
 from gateway.pages.answers import Answers
 from gateway.pages.open import OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.access.answers import Errors, JsonErrors
-from gateway.core.http.app_heads import AnswerReader
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.http_date import HttpDate
+from gateway.core.http.response_heads import ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.refusal_rate import RefusalRate
@@ -111,7 +111,7 @@ class Context:
             limits=parts.limits,
         )
         self.fields = FieldReader(parts.site.cookie_name)
-        self.answers = AnswerReader(
+        self.answers = ResponseReader(
             parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
         )
         self.connections: set[Abortable] = set()

@@ -126,7 +126,7 @@ class Limits:
     early_bytes: int = 64 << 10
     """Pipelined requests kept while one is answered."""
 
-    interim_answers: int = 64
+    interim_responses: int = 64
     """1xx answers before a final one: an app that sends more is broken."""
 
     last_words_bytes: int = 512 << 10

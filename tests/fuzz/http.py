@@ -6,11 +6,11 @@ from collections.abc import Hashable
 from typing import Final
 
 from gateway.core.access.answers import REFUSALS
-from gateway.core.http.app_heads import BAD, AnswerReader, answer_body, find_answer_end
 from gateway.core.http.fields import FieldReader, Fields, check_together
 from gateway.core.http.framing import Body, ChunkedBody, FramingError, LengthBody
 from gateway.core.http.headers import Facts, forwarded_fields, head_to_app
 from gateway.core.http.heads import HeadRefused, StartLine, find_end, read_start_line
+from gateway.core.http.response_heads import BAD, ResponseReader, find_response_end, response_body
 from gateway.core.http.upgrade import is_proper_upgrade
 from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
@@ -24,7 +24,7 @@ from tests.fuzz.reading import (
 
 _FACTS: Final = Facts(client_address="192.0.2.7", scheme="http", user="ada")
 _READER: Final = FieldReader(COOKIE)
-_ANSWERS: Final = AnswerReader("frame-ancestors 'self'")
+_ANSWERS: Final = ResponseReader("frame-ancestors 'self'")
 _IDENTITY: Final = frozenset({b"x_forwarded_user", b"x_forwarded_for", b"x_forwarded_host"})
 
 # Requests
@@ -141,14 +141,14 @@ def check_sequence(data: bytes) -> Hashable:
 def check_answer(data: bytes) -> Hashable:
     """An answer is refused, or what goes to the browser is canonical and framed in one way."""
     try:
-        end = find_answer_end(data)
+        end = find_response_end(data)
         if not end:
             return 0
         head = _ANSWERS.read_head(data[:end])
         framings = []
         for method in (b"GET", b"HEAD"):
             for minor in (0, 1):
-                body, framing = answer_body(head, method, minor)
+                body, framing = response_body(head, method, minor)
                 raw = b"".join((head.status_line, head.fields.crossing, framing, b"\r\n"))
                 framings.append((type(body).__name__, read_answer(raw).framing))
     except HeadRefused as refused:

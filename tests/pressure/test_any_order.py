@@ -26,11 +26,11 @@ from hypothesis.stateful import (
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, Phase, step
-from gateway.core.http.app_heads import AnswerHead, AnswerReader
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import Oversized
 from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.response_heads import ResponseHead, ResponseReader
 from gateway.relay.limits import Limits
 
 READ_BYTES = 256_000
@@ -102,7 +102,7 @@ class App:
     """The app's connection, as the machine sees it."""
 
     def __init__(self, browser: Transcript) -> None:
-        self.head: AnswerHead | None = None
+        self.head: ResponseHead | None = None
         self.writable = True
         self.reading = True
         self.fills = False
@@ -197,8 +197,8 @@ class Transcript(Connection):
     def release(self, *, reusable: bool) -> None:
         self.app = self.upstream = None
 
-    def read_response_head(self, raw: bytes) -> AnswerHead:
-        return AnswerReader("frame-ancestors 'self'").read_head(raw)
+    def read_response_head(self, raw: bytes) -> ResponseHead:
+        return ResponseReader("frame-ancestors 'self'").read_head(raw)
 
     def date_field(self) -> bytes:
         return b"Date: now\r\n"

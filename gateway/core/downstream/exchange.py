@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.decision import is_root
 from gateway.core.downstream.phases import TAKES, Event, Phase, Takes, step
-from gateway.core.http.app_heads import (
-    BAD,
-    VARY_SERVICE_WORKER,
-    answer_body,
-    find_answer_end,
-    is_proper_switch,
-    switch_fields,
-)
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.http.heads import HeadRefused
+from gateway.core.http.response_heads import (
+    BAD,
+    VARY_SERVICE_WORKER,
+    find_response_end,
+    is_proper_switch,
+    response_body,
+    switch_fields,
+)
 
 if TYPE_CHECKING:
-    from gateway.core.http.app_heads import AnswerHead
     from gateway.core.http.framing import Body
     from gateway.core.http.heads import StartLine
     from gateway.core.http.request_reader import RequestReader
+    from gateway.core.http.response_heads import ResponseHead
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
@@ -65,11 +65,11 @@ class Limits(Protocol):
 
     @property
     def early_bytes(self) -> int:
-        """What may wait behind the request that is being answered."""
+        """What may wait behind the request that is under way."""
         ...
 
     @property
-    def interim_answers(self) -> int:
+    def interim_responses(self) -> int:
         """1xx responses before a final one."""
         ...
 
@@ -77,7 +77,7 @@ class Limits(Protocol):
 class Upstream(Protocol):
     """A connection to an app, as far as an exchange needs it."""
 
-    head: AnswerHead | None
+    head: ResponseHead | None
     """The last response's: often the next one's too."""
     writable: bool
 
@@ -102,7 +102,6 @@ class Exchange(ABC):
     """
 
     __slots__ = (
-        "answered",
         "first",
         "head_prefix",
         "head_rest",
@@ -130,7 +129,7 @@ class Exchange(ABC):
         self.write_full = False
         """Whether more waits for the browser than may: nothing more is begun, nor read."""
         self.inbox = b""
-        """What came beyond the request that is being answered, or before it can be taken."""
+        """What came beyond the request that is under way, or before it can be taken."""
         self.upstream: Upstream | None = None
         self.request: Body = _NO_BODY
         self.response: Body | None = None
@@ -172,7 +171,7 @@ class Exchange(ABC):
         """Give ``upstream`` back to its pool, or close it."""
 
     @abstractmethod
-    def read_response_head(self, raw: bytes) -> AnswerHead:
+    def read_response_head(self, raw: bytes) -> ResponseHead:
         """Return what *raw* says.
 
         Raises:
@@ -385,7 +384,7 @@ class Exchange(ABC):
 
     def _read_head(self, data: bytes, seen: int) -> None:
         while True:
-            end = find_answer_end(data, seen)
+            end = find_response_end(data, seen)
             if not end:
                 self.partial = data
                 return
@@ -400,7 +399,7 @@ class Exchange(ABC):
                 return
             self._interim(head)
 
-    def _head_of(self, raw: bytes) -> AnswerHead:
+    def _head_of(self, raw: bytes) -> ResponseHead:
         upstream = self.upstream
         if upstream is None:
             raise HeadRefused(BAD)
@@ -409,19 +408,19 @@ class Exchange(ABC):
             head = upstream.head = self.read_response_head(raw)
         return head
 
-    def _interim(self, head: AnswerHead) -> None:
+    def _interim(self, head: ResponseHead) -> None:
         self.interims += 1
         fields = head.fields
-        if fields.chunked or fields.length > 0 or self.interims > self.limits.interim_answers:
+        if fields.chunked or fields.length > 0 or self.interims > self.limits.interim_responses:
             raise HeadRefused(BAD)
         if self._start.minor == 0:
             return
         crossing = b"" if head.status in _BARE_INTERIM else fields.crossing
         self.write(b"".join((head.status_line, crossing, b"\r\n")))
 
-    def _final(self, head: AnswerHead, beyond: bytes) -> None:
+    def _final(self, head: ResponseHead, beyond: bytes) -> None:
         start = self._start
-        body, framing = answer_body(head, start.method, start.minor)
+        body, framing = response_body(head, start.method, start.minor)
         piece = body.feed(beyond) if beyond else b""
         if body.rest:
             raise HeadRefused(BAD)
@@ -440,7 +439,7 @@ class Exchange(ABC):
         if self.response is body and not body.stopped:
             self.move_response()
 
-    def _switch(self, head: AnswerHead, beyond: bytes) -> None:
+    def _switch(self, head: ResponseHead, beyond: bytes) -> None:
         fields = self.reader.fields
         if not self.upgrade or fields is None or not is_proper_switch(head, fields):
             raise HeadRefused(BAD)

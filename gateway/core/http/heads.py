@@ -42,11 +42,11 @@ _LOOK_AGAIN_BITS: Final = 14
 
 _CR: Final = 0x0D
 _REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
-_ANSWER_LINE: Final = b"HTTP/1.1 200 OK\r\n"
+_RESPONSE_LINE: Final = b"HTTP/1.1 200 OK\r\n"
 
 
 class HeadRefused(Exception):
-    """A head that must not be acted upon; ``code`` names the answer."""
+    """A head that must not be acted upon; ``code`` names the response."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -169,7 +169,7 @@ class _Pairs(list[tuple[bytes, bytes]]):
         self.append((name, value))
 
 
-def split_fields(section: bytes, *, answer: bool = False) -> list[tuple[bytes, bytes]]:
+def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes, bytes]]:
     """Return names and values of *section*, which ends with an empty line.
 
     llhttp gets a start line of ours before it: the real one has its own, stricter reader, and
@@ -182,9 +182,9 @@ def split_fields(section: bytes, *, answer: bool = False) -> list[tuple[bytes, b
     pairs = _Pairs()
     if section == b"\r\n":
         return pairs
-    parser = (httptools.HttpResponseParser if answer else httptools.HttpRequestParser)(pairs)
+    parser = (httptools.HttpResponseParser if response else httptools.HttpRequestParser)(pairs)
     try:
-        parser.feed_data((_ANSWER_LINE if answer else _REQUEST_LINE) + section)
+        parser.feed_data((_RESPONSE_LINE if response else _REQUEST_LINE) + section)
     except httptools.HttpParserUpgrade:
         pass
     except httptools.HttpParserError:

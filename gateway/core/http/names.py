@@ -93,7 +93,7 @@ _REQUEST: Final[Mapping[bytes, Meaning]] = MappingProxyType(
     }
 )
 
-_ANSWER: Final[Mapping[bytes, Meaning]] = MappingProxyType(
+_RESPONSE: Final[Mapping[bytes, Meaning]] = MappingProxyType(
     {
         b"content-length": Meaning.LENGTH,
         b"transfer-encoding": Meaning.CODING,
@@ -162,9 +162,9 @@ def request_names() -> Names:
     return Names(_REQUEST, dropped=(*HOP_BY_HOP, *_SPOOFABLE))
 
 
-def answer_names() -> Names:
-    """Return the meanings of an answer's fields.
+def response_names() -> Names:
+    """Return the meanings of a response's fields.
 
-    The app's own ``X-Forwarded-*`` in an answer fool nobody, but nobody needs them either.
+    The app's own ``X-Forwarded-*`` in a response fool nobody, but nobody needs them either.
     """
-    return Names(_ANSWER, dropped=HOP_BY_HOP)
+    return Names(_RESPONSE, dropped=HOP_BY_HOP)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Activity, Ending
     from gateway.core.access.answers import Refusal
     from gateway.core.downstream.cached_decision import CachedDecision
-    from gateway.core.http.app_heads import AnswerHead
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
+    from gateway.core.http.response_heads import ResponseHead
     from gateway.relay.context import Context
 
 _OFTEN_SECONDS: Final = 60.0
@@ -426,7 +426,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         else:
             upstream.close()
 
-    def read_response_head(self, raw: bytes) -> AnswerHead:
+    def read_response_head(self, raw: bytes) -> ResponseHead:
         """Return what *raw* says."""
         return self.context.answers.read_head(raw)
 

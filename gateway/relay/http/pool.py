@@ -78,7 +78,7 @@ class Pool:
         return upstream
 
     def put(self, upstream: UpstreamConnection) -> None:
-        """Keep *upstream*, whose last answer is complete; the oldest goes when there are many."""
+        """Keep *upstream*, whose last response is complete; the oldest goes when there are many."""
         upstream.state = step(upstream.state, Event.RETURNED)
         upstream.exchange = None
         users = self._idle.get(upstream.sid)

@@ -13,7 +13,7 @@ from gateway.relay.turns import SMALL_READ, Turns
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
     from gateway.core.downstream.connection import Connection
-    from gateway.core.http.app_heads import AnswerHead
+    from gateway.core.http.response_heads import ResponseHead
     from gateway.relay.ending.deferred_aborts import DeferredAborts
     from gateway.relay.ending.ends import Ends
     from gateway.relay.limits import Limits
@@ -72,8 +72,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self.access_right: AccessRight | None = None
         """By which right it was last used."""
-        self.head: AnswerHead | None = None
-        """The last answer's: often the next one's too."""
+        self.head: ResponseHead | None = None
+        """The last response's: often the next one's too."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
@@ -206,7 +206,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.state = step(self.state, Event.LOST)
 
     def _last_words(self) -> None:
-        # A failed write closes the transport, although the app's answer (to an upload that it
+        # A failed write closes the transport, although the app's response (to an upload that it
         # did not want, say) may be waiting to be read.
         exchange = self.exchange
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None

@@ -8,10 +8,10 @@ from typing import Any
 from gateway.core.access.answers import JsonErrors, Refusal, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, Phase, step
-from gateway.core.http.app_heads import AnswerHead, AnswerReader
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.heads import StartLine
 from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.response_heads import ResponseHead, ResponseReader
 from gateway.relay.limits import Limits
 
 
@@ -19,7 +19,7 @@ class App:
     """A connection to an app: what it was sent."""
 
     def __init__(self, log: list[str]) -> None:
-        self.head: AnswerHead | None = None
+        self.head: ResponseHead | None = None
         self.writable = True
         self.reading = True
         self.got = b""
@@ -49,7 +49,7 @@ class Machine(Connection):
         self.log: list[str] = []
         self.out = b""
         self.turns: list[Callable[[], None]] = []
-        self.answers = AnswerReader("'none'")
+        self.answers = ResponseReader("'none'")
         self.app: App | None = None
         self.over = False
         self.draining = False
@@ -108,7 +108,7 @@ class Machine(Connection):
             self.log.append("close app")
         self.upstream = None
 
-    def read_response_head(self, raw: bytes) -> AnswerHead:
+    def read_response_head(self, raw: bytes) -> ResponseHead:
         return self.answers.read_head(raw)
 
     def date_field(self) -> bytes:

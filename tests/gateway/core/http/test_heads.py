@@ -124,7 +124,7 @@ def test_fields_are_split_and_stripped() -> None:
     section = b"A: b\r\nC:\t d e \t\r\nF:\r\nG: \xff\r\n\r\n"
     expected = [(b"A", b"b"), (b"C", b"d e"), (b"F", b""), (b"G", b"\xff")]
     assert split_fields(section) == expected
-    assert split_fields(section, answer=True) == expected
+    assert split_fields(section, response=True) == expected
     assert split_fields(b"\r\n") == []
 
 

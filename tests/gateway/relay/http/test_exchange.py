@@ -243,7 +243,7 @@ async def test_expect_and_interim_answers_are_relayed() -> None:
 
 
 async def test_interim_answers_without_end_are_refused() -> None:
-    async with rig(limits=Limits(interim_answers=3)) as r:
+    async with rig(limits=Limits(interim_responses=3)) as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 5)
         for _ in range(3):

@@ -1,6 +1,6 @@
-"""The heads of apps' answers: raw bytes in, a strict head and what may cross out.
+"""The heads of apps' responses: raw bytes in, a strict head and what may cross out.
 
-The app is user code. Whatever in its answer could be read in two ways is refused, and the
+The app is user code. Whatever in its response could be read in two ways is refused, and the
 connection it came on is not used again.
 """
 
@@ -18,7 +18,7 @@ from gateway.core.http.heads import (
     split_fields,
     tokens,
 )
-from gateway.core.http.names import HOP_BY_HOP, Meaning, answer_names
+from gateway.core.http.names import HOP_BY_HOP, Meaning, response_names
 from gateway.core.http.upgrade import accept_of, deflate_only
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-class AnswerFields:
-    """What an answer's field section says, read once; immutable by convention.
+class ResponseFields:
+    """What a response's field section says, read once; immutable by convention.
 
     ``crossing`` holds what the browser gets, our additions included, in canonical form, without
     framing. ``length`` is -1 without ``Content-Length``; ``dated`` says whether ``Date`` crosses.
@@ -69,7 +69,7 @@ class AnswerFields:
         self.upgrade: bytes | None = None
 
 
-def find_answer_end(buffer: bytes, seen: int = 0) -> int:
+def find_response_end(buffer: bytes, seen: int = 0) -> int:
     """Return where the head in *buffer* ends; 0 while it is incomplete.
 
     Raises:
@@ -84,8 +84,8 @@ def find_answer_end(buffer: bytes, seen: int = 0) -> int:
     return end
 
 
-class AnswerHead:
-    """An answer's head, read once; often the next answer's too.
+class ResponseHead:
+    """A response's head, read once; often the next response's too.
 
     ``status_line`` is canonical, with its CRLF.
     """
@@ -93,7 +93,7 @@ class AnswerHead:
     __slots__ = ("fields", "minor", "raw", "status", "status_line")
 
     def __init__(
-        self, raw: bytes, *, minor: int, status: int, reason: bytes, fields: AnswerFields
+        self, raw: bytes, *, minor: int, status: int, reason: bytes, fields: ResponseFields
     ) -> None:
         self.raw = raw
         self.minor = minor
@@ -114,23 +114,23 @@ def read_status_line(line: bytes) -> tuple[int, int, bytes]:
     return match[1][0] - 0x30, int(match[2]), match[3] or b""
 
 
-class AnswerReader:
-    """Reads field sections of answers.
+class ResponseReader:
+    """Reads field sections of responses.
 
     Args:
-        frame_ancestors: The Content-Security-Policy that every answer is given.
+        frame_ancestors: The Content-Security-Policy that every response is given.
         strict_transport: Whether browsers are told to come by TLS alone (RFC 6797).
     """
 
     __slots__ = ("_added", "_names")
 
     def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
-        self._names = answer_names()
+        self._names = response_names()
         self._added = [(b"Content-Security-Policy", frame_ancestors.encode("ascii"))]
         if strict_transport:
             self._added.append((b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii")))
 
-    def read_head(self, raw: bytes) -> AnswerHead:
+    def read_head(self, raw: bytes) -> ResponseHead:
         """Return what the head *raw*, its empty line included, says.
 
         Raises:
@@ -143,16 +143,16 @@ class AnswerReader:
             # It must name what to upgrade to (RFC 9110, section 15.5.22), hop-by-hop as that is.
             named = fields.upgrade or b"websocket"
             fields.crossing += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named
-        return AnswerHead(raw, minor=minor, status=status, reason=reason, fields=fields)
+        return ResponseHead(raw, minor=minor, status=status, reason=reason, fields=fields)
 
-    def read(self, section: bytes) -> AnswerFields:
+    def read(self, section: bytes) -> ResponseFields:
         """Return what *section* (the lines after the status line, with the empty one) says.
 
         Raises:
             HeadRefused: ``app_bad_answer``.
         """
         try:
-            pairs = split_fields(section, answer=True)
+            pairs = split_fields(section, response=True)
         except HeadRefused:
             raise HeadRefused(BAD) from None
         crossing: list[tuple[bytes, bytes]] = []
@@ -168,7 +168,7 @@ class AnswerReader:
                 held.setdefault(meaning, []).append(value)
                 if meaning in _CROSSING or (meaning == _SET_COOKIE and may_set_cookie(value)):
                     crossing.append((name, value))
-        fields = AnswerFields()
+        fields = ResponseFields()
         _take_framing(fields, held)
         _take_upgrade(fields, held)
         if _CONNECTION in held:
@@ -187,7 +187,7 @@ _CACHE_CONTROL, _DATE = int(Meaning.CACHE_CONTROL), int(Meaning.DATE)
 _CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE})
 
 
-def _take_framing(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
+def _take_framing(fields: ResponseFields, held: dict[int, list[bytes]]) -> None:
     lengths = held.get(Meaning.LENGTH)
     codings = held.get(Meaning.CODING)
     if codings is not None:
@@ -200,7 +200,7 @@ def _take_framing(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
         fields.length = int(lengths[0])
 
 
-def _take_upgrade(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
+def _take_upgrade(fields: ResponseFields, held: dict[int, list[bytes]]) -> None:
     for meaning, name in (
         (Meaning.SOCKET_ACCEPT, "socket_accept"),
         (Meaning.SOCKET_EXTENSIONS, "socket_extensions"),
@@ -216,7 +216,7 @@ def _take_upgrade(fields: AnswerFields, held: dict[int, list[bytes]]) -> None:
 
 
 def _without_nominated(
-    fields: AnswerFields, held: dict[int, list[bytes]], crossing: list[tuple[bytes, bytes]]
+    fields: ResponseFields, held: dict[int, list[bytes]], crossing: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
     options = tokens(held[_CONNECTION])
     fields.close = b"close" in options
@@ -231,11 +231,11 @@ def _without_nominated(
     return [pair for pair in crossing if pair[0].lower() not in nominated]
 
 
-def answer_body(head: AnswerHead, method: bytes, client_minor: int) -> tuple[Body, bytes]:
-    """Return how the answer's body is read, and the field that frames it for the browser.
+def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple[Body, bytes]:
+    """Return how the response's body is read, and the field that frames it for the browser.
 
-    A HEAD answer, 204 and 304 have no body, whatever their fields say. An empty field says that
-    the body ends with the connection.
+    A response to HEAD, a 204 and a 304 have no body, whatever their fields say. An empty field says
+    that the body ends with the connection.
 
     Raises:
         HeadRefused: ``app_bad_answer``: a coding in HTTP/1.0.
@@ -253,17 +253,17 @@ def answer_body(head: AnswerHead, method: bytes, client_minor: int) -> tuple[Bod
     return (LengthBody(length) if length >= 0 else OpenBody()), framing
 
 
-def is_proper_switch(head: AnswerHead, asked: Fields) -> bool:
-    """Say whether a 101 is the answer to the upgrade that was *asked* for (RFC 6455, 4.1)."""
-    answer = head.fields
+def is_proper_switch(head: ResponseHead, asked: Fields) -> bool:
+    """Say whether a 101 is the response to the upgrade that was *asked* for (RFC 6455, 4.1)."""
+    response = head.fields
     return (
         head.minor == 1
-        and answer.websocket
-        and not answer.chunked
-        and answer.length <= 0
-        and answer.socket_accept == accept_of(asked.socket_key or b"")
-        and deflate_only(answer.socket_extensions, offered=asked.socket_extensions)
-        and _was_offered(answer.socket_protocol, asked.socket_protocols)
+        and response.websocket
+        and not response.chunked
+        and response.length <= 0
+        and response.socket_accept == accept_of(asked.socket_key or b"")
+        and deflate_only(response.socket_extensions, offered=asked.socket_extensions)
+        and _was_offered(response.socket_protocol, asked.socket_protocols)
     )
 
 
@@ -273,14 +273,14 @@ def _was_offered(chosen: bytes | None, offered: bytes | None) -> bool:
     return chosen in [protocol.strip(b" \t") for protocol in (offered or b"").split(b",")]
 
 
-def switch_fields(answer: AnswerFields) -> bytes:
+def switch_fields(response: ResponseFields) -> bytes:
     """Return the fields of a proper 101, in canonical form, besides those that cross."""
     lines = [
         b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
-        b"Sec-WebSocket-Accept: %b\r\n" % (answer.socket_accept or b""),
+        b"Sec-WebSocket-Accept: %b\r\n" % (response.socket_accept or b""),
     ]
-    if answer.socket_extensions is not None:
-        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % answer.socket_extensions)
-    if answer.socket_protocol is not None:
-        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % answer.socket_protocol)
+    if response.socket_extensions is not None:
+        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % response.socket_extensions)
+    if response.socket_protocol is not None:
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % response.socket_protocol)
     return b"".join(lines)

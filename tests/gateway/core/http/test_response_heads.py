@@ -2,37 +2,37 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.http.app_heads import (
-    AnswerFields,
-    AnswerHead,
-    AnswerReader,
-    answer_body,
-    find_answer_end,
-    is_proper_switch,
-    read_status_line,
-    switch_fields,
-)
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.framing import ChunkedBody, LengthBody, NoBody, OpenBody
 from gateway.core.http.heads import MAX_HEAD_BYTES, HeadRefused
+from gateway.core.http.response_heads import (
+    ResponseFields,
+    ResponseHead,
+    ResponseReader,
+    find_response_end,
+    is_proper_switch,
+    read_status_line,
+    response_body,
+    switch_fields,
+)
 
-READER = AnswerReader("frame-ancestors 'self' https://embed.example")
+READER = ResponseReader("frame-ancestors 'self' https://embed.example")
 ADDED = b"Content-Security-Policy: frame-ancestors 'self' https://embed.example\r\n"
 PRIVATE = b"Cache-Control: private\r\n"
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
-def head(*lines: str, minor: int = 1, status: int = 200) -> AnswerHead:
+def head(*lines: str, minor: int = 1, status: int = 200) -> ResponseHead:
     first = f"HTTP/1.{minor} {status} Said"
     return READER.read_head("\r\n".join((first, *lines, "", "")).encode("latin-1"))
 
 
-def read(*lines: str) -> AnswerFields:
+def read(*lines: str) -> ResponseFields:
     return READER.read("\r\n".join((*lines, "", "")).encode("latin-1"))
 
 
 def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
-    strict = AnswerReader("frame-ancestors 'self'", strict_transport=True)
+    strict = ResponseReader("frame-ancestors 'self'", strict_transport=True)
     assert b"\r\nStrict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").crossing
     assert b"Strict-Transport-Security" not in read().crossing
 
@@ -115,23 +115,23 @@ CASES = [
 def test_what_body_an_answer_has(
     lines: tuple[str, ...], method: bytes, status: int, kind: type, framing: bytes
 ) -> None:
-    body, said = answer_body(head(*lines, status=status), method, 1)
+    body, said = response_body(head(*lines, status=status), method, 1)
     assert isinstance(body, kind)
     assert said == framing
 
 
 def test_an_old_client_gets_no_chunks() -> None:
-    body, said = answer_body(head("Transfer-Encoding: chunked"), b"GET", 0)
+    body, said = response_body(head("Transfer-Encoding: chunked"), b"GET", 0)
     assert said == b""
     assert body.feed(b"2\r\nok\r\n0\r\n\r\n") == b"ok"
 
 
 def test_a_head_that_never_ends_is_refused() -> None:
-    assert find_answer_end(b"HTTP/1.1 200 OK\r\n") == 0
-    assert find_answer_end(b"HTTP/1.1 200 OK\r\n\r\nbody") == 19
+    assert find_response_end(b"HTTP/1.1 200 OK\r\n") == 0
+    assert find_response_end(b"HTTP/1.1 200 OK\r\n\r\nbody") == 19
     for raw in (b"X: " + b"a" * MAX_HEAD_BYTES, b"X: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n"):
         with pytest.raises(HeadRefused) as refused:
-            find_answer_end(b"HTTP/1.1 200 OK\r\n" + raw)
+            find_response_end(b"HTTP/1.1 200 OK\r\n" + raw)
         assert refused.value.code == "app_bad_answer"
 
 
@@ -186,7 +186,7 @@ def test_the_status_line_is_written_in_one_way() -> None:
     ],
 )
 def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
-    reader = AnswerReader("frame-ancestors 'self'")
+    reader = ResponseReader("frame-ancestors 'self'")
     head = reader.read_head(b"HTTP/1.1 426 Upgrade Required\r\n%b\r\n" % lines)
     assert head.fields.crossing.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
     other = reader.read_head(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % lines)
