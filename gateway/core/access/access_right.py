@@ -48,31 +48,42 @@ BUS_LOST: Final = Ending(CLOSE_TRY_AGAIN, "bus lost", "bus_lost")
 class AccessRight:
     """One connection's right to reach one route: by a grant, or None where the route is public.
 
-    ``route`` is exchanged for newer revisions of the same target; the rest stays. ``address`` is
-    the client's, once the request is let in. ``attachment`` is the number and the beginning of
+    ``route`` is exchanged for newer revisions of the same target (:meth:`renew`), and ``ends_at``
+    with it: when the right ends by itself, in unix seconds, infinity for never. ``sid`` and
+    ``user`` (None where nobody was asked) stay. ``address`` is the client's, once the request is
+    let in. ``attachment`` is the number and the beginning of
     the attachment that is recorded for it (:mod:`gateway.audit`); ``activity`` is where its bytes
     are counted while the connection is registered (:mod:`gateway.reports`).
     """
 
-    __slots__ = ("activity", "address", "attachment", "grant", "host", "route", "sid", "user")
+    __slots__ = (
+        "activity",
+        "address",
+        "attachment",
+        "ends_at",
+        "grant",
+        "host",
+        "route",
+        "sid",
+        "user",
+    )
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
-        self.route = route
         self.host = host
         self.grant = grant
         self.sid = route.sid
-        self.user = grant.sub if grant is not None else None
-        """Whose right it is; None where nobody was asked."""
+        self.user = None if grant is None else grant.sub
+        self.renew(route)
         self.address = ""
         self.attachment: tuple[int, float] | None = None
         self.activity: Activity | None = None
 
-    @property
-    def ends_at(self) -> float:
-        """When it ends by itself, in unix seconds; infinity for never."""
-        ends = self.grant.ends_at if self.grant is not None else float("inf")
-        expires = self.route.expires_at
-        return ends if expires is None else min(ends, expires)
+    def renew(self, route: Route) -> None:
+        """Go on with another revision of the route to the same target."""
+        self.route = route
+        grant, expires = self.grant, route.expires_at
+        ends = float("inf") if grant is None else grant.ends_at
+        self.ends_at = ends if expires is None else min(ends, expires)
 
 
 def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | None:
@@ -93,7 +104,7 @@ def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | 
         return STARTING
     if _target_id(route) != _target_id(access_right.route):
         return NEW_TARGET
-    access_right.route = route
+    access_right.renew(route)
     return None
 
 

@@ -313,14 +313,15 @@ def is_own(path: bytes) -> bool:
     return path.startswith(OWN_PREFIX) and path[len(OWN_PREFIX) :][:1] in (b"", b"/")
 
 
-def is_root(path: bytes) -> bool:
-    """Say whether *path* lies in the folder ``/``: a worker from there would have all paths.
+def is_root(target: bytes) -> bool:
+    """Say whether *target* lies in the folder ``/``: a worker from there would have all paths.
 
     A worker's scope lies within the folder of its script (Service Workers, section 4.4), and the
     gateway's own pages are below ``/`` alone. Browsers take no script whose path holds an encoded
     slash or backslash.
     """
-    return path.find(b"/", 1) < 0
+    slash = target.find(b"/", 1)
+    return slash < 0 or b"?" in target[:slash]
 
 
 def own_bearer(authorization: bytes | None) -> bytes | None:

@@ -433,7 +433,7 @@ class Exchange(ABC):
         self.responded(head.status)
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
         crossing = fields.crossing if fields.dated else fields.crossing + self.date_field()
-        if is_root(start.target.partition(b"?")[0]):
+        if is_root(start.target):
             crossing += VARY_SERVICE_WORKER
         self._pass(b"".join((head.status_line, crossing, framing, end, piece)))
         if self.response is body and not body.stopped:

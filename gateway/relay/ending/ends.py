@@ -119,8 +119,10 @@ class Ends:
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Watch *transport* no more, for whatever it was watched."""
-        self.stalls.forget(transport)
-        self.hangups.forget(transport)
+        if self.stalls.watched:
+            self.stalls.forget(transport)
+        if self.hangups.watched:
+            self.hangups.forget(transport)
 
     def shut_down(self) -> None:
         """Abort what was to be aborted later, and watch nothing any more."""
