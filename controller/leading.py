@@ -174,7 +174,7 @@ class Leading:
         before, number = await self._raise_term()
         log.info("leads", extra={"term": number})
         queue = WorkQueue(clock=time.monotonic, random=random.random)
-        changed = _both(queue.add, self._core.routes.wake)
+        changed = _both(queue.add, self._job_changed)
         picture = Picture(
             self._kube,
             instance=settings.instance,
@@ -186,7 +186,9 @@ class Leading:
             settings, store, number, self._core, self._kube, picture, cluster, before.seen_at
         )
         adoption = _make_adoption(leader)
-        reconciler = _make_reconciler(leader, adoption, queue, self._measures)
+        reconciler = _make_reconciler(
+            leader, adoption, queue, self._measures, told=self._job_changed
+        )
         publisher = _make_publisher(leader, self._redis)
         self._term = _Term(number, queue, picture, adoption, reconciler, publisher)
         return self._term
@@ -226,6 +228,10 @@ class Leading:
         if self._term is not None:
             self._term.publisher.wake(job_id)
 
+    def _job_changed(self, job_id: str) -> None:
+        if self._term is not None:
+            self._term.publisher.job_changed(job_id)
+
 
 def make_election(process: Process, kube: Kube) -> Election:
     """Return how it is decided who leads: with SQLite there is nobody else."""
@@ -260,7 +266,12 @@ def _make_adoption(leader: _Leader) -> Adoption:
 
 
 def _make_reconciler(
-    leader: _Leader, adoption: Adoption, queue: WorkQueue, measures: Measures
+    leader: _Leader,
+    adoption: Adoption,
+    queue: WorkQueue,
+    measures: Measures,
+    *,
+    told: Callable[[str], None],
 ) -> Reconciler:
     store, term, core = leader.store, leader.term, leader.core
     jobs = leader.settings.jobs
@@ -318,7 +329,7 @@ def _make_reconciler(
         actions=actions,
         adoption=adoption,
         queue=queue,
-        told=core.routes.wake,
+        told=told,
         measures=measures,
         beside=(monitoring.run, housekeeping.run, sweeping.run, waiting.run, calls.run),
     )

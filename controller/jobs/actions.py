@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, assert_never
 
 from controller.jobs.calls import Calls, StillRunning
@@ -44,9 +45,9 @@ from controller.jobs.runs import is_of, make_runs
 from controller.jobs.states import Happening, next_state
 from controller.jobs.steps import Later
 from controller.jobs.submitting import Submitting
-from controller.store.hooks import HookState, hooks_of
+from controller.store.hooks import HookState
 from controller.store.progress import move_attempt, start_attempt
-from controller.store.runs import record_runs
+from controller.store.runs import record_runs, runs_of
 from controller.volcano.observed import ObservedPod
 
 log = logging.getLogger(__name__)
@@ -89,8 +90,8 @@ class Actions:
         self._ending = Ending(records, cluster)
         self._policies = PolicyActions(records, cluster)
 
-    async def do(self, step: Step, seen: Seen) -> None:  # noqa: C901 - one case a step
-        """Do *step*.
+    async def do(self, step: Step, seen: Seen) -> Seen | None:  # noqa: C901 - one case a step
+        """Do *step*; return how the job is seen then, where that is known without another look.
 
         Raises:
             Later: If it must wait for something that is not there yet.
@@ -99,7 +100,7 @@ class Actions:
         """
         match step:
             case WriteDown():
-                await self._write_down(seen)
+                return await self._write_down(seen)
             case Submit():
                 await self._submitting.submit(seen.record)
             case Expose():
@@ -145,9 +146,10 @@ class Actions:
             case EndOverdue():
                 await self._ending.end_overdue(seen.record)
             case Rest():
-                return
+                return seen
             case _:
                 assert_never(step)
+        return None
 
     async def _park(self, seen: Seen, why: str | None) -> None:
         await self._records.tell(seen.record, parked=why)
@@ -155,7 +157,7 @@ class Actions:
         text = "a job is parked" if why else "a job is taken up again"
         tell(text, extra={"job": seen.record.id, "why": why or ""})
 
-    async def _write_down(self, seen: Seen) -> None:
+    async def _write_down(self, seen: Seen) -> Seen | None:
         record = seen.record
         runs = make_runs(
             self._records.readable_job(record),
@@ -171,6 +173,10 @@ class Actions:
             if seen.job is not None and seen.job.retries:
                 retries = seen.job.retries
                 await move_attempt(transaction, record.id, record.attempt, retries=retries)
+            written = await runs_of(transaction, record.id, record.attempt)
+        if seen.departed:
+            return None  # another look forgets those
+        return replace(seen, runs={run.pod_uid: run for run in written})
 
     async def _confirm_pods(self, step: ConfirmPods, seen: Seen) -> None:
         """Do what follows from the pods, unless the picture of them is behind."""
@@ -211,9 +217,7 @@ class Actions:
 
     async def _run_hooks(self, step: RunHooks, seen: Seen) -> None:
         record = seen.record
-        async with self._records.read() as transaction:
-            hooks = await hooks_of(transaction, record.id, record.attempt)
-        state, view = hooks.get(step.hook, HookState()), self.picture_of(seen)
+        state, view = seen.hooks.get(step.hook, HookState()), self.picture_of(seen)
 
         async def run() -> None:
             await self._pipeline.run(

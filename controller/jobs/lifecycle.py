@@ -25,6 +25,7 @@ from controller.jobs.retrying import (
 from controller.jobs.runs import are_written_down, is_of, retries_of
 from controller.jobs.states import HOW_IT_ENDED, Happening, Outcome, State, next_state
 from controller.jobs.timers import wanted_timers
+from controller.store.hooks import HookState
 from controller.store.jobs import REMOVED_REASONS, JobRecord
 from controller.store.progress import Hook
 from controller.store.runs import Run
@@ -45,7 +46,8 @@ class Seen:
     if it was seen to leave; ``runs`` are what is written down of them,
     by their uids. ``exposed`` says that all companions were made and are owned by the VolcanoJob,
     ``lost`` that the cluster does not show one of those by which people reach it;
-    ``started``, ``completed`` and ``cleaned``, which hooks have run to their end. ``held`` says
+    ``hooks`` are how plugins' hooks stand, where that matters;
+    ``started``, ``completed`` and ``cleaned``, which have run to their end. ``held`` says
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
     submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
     ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
@@ -65,6 +67,7 @@ class Seen:
     started: bool
     completed: bool
     cleaned: bool
+    hooks: Mapping[str, HookState] = field(default_factory=dict)
     held: str | None = None
     evictions_allowed: int = 0
     lost: bool = False

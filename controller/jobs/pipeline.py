@@ -101,7 +101,10 @@ class Pipeline:
         self._instance = instance
         self._namespace = namespace
         self.capabilities = Capabilities()
-        self.names = tuple(plugin.name for plugin in plugins)
+        self._with: Mapping[Hook, frozenset[str]] = {
+            hook: frozenset(plugin.name for plugin in plugins if _has(plugin, hook))
+            for hook in _HOOK_NAMES
+        }
 
     def learn(self, capabilities: Capabilities) -> None:
         """Refuse from now on what the cluster's Volcano cannot do."""
@@ -187,9 +190,13 @@ class Pipeline:
             },
         )
 
-    def is_done(self, done: Iterable[str]) -> bool:
+    def is_done(self, hook: Hook, done: Iterable[str]) -> bool:
         """Say whether a hook that these plugins have done, or given up, is done by all."""
-        return set(self.names) <= set(done)
+        return self._with[hook] <= frozenset(done)
+
+    def with_hook(self, hook: Hook) -> Collection[str]:
+        """Return the plugins that do something in that hook: most do nothing in most."""
+        return self._with[hook]
 
     async def run(
         self,
@@ -202,7 +209,8 @@ class Pipeline:
     ) -> None:
         """Run the hook of every plugin that is not among *done*, and record how that went.
 
-        One that fails keeps none after it from running. Those that have *failed* before are tried
+        Nothing is recorded of plugins that do nothing in that hook. One that fails keeps none
+        after it from running. Those that have *failed* before are tried
         again once their pause is over, and never again once they were given up. What runs at once
         is recorded together: should that be lost, it runs again.
 
@@ -212,10 +220,9 @@ class Pipeline:
         ran = Ran(seen, hook, recorder)
         for plugin in self._plugins:
             before = failed.get(plugin.name)
-            if plugin.name in done or (before is not None and not recorder.is_due(before)):
+            if plugin.name in done or plugin.name not in self._with[hook]:
                 continue
-            if not _has(plugin, hook):
-                ran.add(plugin.name, due=None, before=before)
+            if before is not None and not recorder.is_due(before):
                 continue
             try:
                 due = await self._run(plugin, hook, seen)
@@ -461,7 +468,7 @@ def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlug
 
 
 def _has(plugin: JobPlugin, hook: Hook) -> bool:
-    """Say whether *plugin* does anything in that hook: most do nothing in most."""
+    """Say whether *plugin* has that hook of its own."""
     name = _HOOK_NAMES[hook]
     return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)
 

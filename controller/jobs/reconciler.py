@@ -176,8 +176,10 @@ class Reconciler:
             LeadershipLost: Nothing may be done any more.
             KubeError, StoreUnavailable, PluginFailed: The same is to be tried again.
         """
+        seen: Seen | None = None
         for _ in range(MOST_STEPS):
-            seen = await self._sight.see(job_id)
+            if seen is None:
+                seen = await self._sight.see(job_id)
             if seen is None:
                 await self._adoption.look_at(job_id)
                 return None
@@ -186,12 +188,13 @@ class Reconciler:
             if isinstance(step, Rest):
                 return _soonest(seen.again_in, step.until, seen.now)
             try:
-                await self._actions.do(step, seen)
+                after = await self._actions.do(step, seen)
             except Later as later:
                 return later.seconds
             finally:
                 self._told(job_id)
             self._measures.step_done(step, seen, now=self._clock())
+            seen = after
         return 0.0
 
     async def _add_all(self) -> None:

@@ -69,6 +69,8 @@ class Sight:
         Raises:
             StoreUnavailable: If the store cannot be read.
         """
+        # Before the store is read: what hooks do from then on, nobody has them do but our caller.
+        busy = self._is_busy(job_id)
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
@@ -79,15 +81,17 @@ class Sight:
             pods, departed = self._pods(job_id)
             # Only what can matter: most looks are at jobs that wait, or that are over.
             acts = record.uid is not None and not record.is_final
-            companions = await companions_of(transaction, job_id) if acts else []
+            undecided = acts and record.outcome is None
+            companions = await companions_of(transaction, job_id) if undecided else []
             runs = await self._runs(transaction, record, bool(acts or pods or departed))
-            callers = await callers_of(transaction, job_id) if acts else []
+            has_basis = any(one.basis is not None for one in companions)
+            callers = await callers_of(transaction, job_id) if has_basis else []
             timers = await timers_of(transaction, job_id) if acts and has_delayed(record) else {}
             acts = record.state == "RUNNING" or record.outcome is not None
             hooks = await hooks_of(transaction, job_id, record.attempt) if acts else {}
             held = await self._held(transaction, record)
             gone = await self._gone(transaction, record, pods)
-        paused, again_in = self._paused(record, hooks)
+        paused, again_in = self._paused(hooks, busy=busy)
         parked = self._parked(record)
         left = (record.expires_at or 0.0) - self._clock()
         overdue = record.expires_at is not None and left <= 0
@@ -103,9 +107,10 @@ class Sight:
             exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
             and self._has_its_services(record, companions),
             lost=self._has_lost(record, companions),
-            started=self._pipeline.is_done(hooks.get("start", _NOTHING).settled),
-            completed=self._pipeline.is_done(hooks.get("complete", _NOTHING).settled),
-            cleaned=self._pipeline.is_done(hooks.get("cleanup", _NOTHING).settled),
+            hooks=hooks,
+            started=self._is_done("start", hooks),
+            completed=self._is_done("complete", hooks),
+            cleaned=self._is_done("cleanup", hooks),
             held=held,
             evictions_allowed=self._evictions_allowed,
             blind=not self._picture.follows_pods,
@@ -140,20 +145,23 @@ class Sight:
         return why
 
     def _paused(
-        self, record: JobRecord, hooks: Mapping[str, HookState]
+        self, hooks: Mapping[str, HookState], *, busy: bool
     ) -> tuple[frozenset[Hook], float | None]:
         """Return which hooks are not to be called now, and in how many seconds one is."""
-        if self._is_busy(record.id):
+        if busy:
             return frozenset(_HOOKS), None
         now = self._clock()
         later = {
             hook: at - now
             for hook in _HOOKS
             if hook in hooks
-            and (at := hooks[hook].next_at(self._pipeline.names)) is not None
+            and (at := hooks[hook].next_at(self._pipeline.with_hook(hook))) is not None
             and at > now
         }
         return frozenset(later), min(later.values(), default=None)
+
+    def _is_done(self, hook: Hook, hooks: Mapping[str, HookState]) -> bool:
+        return self._pipeline.is_done(hook, hooks.get(hook, _NOTHING).settled)
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         """Say whether its ranks have Services exactly if they are to, as they do since it began.

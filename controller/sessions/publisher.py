@@ -87,6 +87,11 @@ class RoutePublisher:
         self._world.looks.add([job_id])
         self._woken.set()
 
+    def job_changed(self, job_id: str) -> None:
+        """Have the sessions of a job looked at, soon, if it has any."""
+        if self._world.concerns(job_id):
+            self.wake(job_id)
+
     def look_at_store(self) -> None:
         """Have looked, at once, at what another process has written."""
         self._woken.set()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +54,17 @@ class WorldReader:
         self._term = term
         self._hubs: Mapping[str, Hub] = {}
         self._revision = 0
+        self._opened: frozenset[str] = frozenset()
+        self._reading = False
         self.looks = Looks()
+
+    def concerns(self, job_id: str) -> bool:
+        """Say whether it matters what becomes of the job: it has sessions, as far as is known.
+
+        One that is opened raises the store's revision, by which it is found. While the store is
+        read, it may be of any job: what is read is the store as it was before.
+        """
+        return self._reading or job_id in self._opened
 
     def dealt_with(self, world: World) -> None:
         """Take note that everything is as *world* says: from now on only what is new counts."""
@@ -68,7 +79,7 @@ class WorldReader:
         """
         jobs: list[str] = []
         try:
-            async with self._store.read() as transaction:
+            async with self._read() as transaction:
                 # Redis alone would not tell a leader that is cut off with a part of it.
                 term = (await read_leadership(transaction)).term
                 if term != self._term:
@@ -81,6 +92,15 @@ class WorldReader:
         except StoreUnavailable:
             self.looks.add(jobs)
             raise
+
+    @asynccontextmanager
+    async def _read(self) -> AsyncIterator[Transaction]:
+        self._reading = True
+        try:
+            async with self._store.read() as transaction:
+                yield transaction
+        finally:
+            self._reading = False
 
     async def _find_changed(
         self, transaction: Transaction, revision: int, *, now: float
@@ -107,6 +127,7 @@ class WorldReader:
     ) -> World:
         sessions = await live_sessions_of(transaction, jobs) if jobs else []
         opened = {one.job_id for one in sessions}
+        self._opened = (self._opened - set(jobs)) | opened
         records = await find_jobs(transaction, opened) if opened else {}
         new: Collection[StoredRevocation] = ()
         if revision != self._revision:
@@ -126,10 +147,10 @@ class WorldReader:
         Raises:
             StoreUnavailable: If the store does not answer.
         """
-        async with self._store.read() as transaction:
+        async with self._read() as transaction:
             since = now if data_lost else await _since(transaction, head, now=now)
             sessions = await live_sessions(transaction)
-            jobs = frozenset(one.job_id for one in sessions)
+            jobs = self._opened = frozenset(one.job_id for one in sessions)
             records = await find_jobs(transaction, jobs)
             hubs = await alive_hubs(transaction, now=now)
             matter = await revocations_that_matter(transaction, now=now)

@@ -241,10 +241,26 @@ async def test_what_runs_at_once_is_recorded_in_one_transaction(
     store: Store, recorder: HookRecorder
 ) -> None:
     recorder = Counting(store, await term_of(store))
-    await pipeline_of(Silent, *PLUGINS).run("complete", view(), done=(), recorder=recorder)
-    assert recorder.written == [["silent", *(one.name for one in PLUGINS)]]
-    await pipeline_of(Silent).run("complete", view(), done=["silent"], recorder=recorder)
+    pipeline = pipeline_of(Silent, *PLUGINS, Recording)
+    await pipeline.run("complete", view(), done=(), recorder=recorder)
+    with_it = [one.name for one in PLUGINS if "on_job_complete" in vars(one)]
+    assert recorder.written == [[*with_it, "recording"]]
+    # Of those that do nothing there is nothing to record.
+    assert with_it
+    assert len(with_it) < len(PLUGINS) / 2
+    assert pipeline.is_done("complete", recorder.written[0])
+    await pipeline.run("complete", view(), done=recorder.written[0], recorder=recorder)
     assert len(recorder.written) == 1
+
+
+async def test_plugins_that_do_nothing_at_some_point_write_nothing_then(
+    store: Store, recorder: HookRecorder
+) -> None:
+    recorder = Counting(store, await term_of(store))
+    pipeline = pipeline_of(Silent)
+    await pipeline.run("complete", view(), done=(), recorder=recorder)
+    assert recorder.written == []
+    assert pipeline.is_done("complete", ())
 
 
 async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
@@ -253,7 +269,7 @@ async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
     recorder = Counting(store, await term_of(store))
     plugins = (Silent, Slow, Recording, Breaks, Second)
     await pipeline_of(*plugins).run("start", view(), done=(), recorder=recorder)
-    assert recorder.written == [["silent", "slow"], ["recording"], ["second"]]
+    assert recorder.written == [["slow"], ["recording"], ["second"]]
 
 
 async def test_a_hook_that_was_recorded_does_not_run_again(
@@ -277,7 +293,7 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
         failure = state.failed["breaks"]
         if failure.next_at is None:
             break
-        assert not pipeline.is_done(state.settled)
+        assert not pipeline.is_done("start", state.settled)
         pauses.append(failure.next_at - clock())
         # Not before its pause is over.
         await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
@@ -285,7 +301,7 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
         clock.now = failure.next_at
     assert pauses == [1.0, 2.0, 4.0, 8.0]
     assert (failure.tries, failure.error) == (5, "raised ZeroDivisionError")
-    assert pipeline.is_done(state.settled)
+    assert pipeline.is_done("start", state.settled)
     assert RAN == [("recording", "start"), ("second", "start")]
 
 
@@ -340,8 +356,12 @@ async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(
 
 async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
     pipeline = pipeline_of(Recording, Second)
-    assert not pipeline.is_done({"recording"})
-    assert pipeline.is_done({"recording", "second", "one that was taken out"})
+    for hook in ("start", "complete", "cleanup"):
+        assert not pipeline.is_done(hook, {"recording"})
+        assert pipeline.is_done(hook, {"recording", "second", "one that was taken out"})
+    # What does nothing there has nothing to do.
+    assert pipeline_of(Recording, Breaks).is_done("cleanup", {"recording"})
+    assert not pipeline_of(Recording, Breaks).is_done("start", {"recording"})
 
 
 async def test_monitoring_goes_to_the_plugin_that_asked() -> None:

@@ -119,7 +119,7 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
         clock=clock,
         random=os.urandom,
     )
-    wake.append(publisher.wake)
+    wake.append(publisher.job_changed)
     published = PublishedRoutes(BusReader(redis, keys), lambda: publisher)
     sessions = SessionService(
         store=store,
@@ -268,6 +268,23 @@ async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
         await ask_to_end(transaction, record, now=1.0)
     world.publisher.wake("j1")
     await world.until_gone(sid)
+
+
+async def test_a_job_without_sessions_has_nothing_looked_at(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    world.show(make_pod(uid="p1"))
+    await world.until_ready(sid)
+
+    async def nothing_waits() -> bool:
+        return not world.publisher.describe()["changed_jobs"]
+
+    await eventually(nothing_waits)
+    for number in range(100):
+        world.publisher.job_changed(f"other-{number}")
+    assert not world.publisher.describe()["changed_jobs"]
+    world.publisher.job_changed("j1")
+    assert world.publisher.describe()["changed_jobs"] == 1
+    await eventually(nothing_waits)
 
 
 async def test_only_gateways_can_read_a_password(world: World) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from controller.sessions import world
 from controller.sessions.world import WorldReader
-from controller.store.database import Store
+from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.hubs import Hub, refresh_hub
+from controller.store.hubs import Hub, alive_hubs, refresh_hub
 from controller.store.jobs import insert_job
 from controller.store.leadership import raise_term
 from controller.store.position import record_published
@@ -45,6 +45,45 @@ async def test_what_is_new_counts_until_it_was_dealt_with(
     after = await reader.next(now=2.0)
     assert after.jobs == {"j1"}
     assert not after.sessions
+
+
+async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
+    store: Store, reader: WorldReader
+) -> None:
+    reader.dealt_with(await reader.next(now=2.0))
+    assert reader.concerns("j1")
+    assert not reader.concerns("j9")
+    async with store.write() as transaction:
+        await end_session(transaction, "s1", reason="ended", now=2.0)
+        await insert_job(transaction, make_record(id="j9"), labels={})
+        await insert_session(transaction, session("s9", "j9"))
+    reader.dealt_with(await reader.next(now=2.0))
+    assert not reader.concerns("j1")
+    assert reader.concerns("j9")
+    await reader.everything(None, data_lost=False, now=2.0)
+    assert [reader.concerns(f"j{number}") for number in (0, 1, 2, 9)] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("everything", [True, False])
+async def test_while_the_store_is_read_a_change_of_any_job_matters(
+    reader: WorldReader, monkeypatch: pytest.MonkeyPatch, everything: bool
+) -> None:
+    """Its session may be among what is read, and the change not: then nobody would look again."""
+    told = []
+
+    async def changes_meanwhile(transaction: Transaction, *, now: float) -> dict[str, Hub]:
+        told.append(reader.concerns("j1"))
+        return await alive_hubs(transaction, now=now)
+
+    monkeypatch.setattr(world, "alive_hubs", changes_meanwhile)
+    assert not reader.concerns("j1")
+    if everything:
+        await reader.everything(None, data_lost=False, now=2.0)
+    else:
+        await reader.next(now=2.0)
+    assert told == [True]
+    assert reader.concerns("j1")
+    assert not reader.concerns("j9")
 
 
 async def test_of_many_some_are_read_and_the_others_wait(
