@@ -304,7 +304,11 @@ def _make_reconciler(
         clock=time.time,
     )
     housekeeping = Housekeeping(
-        store, term=term, history_seconds=jobs.history_seconds, clock=time.time
+        store,
+        term=term,
+        history_seconds=jobs.history_seconds,
+        clock=time.time,
+        failed=measures.step_failed,
     )
     sweeping = Sweeping(
         store,
@@ -314,6 +318,7 @@ def _make_reconciler(
         picture=leader.picture,
         instance=leader.settings.instance,
         clock=time.monotonic,
+        failed=measures.step_failed,
     )
     waiting = WaitingReasons(
         records,
@@ -321,6 +326,7 @@ def _make_reconciler(
         picture=leader.picture,
         changed=queue.add,
         clock=time.monotonic,
+        failed=measures.step_failed,
     )
     return Reconciler(
         store=store,

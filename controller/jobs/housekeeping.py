@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from controller.jobs.containment import Containment
 from controller.store.database import Store
-from controller.store.errors import StoreUnavailable
+from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.hooks import forget_lone_hook_failures
-from controller.store.jobs import forget_jobs
+from controller.store.jobs import forget_these_jobs, long_over
 from controller.store.links import forget_links
 from controller.store.usage import forget_usage
 
@@ -33,15 +34,23 @@ class Housekeeping:
         term: The leader's.
         history_seconds: How long a job that is over is remembered.
         clock: Unix seconds.
+        failed: Counts what nobody expected.
     """
 
     def __init__(
-        self, store: Store, *, term: int, history_seconds: float, clock: Callable[[], float]
+        self,
+        store: Store,
+        *,
+        term: int,
+        history_seconds: float,
+        clock: Callable[[], float],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._term = term
         self._history_seconds = history_seconds
         self._clock = clock
+        self._contained = Containment("cannot be forgotten", failed)
 
     async def run(self) -> None:
         """Tidy up every five minutes; returns only by LeadershipLost."""
@@ -58,23 +67,54 @@ class Housekeeping:
     async def tidy(self) -> int:
         """Forget what is due; return how many jobs that were.
 
+        What cannot be forgotten keeps nothing else from it.
+
         Raises:
             LeadershipLost: If another one leads.
             StoreUnavailable: If the store does not answer.
         """
         before, total = self._clock() - self._history_seconds, 0
+        with self._contained.of("jobs"):
+            total = await self._forget_jobs(before)
+        with self._contained.of("usage"):
+            await self._forget_usage(before)
+        with self._contained.of("links"):
+            async with self._store.lead(self._term) as transaction:
+                await forget_links(transaction, now=self._clock())
+        with self._contained.of("hooks"):
+            async with self._store.lead(self._term) as transaction:
+                await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
+        return total
+
+    async def _forget_jobs(self, before: float) -> int:
+        after, total = "", 0
         while True:
             async with self._store.lead(self._term) as transaction:
-                gone = await forget_jobs(transaction, finished_before=before, limit=AT_ONCE)
-            total += gone
-            if gone < AT_ONCE:
-                break
+                over = await long_over(
+                    transaction, finished_before=before, limit=AT_ONCE, after=after
+                )
+            total += await self._forget(over, before)
+            if len(over) < AT_ONCE:
+                return total
+            after = over[-1]
             await asyncio.sleep(0.1)
-        await self._forget_usage(before)
-        async with self._store.lead(self._term) as transaction:
-            await forget_links(transaction, now=self._clock())
-            await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
-        return total
+
+    async def _forget(self, job_ids: Sequence[str], before: float) -> int:
+        """Forget all of them together; where that fails, each that can be."""
+        try:
+            async with self._store.lead(self._term) as transaction:
+                await forget_these_jobs(transaction, job_ids, at=before)
+        except (LeadershipLost, StoreUnavailable):
+            raise
+        except Exception:  # noqa: BLE001 - it is one job's: below it is found out whose, and said
+            gone = 0
+            for job_id in job_ids:
+                with self._contained.of(f"job {job_id}"):
+                    async with self._store.lead(self._term) as transaction:
+                        await forget_these_jobs(transaction, [job_id], at=before)
+                    gone += 1
+            return gone
+        return len(job_ids)
 
     async def _forget_usage(self, before: float) -> None:
         gone = MOST_ENTRIES

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from controller.jobs.actions import Actions
 from controller.jobs.adoption import Adoption
 from controller.jobs.border import PluginFailed
+from controller.jobs.containment import Containment
 from controller.jobs.lifecycle import Rest, Seen, Step, decide
 from controller.jobs.picture import Picture
 from controller.jobs.sight import Sight
@@ -100,6 +101,7 @@ class Reconciler:
         self._measures = measures
         self._clock = clock
         self._beside = tuple(beside)
+        self._contained = Containment("not looked at", measures.step_failed)
         self._news = asyncio.Event()
         self._moved_at: float | None = None
 
@@ -211,9 +213,11 @@ class Reconciler:
             found = dict.fromkeys(await unfinished_jobs(transaction))
         seen = sorted({job.job_id for job in self._picture.jobs})
         for start in range(0, len(seen), AT_ONCE):
-            some = seen[start : start + AT_ONCE]
-            async with self._store.read() as transaction:
-                settled = await settled_jobs(transaction, some)
+            some, settled = seen[start : start + AT_ONCE], set[str]()
+            # Where that cannot be read, each of them is looked at.
+            with self._contained.of(f"jobs from {some[0]}"):
+                async with self._store.read() as transaction:
+                    settled = await settled_jobs(transaction, some)
             found |= dict.fromkeys(job_id for job_id in some if job_id not in settled)
         return list(found)
 
@@ -221,11 +225,12 @@ class Reconciler:
         """Look at everything now and then, a few at a time: whatever was missed ends here."""
         while True:
             await asyncio.sleep(RESYNC_SECONDS)
+            unsettled: Sequence[str] = ()
             try:
-                unsettled = await self._unsettled()
+                with self._contained.of("all jobs"):
+                    unsettled = await self._unsettled()
             except StoreUnavailable as error:
                 log.warning("the store cannot be read", extra={"why": str(error)})
-                continue
             # What many jobs cost must not be felt by the one that changes meanwhile.
             for start in range(0, len(unsettled), RESYNC_PER_SECOND):
                 for job_id in unsettled[start : start + RESYNC_PER_SECOND]:
@@ -244,15 +249,17 @@ class Reconciler:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._news.wait()
             self._news.clear()
+            changed: Sequence[str] = ()
             try:
-                async with self._store.read() as transaction:
-                    changed, seen = await changed_jobs(transaction, after=seen)
+                with self._contained.of("what was written"):
+                    async with self._store.read() as transaction:
+                        changed, seen = await changed_jobs(transaction, after=seen)
             except StoreUnavailable as error:
                 log.warning("the store cannot be read", extra={"why": str(error)})
-                continue
             for job_id in changed:
                 # Who is to be let in no more must not wait until a worker has the time.
-                self._told(job_id)
+                with self._contained.of(f"job {job_id}"):
+                    self._told(job_id)
                 self._queue.add(job_id)
             await asyncio.sleep(REST_SECONDS)
 

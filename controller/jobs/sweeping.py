@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from controller.jobs.cluster import JobsInCluster
+from controller.jobs.containment import Containment
 from controller.jobs.picture import Picture
 from controller.kube.client import Kube, Object
 from controller.kube.errors import Conflict, KubeError, NotFound
@@ -53,6 +54,7 @@ class Sweeping:
         picture: What the cluster shows.
         instance: Whose objects; those of others are not looked at.
         clock: Monotonic seconds.
+        failed: Counts what nobody expected.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Sweeping:
         picture: Picture,
         instance: str,
         clock: Callable[[], float],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._term = term
@@ -73,6 +76,7 @@ class Sweeping:
         self._picture = picture
         self._instance = instance
         self._clock = clock
+        self._contained = Containment("not swept", failed)
         self._since: dict[_Suspect, float] = {}
 
     async def run(self) -> None:
@@ -99,14 +103,16 @@ class Sweeping:
         """
         now, suspects = self._clock(), set[_Suspect]()
         for kind in SWEPT_KINDS:
-            try:
-                suspects |= await self._suspects(kind)
-            except KubeError as error:
-                log.warning(
-                    "orphans are not looked for", extra={"kind": kind.kind, "why": str(error)}
-                )
-                # Those that are suspected stay so.
-                suspects |= {one for one in self._since if one.kind == kind}
+            # Where they cannot be looked for, those that are suspected stay so.
+            found = {one for one in self._since if one.kind == kind}
+            with self._contained.of(kind.kind):
+                try:
+                    found = await self._suspects(kind)
+                except KubeError as error:
+                    log.warning(
+                        "orphans are not looked for", extra={"kind": kind.kind, "why": str(error)}
+                    )
+            suspects |= found
         # One that is no longer suspected begins anew, should it be once more.
         self._since = {one: self._since.get(one, now) for one in suspects}
         overdue = [one for one, since in self._since.items() if now - since >= GRACE_SECONDS]
@@ -120,7 +126,11 @@ class Sweeping:
         orphans = set[_Suspect]()
         labels = f"{INSTANCE_LABEL}={self._instance},{JOB_LABEL}"
         async for page in self._kube.metadata(kind, labels=labels):
-            suspects = {one for given in page if (one := _suspect(kind, given)) is not None}
+            suspects = set[_Suspect]()
+            for given in page:
+                with self._contained.of(f"{kind.kind} {_name_of(given)}"):
+                    if (one := _suspect(kind, given)) is not None:
+                        suspects.add(one)
             orphans |= await self._orphans(suspects)
         return orphans
 
@@ -134,12 +144,13 @@ class Sweeping:
         return {one for one in alone if one.job_id not in known or known[one.job_id].is_final}
 
     async def _tried_to_remove(self, one: _Suspect) -> bool:
-        try:
-            return await self._remove(one)
-        except KubeError as error:
-            what = f"{one.kind.kind} {one.namespace}/{one.name}"
-            log.warning("an orphan stays", extra={"object": what, "why": str(error)})
-            return False
+        what = f"{one.kind.kind} {one.namespace}/{one.name}"
+        with self._contained.of(what):
+            try:
+                return await self._remove(one)
+            except KubeError as error:
+                log.warning("an orphan stays", extra={"object": what, "why": str(error)})
+        return False
 
     async def _remove(self, one: _Suspect) -> bool:
         """Remove the object if everything still says that it is nobody's."""
@@ -164,6 +175,11 @@ class Sweeping:
             extra={"job": one.job_id, "object": f"{one.kind.kind} {one.namespace}/{one.name}"},
         )
         return True
+
+
+def _name_of(given: Object) -> str:
+    metadata = given.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 def _suspect(kind: Kind, given: Object) -> _Suspect | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from controller.jobs.containment import Containment
 from controller.jobs.explanations import is_explained
 from controller.jobs.picture import Picture
 from controller.jobs.problems import JobRejected
@@ -55,6 +56,7 @@ class WaitingReasons:
         picture: What the cluster shows.
         changed: Called with the id of a job of which more is known.
         clock: Monotonic seconds.
+        failed: Counts what nobody expected.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class WaitingReasons:
         picture: Picture,
         changed: Callable[[str], None],
         clock: Callable[[], float],
+        failed: Callable[[Exception], None],
     ) -> None:
+        self._contained = Containment("why a job waits is not known", failed)
         self._records = records
         self._kube = kube
         self._picture = picture
@@ -91,13 +95,15 @@ class WaitingReasons:
             StoreUnavailable: If what was found cannot be kept.
         """
         for job in self._due():
-            try:
-                await self._look_at(job)
-            except (KubeError, JobRejected) as error:
-                # JobRejected: a job that this version cannot read.
-                log.info(
-                    "why a job waits is not known", extra={"job": job.job_id, "why": str(error)}
-                )
+            with self._contained.of(f"job {job.job_id}"):
+                try:
+                    await self._look_at(job)
+                except (KubeError, JobRejected) as error:
+                    # JobRejected: a job that this version cannot read.
+                    log.info(
+                        "why a job waits is not known",
+                        extra={"job": job.job_id, "why": str(error)},
+                    )
 
     def _due(self) -> Sequence[ObservedJob]:
         """Return whom to ask about now, and put off each of them."""

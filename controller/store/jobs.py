@@ -370,16 +370,33 @@ def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
 
 async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
     """Drop the records of jobs that were over before then, leaving tombstones; say how many."""
-    query = sa.select(_table.c.id).where(
-        _table.c.state.in_(FINAL_STATES), _table.c.finished_at < finished_before
-    )
-    gone = list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
-    if gone:
-        await _bury(transaction, gone, at=finished_before)
-        await forget_updates_of(transaction, gone)
-        await forget_hook_failures(transaction, gone)
-        await transaction.execute(sa.delete(_table).where(_table.c.id.in_(gone)))
+    gone = await long_over(transaction, finished_before=finished_before, limit=limit)
+    await forget_these_jobs(transaction, gone, at=finished_before)
     return len(gone)
+
+
+async def long_over(
+    transaction: Transaction, *, finished_before: float, limit: int, after: str = ""
+) -> list[str]:
+    """Return the first *limit* jobs after an id that were over before then, in order."""
+    query = sa.select(_table.c.id).where(
+        _table.c.state.in_(FINAL_STATES),
+        _table.c.finished_at < finished_before,
+        _table.c.id > after,
+    )
+    return list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
+
+
+async def forget_these_jobs(
+    transaction: Transaction, job_ids: Collection[str], *, at: float
+) -> None:
+    """Drop the records of jobs that are over, leaving tombstones of the time *at*."""
+    if not job_ids:
+        return
+    await _bury(transaction, job_ids, at=at)
+    await forget_updates_of(transaction, job_ids)
+    await forget_hook_failures(transaction, job_ids)
+    await transaction.execute(sa.delete(_table).where(_table.c.id.in_(job_ids)))
 
 
 async def _bury(transaction: Transaction, job_ids: Collection[str], *, at: float) -> None:

@@ -10,10 +10,12 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controller.jobs import reconciler as module
 from controller.jobs.reconciler import Reconciler
 from controller.jobs.workqueue import WorkQueue
+from controller.measures import Measures
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, running
 
@@ -45,7 +47,7 @@ def make_reconciler(queue: WorkQueue) -> Reconciler:
     nothing = cast(Any, SimpleNamespace())
     return Reconciler(
         store=nothing, picture=nothing, sight=nothing, actions=nothing, adoption=nothing,
-        queue=queue, told=lambda _job: None, measures=nothing,
+        queue=queue, told=lambda _job: None, measures=Measures(CollectorRegistry()),
     )  # fmt: skip
 
 

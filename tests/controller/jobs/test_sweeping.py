@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from controller.jobs import sweeping as module
 from controller.jobs.cluster import JobsInCluster
 from controller.jobs.picture import Picture
 from controller.jobs.sweeping import GRACE_SECONDS, Sweeping
 from controller.kube import client
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
-from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, ROLE_BINDINGS, SERVICES, VCJOBS
+from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, ROLE_BINDINGS, SERVICES, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.jobs import insert_job
 from controller.store.leadership import raise_term
@@ -33,6 +34,7 @@ from tests.deploy.kubernetes.manifests import PLURALS, apply_rights, read
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
 INSTANCE = "swept"
+FAILED: list[Exception] = []
 PLACE, FOREIGN = "ours", "theirs"
 CONTAINER = {"name": "job", "image": "busybox", "command": ["sleep", "60"]}
 TEMPLATE = {"spec": {"containers": [CONTAINER]}}
@@ -112,6 +114,7 @@ def sweeping(world: World, store: Store, clock: Clock) -> Sweeping:
         picture=world.picture,
         instance=INSTANCE,
         clock=clock,
+        failed=FAILED.append,
     )
 
 
@@ -147,6 +150,33 @@ async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_
     assert await sweeping.sweep() == 0
     for job in ("nobody", "waits", "alive", "anothers"):
         await world.admin.delete(CONFIG_MAPS, f"j-{job}.planted", PLACE)
+
+
+async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
+    world: World, sweeping: Sweeping, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module._suspect
+
+    def read(kind: Kind, given: Any) -> Any:
+        if given["metadata"]["labels"][JOB_LABEL] == "odd":
+            raise KeyError("uid")
+        return real(kind, given)
+
+    monkeypatch.setattr(module, "_suspect", read)
+    FAILED.clear()
+    for job in ("odd", "even"):
+        await world.plant(job)
+    for _ in range(2):
+        await sweeping.sweep()
+        clock.now += GRACE_SECONDS
+    assert await world.is_there("odd")
+    assert not await world.is_there("even")
+    assert [type(one) for one in FAILED] == [KeyError, KeyError]
+    monkeypatch.undo()
+    for _ in range(2):
+        await sweeping.sweep()
+        clock.now += GRACE_SECONDS
+    assert not await world.is_there("odd")
 
 
 async def test_what_may_not_be_listed_or_removed_keeps_nothing_else_from_being_swept(

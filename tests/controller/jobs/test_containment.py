@@ -1,0 +1,194 @@
+"""Trouble that nobody expects stays with the job that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
+
+from controller.jobs import containment
+from controller.jobs import reconciler as module
+from controller.jobs.containment import Containment
+from controller.jobs.housekeeping import Housekeeping
+from controller.jobs.reconciler import Reconciler
+from controller.jobs.workqueue import WorkQueue
+from controller.measures import Measures
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.jobs import insert_job, known_jobs, touch_unsubmitted
+from controller.store.leadership import raise_term
+from tests.controller.conftest import Clock
+from tests.controller.running import eventually
+from tests.controller.samples import make_record
+
+
+def test_an_error_is_counted_each_time_and_logged_once_until_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failed: list[Exception] = []
+    contained = Containment("not done", failed.append)
+
+    def do(which: str, error: Exception | None) -> None:
+        with contained.of(which):
+            if error is not None:
+                raise error
+
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            do("job a", KeyError("x"))
+            do("job b", KeyError("x"))
+        assert [getattr(one, "of") for one in caplog.records] == ["job a", "job b"]  # noqa: B009
+        do("job a", ValueError("another"))
+        do("job b", None)
+        do("job b", KeyError("x"))
+    assert len(caplog.records) == 4
+    assert len(failed) == 8
+
+
+@pytest.mark.parametrize("error", [LeadershipLost("lost"), StoreUnavailable("away")])
+def test_a_lost_store_or_leadership_is_everybodys(error: Exception) -> None:
+    contained = Containment("not done", lambda _error: pytest.fail("it was counted"))
+    with pytest.raises(type(error)), contained.of("job a"):
+        raise error
+
+
+def test_what_is_remembered_of_troubles_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(containment, "MOST_KNOWN", 10)
+    contained = Containment("not done", lambda _error: None)
+    for number in range(30):
+        with contained.of(f"job {number}"):
+            raise KeyError
+    assert len(contained._known) == 10
+    assert len(caplog.records) == 30
+
+
+async def test_a_job_that_cannot_be_forgotten_keeps_no_other_from_it(
+    store: Store, clock: Clock
+) -> None:
+    ids = [f"j{number}" for number in range(5)]
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+        for job_id in ids:
+            over = make_record(id=job_id, state="SUCCESS", outcome="SUCCESS", finished_at=1.0)
+            await insert_job(transaction, over, labels={})
+        await transaction.execute(
+            sa.text(
+                "CREATE TRIGGER stays BEFORE DELETE ON jobs WHEN old.id = 'j2' "
+                "BEGIN SELECT RAISE(ABORT, 'it stays'); END"
+            )
+        )
+    failed: list[Exception] = []
+    housekeeping = Housekeeping(
+        store, term=term, history_seconds=60.0, clock=clock, failed=failed.append
+    )
+    assert await housekeeping.tidy() == 4
+    async with store.read() as transaction:
+        assert await known_jobs(transaction, ids) == {"j2"}
+    assert len(failed) == 1
+    async with store.write() as transaction:
+        await transaction.execute(sa.text("DROP TRIGGER stays"))
+    assert await housekeeping.tidy() == 1
+    async with store.write() as transaction:
+        await raise_term(transaction)
+    with pytest.raises(LeadershipLost):
+        await housekeeping.tidy()
+
+
+class Looks:
+    """Sees no job, and remembers of which it was asked."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    async def see(self, job_id: str) -> None:
+        self.ids.append(job_id)
+
+    async def look_at(self, job_id: str) -> None:
+        """There is nothing to adopt."""
+
+    async def settle(self) -> None:
+        """Everything is adopted."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def complete(self) -> None:
+        """Everything has been read."""
+
+    jobs = (SimpleNamespace(job_id="there"),)
+
+
+@pytest.fixture
+async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Looks]:
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.05)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+
+    def told(job_id: str) -> None:
+        if job_id == "bad":
+            raise ZeroDivisionError
+
+    faked: Any = Looks()
+    queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
+    reconciler = Reconciler(
+        store=store, picture=faked, sight=faked, actions=faked, adoption=faked, queue=queue,
+        told=told, measures=Measures(CollectorRegistry()),
+    )  # fmt: skip
+    running = asyncio.create_task(reconciler.run())
+    yield faked
+    assert not running.done(), running
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def seen(looks: Looks, *job_ids: str) -> None:
+    """Wait until each of the jobs has been looked at from now on."""
+    looks.ids.clear()
+
+    async def all_of_them() -> bool:
+        return set(job_ids) <= set(looks.ids)
+
+    await eventually(all_of_them, seconds=60, what="they are not looked at")
+
+
+async def test_news_of_one_job_keep_nobody_from_those_of_others(store: Store, looks: Looks) -> None:
+    async with store.write() as transaction:
+        for job_id in ("bad", "good"):
+            await insert_job(transaction, make_record(id=job_id), labels={})
+    await seen(looks, "bad", "good")
+    async with store.write() as transaction:
+        await touch_unsubmitted(transaction)
+    await seen(looks, "bad", "good")
+
+
+@pytest.mark.parametrize("broken", ["settled_jobs", "unfinished_jobs", "changed_jobs"])
+async def test_what_cannot_be_read_ends_no_leader(
+    store: Store, looks: Looks, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    await seen(looks, "there")
+    failed: list[int] = []
+
+    async def fails(*_given: object, **_named: object) -> None:
+        failed.append(1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(module, broken, fails)
+    if broken == "settled_jobs":
+        await seen(looks, "there")  # of which nothing can be told: each is looked at
+
+    async def has_failed() -> bool:
+        return len(failed) > 1
+
+    await eventually(has_failed, seconds=60)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.05)
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(id="new"), labels={})
+    await seen(looks, "new", "there")
