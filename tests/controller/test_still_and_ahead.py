@@ -1,0 +1,125 @@
+"""What ends or accuses a controller's process: a reconciler that stands still, a later schema."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import sqlalchemy as sa
+
+from controller.plugins import PLUGINS
+from controller.store.database import Store
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.running import Controller, eventually, running
+from tests.programs import RedisServer
+
+pytestmark = pytest.mark.timeout(240)
+
+STANDS_STILL = """
+import asyncio
+
+from controller.jobs import reconciler
+from controller.jobs.plugin import JobPlugin
+
+reconciler.STILL_SECONDS = 2.0
+real = reconciler.Reconciler.reconcile
+
+
+async def never_ends(self, job_id):
+    if job_id.startswith("stuck"):
+        await asyncio.Event().wait()
+    return await real(self, job_id)
+
+
+reconciler.Reconciler.reconcile = never_ends
+
+
+class Still(JobPlugin):
+    name = "still"
+"""
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as running_cluster:
+        yield running_cluster
+
+
+def install(folder: Path) -> dict[str, str]:
+    """Install a fault of the reconciler's own as a plugin is; return the settings it needs."""
+    about = folder / "still-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "still.py").write_text(STANDS_STILL)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: still\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[fumarole.plugins]\nstill = still:Still\n")
+    names = ",".join([*(one.name for one in PLUGINS), "still"])
+    return {"PYTHONPATH": str(folder), "FUMAROLE_CONTROLLER_PLUGINS": names}
+
+
+async def health(controller: Controller) -> tuple[int, list[str]]:
+    url = f"http://{controller.addresses['ops']}/healthz"
+    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+        return answer.status, (await answer.json()).get("reasons", [])
+
+
+async def test_liveness_fails_where_all_workers_stand_still_and_jobs_wait(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    controller = Controller(
+        tmp_path / "controller", kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url, **install(tmp_path / "plugin"),
+    )  # fmt: skip
+    async with running(controller):
+        await controller.submit("goes")
+        await controller.until("goes", "RUNNING", seconds=90)
+        for number in range(7):
+            await controller.submit(f"stuck-{number}")
+        await controller.submit("goes-too")
+        await controller.until("goes-too", "RUNNING", seconds=90)
+        assert (await health(controller))[0] == 200  # one worker is left
+        await controller.submit("stuck-7")
+        await controller.submit("waits")
+
+        async def accused() -> list[str] | None:
+            status, reasons = await health(controller)
+            return reasons if status == 503 else None
+
+        (reason,) = await eventually(accused, seconds=90, what="it is healthy")
+        assert "the reconciler has done nothing" in reason
+
+
+@pytest.mark.parametrize("ahead", [2, 40])
+async def test_a_schema_two_versions_ahead_ends_the_process_with_code_2(
+    redis_server: RedisServer, tmp_path: Path, ahead: int
+) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    store = Store(url)
+    await store.open()
+    async with store.write() as transaction:
+        found = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        later = f"{int(found or 0) + ahead:04}"
+        await transaction.execute(
+            sa.text("UPDATE alembic_version SET version_num = :later"), {"later": later}
+        )
+    await store.close()
+    controller = Controller(
+        tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url=redis_server.url,
+        FUMAROLE_CONTROLLER_STORE_URL=url,
+    )  # fmt: skip
+    try:
+        with pytest.raises(AssertionError, match="the controller ended"):
+            await controller.start(ready=False)
+        assert await controller.exit_code(30.0) == 2
+    finally:
+        await controller.kill()
+    last = controller.log.read_text().splitlines()[-1]
+    assert (
+        last == f"error: the store's schema is {later}, of a later version; this one knows {found}"
+    )
+    # Nothing was changed by it.
+    store = Store(url)
+    async with store.read() as transaction:
+        assert await transaction.scalar(sa.text("SELECT version_num FROM alembic_version")) == later
+    await store.close()
