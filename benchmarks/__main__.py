@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the whole run. ``--quick`` takes three minutes, the full one fifteen.
+"""``python -m benchmarks``: the whole run. ``--quick`` takes three minutes, the full one some 25.
 
 A full run writes docs/benchmarks.md and docs/benchmarks/; a quick one writes the same into
 .bench/quick, so that what is in the docs always comes from a full one.
