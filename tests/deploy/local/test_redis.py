@@ -10,7 +10,16 @@ import pytest
 from redis.exceptions import NoPermissionError, RedisError
 
 from deploy.local.redis import ACL, RedisSetup, write_redis_setup
-from shared.bus import BusReader, Keys, Publisher, ReportReader, ReportWriter, connect
+from shared.bus import (
+    AskReader,
+    AskWriter,
+    BusReader,
+    Keys,
+    Publisher,
+    ReportReader,
+    ReportWriter,
+    connect,
+)
 from shared.events import GrantRevoked, event_time
 from shared.reports import Activity, encode_activity
 from tests.shared.samples import SID, encode, make_route, make_sid
@@ -95,6 +104,9 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     await reports.write(b"{}")
     part = encode_activity(Activity(at=NOW, subs=("ada",)))
     await reports.write_activities({SID: part})
+    await AskWriter(viewer, KEYS).add(SID, "t")
+    (ask,) = (await AskReader(writer, KEYS).after("0-0", limit=1)).entries
+    assert (ask.sid, ask.jti) == (SID, "t")
     activity = await ReportReader(writer, KEYS).activity_of(SID, now=NOW)
     assert activity is not None
     assert activity.subs == ("ada",)
