@@ -170,11 +170,13 @@ class HeadPolicy:
 
     def is_proven_by(self, table: RouteTable, said: SignedHead) -> bool:
         """Say whether *table*, at the seq of *said*, is the one that was signed."""
-        digest = table.proof
-        if digest is None:
+        proof = table.proof
+        if proof is None:
             return False
-        digest.drop_below(said.floor)
-        return digest.root.hex() == said.root
+        if said.floor < proof.floor:
+            return True  # said before the last of these revocations was dropped, and read later
+        proof.drop_below(said.floor)
+        return proof.root.hex() == said.root
 
     def forget_ended(self, now: float) -> None:
         """Forget sessions of which no grant can be left."""
@@ -202,6 +204,7 @@ class HeadPolicy:
             return True
         said = self._said(event, table, asked=asked)
         if said is None or not _follows(event, table.proof, said):
+            self._doubt()
             return False
         if isinstance(event, RouteRemoved):
             self.note_ended(event.sid)
@@ -211,6 +214,7 @@ class HeadPolicy:
     def _confirms(self, event: Heartbeat, table: RouteTable) -> bool:
         said = self._said(event, table)
         if said is None or not self.is_proven_by(table, said):
+            self._doubt()
             return False
         self._attest(said)
         return True
@@ -226,7 +230,6 @@ class HeadPolicy:
         try:
             said = verifier.head(event.head)
         except TokenRefused:
-            self._doubt()
             return None
         held = table.head
         ours = (event.epoch, event.seq, held.term, held.build)

@@ -23,9 +23,14 @@ _IN_ONE_PIECE: Final = 2000
 _PAGE: Final = 500
 
 
+def _text(data: bytes) -> str:
+    """Return *data* as text: whatever stands in Redis ends no process."""
+    return data.decode(errors="replace")
+
+
 def parse_head(fields: Mapping[bytes, bytes]) -> Head | None:
     """Return the head in the fields of its hash; None where it is missing or no head."""
-    values: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
+    values: dict[str, Any] = {_text(name): _text(value) for name, value in fields.items()}
     try:
         return msgspec.convert(values, Head, strict=False)
     except msgspec.ValidationError:
@@ -168,8 +173,8 @@ class BusReader:
             return None
         return Snapshot(
             head,
-            {sid.decode(): route for sid, route in routes.items()},
-            {member.decode(): float(score) for member, score in revoked},
+            {_text(sid): route for sid, route in routes.items()},
+            {_text(member): float(score) for member, score in revoked},
         )
 
     async def _pages(self, scan: Any, key: str, expected: int) -> dict[str, Any]:
@@ -179,7 +184,7 @@ class BusReader:
         most = expected + 2 * LOG_LENGTH
         while True:
             cursor, page = await scan(key, cursor, count=_PAGE)
-            found.update((name.decode(), value) for name, value in dict(page).items())
+            found.update((_text(name), value) for name, value in dict(page).items())
             if not cursor:
                 return found
             if len(found) > most:
@@ -252,7 +257,7 @@ class BusReader:
                 before, fields, info = await pipe.execute()
         place = _place(fields, info)
         return Mark(
-            before.decode() if before is not None else None, place.head, place.is_where_it_began
+            _text(before) if before is not None else None, place.head, place.is_where_it_began
         )
 
 

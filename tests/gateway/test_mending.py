@@ -178,3 +178,24 @@ async def test_events_that_come_while_a_snapshot_is_loaded_are_not_lost(redis: R
             await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
         await seen.until_equal(publisher)
         assert len(held(seen.follower.table)) == 3100
+
+
+async def test_what_is_no_text_in_redis_ends_nothing(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        async with redis.pipeline(transaction=True) as pipe:
+            pipe.hset(KEYS.routes, b"\xff\xfe", b"\xff")
+            pipe.zadd(KEYS.revoked, {b"\xff": time.time() + 9e4})
+            pipe.hset(
+                KEYS.head, mapping={"epoch": b"\xff", "routes": 2, "revoked": 1, b"\xff": b"\xff"}
+            )
+            await pipe.execute()
+        await until(lambda: seen.position()[0] == "\ufffd")
+        table = seen.follower.table
+        assert table is not None
+        assert table.route(ONE) is not None
+        assert table.unreadable == 1
+        await publisher.rebuild({TWO: encode(make_route(TWO))}, {}, epoch="e2", now=time.time())
+        await seen.until_equal(publisher)
+        assert held(seen.follower.table) == {TWO}

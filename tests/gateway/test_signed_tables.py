@@ -194,6 +194,24 @@ async def test_revocations_that_are_over_are_dropped_by_both_sides(redis: Redis)
         assert seen.follower.noted["unproven"] == 0
 
 
+async def test_a_head_from_before_revocations_were_dropped_is_no_alarm(redis: Redis) -> None:
+    """One that was read just before, and is looked at just after."""
+    now = time.time()
+    publisher = Publisher(redis, KEYS, term=1, signer=signer())
+    await publisher.rebuild(routes(ONE), {"jti:old": now + 2.0}, epoch="e1", now=now)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        before = await BusReader(redis, KEYS).head()
+        await publisher.beat(now=now)
+        await publisher.beat(now=now + 61)
+        await until(lambda: not table_of(seen).proof.scores)  # type: ignore[union-attr]  # it is signed
+        assert before is not None
+        said = seen.follower.policy.believe(before, table_of(seen))
+        assert said is not None
+        assert seen.follower.policy.is_proven_by(table_of(seen), said)
+        assert seen.follower.noted["unproven"] == 0
+
+
 async def test_another_leader_goes_on_and_keys_are_rotated_by_a_set(redis: Redis) -> None:
     await leading(redis, ONE, TWO)
     async with following(redis, policy=policy(KEY, OTHER)) as seen:
@@ -265,6 +283,27 @@ async def test_forged_events_change_nothing(redis: Redis) -> None:
         assert seen.position() == ("e1", 0)
         await publisher.upsert(THREE, encode(make_route(THREE)), now=time.time())
         await seen.until_equal(publisher)
+
+
+async def test_a_signed_event_says_nothing_with_another_content(redis: Redis) -> None:
+    """The log holds the head that was signed; a message puts it beside another route."""
+    publisher = await leading(redis, ONE)
+    async with following(redis, policy=policy()) as seen:
+        await seen.until_equal(publisher)
+        publisher._keys = Unheard("test")
+        await publisher.upsert(TWO, encode(make_route(TWO)), now=time.time())
+        publisher._keys = KEYS
+        (genuine,) = (await BusReader(redis, KEYS).log_after(0)).events
+        forged = genuine.replace(b"127.0.0.1", b"127.0.0.9")
+        assert forged != genuine
+        for _ in range(50):
+            await redis.publish(KEYS.events, forged)
+        await seen.until_equal(publisher)
+        route = table_of(seen).route(TWO)
+        assert route is not None
+        assert route.target is not None
+        assert route.target.host == "127.0.0.1"
+        assert seen.follower.noted["unproven"] >= 1
 
 
 async def test_a_notice_counts_at_once_with_its_proof_and_not_without(redis: Redis) -> None:

@@ -231,7 +231,14 @@ async def test_nothing_of_an_empty_redis_is_a_snapshot(redis: Redis, reader: Bus
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {b"epoch": b"e"}, {b"epoch": b"e", b"seq": b"x", b"term": b"1"}]
+    "fields",
+    [
+        {},
+        {b"epoch": b"e"},
+        {b"epoch": b"e", b"seq": b"x", b"term": b"1"},
+        {b"\xff": b"\xff"},
+        {b"epoch": b"e", b"seq": b"\xff", b"term": b"1", b"routes": b"0", b"revoked": b"0"},
+    ],
 )
 def test_what_is_no_head_is_none(fields: dict[bytes, bytes]) -> None:
     assert parse_head(fields) is None
