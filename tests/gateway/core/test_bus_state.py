@@ -72,6 +72,24 @@ def test_time_without_a_subscription_is_not_the_controllers_silence() -> None:
     assert known.controller_silent(1004.1)
 
 
+def test_what_the_controller_has_signed_says_how_long_it_has_been_silent() -> None:
+    known = clock(controller_grace=300)
+    known.subscribed(0.0)
+    known.attested(10.0)
+    known.attested(5.0)  # an older one, repeated
+    assert not known.controller_silent(310.0)
+    assert known.controller_silent(310.1)
+    # Neither messages nor the want of a subscription make it younger.
+    known.heard(310.0)
+    known.unsubscribed(310.0)
+    assert known.controller_silent(310.1)
+    other = clock(controller_grace=300)
+    other.take(known.marks)
+    assert other.controller_silent(310.1)
+    other.attested(310.1)
+    assert not other.controller_silent(320.0)
+
+
 def test_a_subscription_that_comes_and_goes_does_not_hide_silence() -> None:
     known = clock(controller_grace=10)
     known.subscribed(0.0)
