@@ -94,7 +94,9 @@ class Client:
         elif message.type is WSMsgType.BINARY:
             self.output += message.data
         else:
-            self.code = self.socket.close_code
+            # What was received: aiohttp says 1006 where its own Close found nobody there any more.
+            received = message.type is WSMsgType.CLOSE
+            self.code = message.data if received else self.socket.close_code
             return False
         return True
 
