@@ -76,6 +76,7 @@ class Browser:
                 while taken < most:
                     await self.send(data, seconds)
                     taken += len(data)
+                    await asyncio.sleep(0)
         return taken
 
     # Reading
@@ -94,6 +95,8 @@ class Browser:
 
     async def _receive(self) -> None:
         try:
+            # A read for which there is something does not let the loop turn.
+            await asyncio.sleep(0)
             data = await self._loop.sock_recv(self.sock, READ_BYTES)
         except ConnectionError as error:
             raise Gone(str(error)) from error
