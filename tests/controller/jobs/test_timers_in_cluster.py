@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.kube.kinds import PODS
+from controller.kube.kinds import NODES, PODS
 from controller.store.timers import Timer, timers_of
 from deploy.local.cluster.lags import LAGS
 from tests.controller.jobs.attempts_world import SLEEPS, World, open_world
@@ -164,3 +164,57 @@ async def test_the_reconciler_looks_again_when_the_first_of_them_is_due(world: W
     seconds = await eventually(settled)
     assert 50 < seconds <= 100
     await world.end("again")
+
+
+async def test_a_task_that_has_completed_completes_the_job_after_a_while(world: World) -> None:
+    done = {"command": ["sh", "-c", "sleep 1"]}
+    await world.submit(
+        "task-done",
+        tasks=[{"name": "short", "invocation": done}, {"name": "lives", "invocation": SLEEPS}],
+        policies=after(3, "CompleteJob", event="TaskCompleted"),
+    )
+    timer = await until_timed(world, "task-done", "TaskCompleted")
+    _, runs = await world.history("task-done")
+    (short,) = [run for run in runs if run.task == "short"]
+    # A kubelet tells whole seconds.
+    assert timer.due_at >= (short.ended_at or 0.0) + 3
+    assert any(run.ended_at is None for run in runs), "it did not wait"
+    record = await world.parts.drive_to_the_end("task-done")
+    assert time.time() >= timer.due_at
+    assert (record.state, record.reason, record.attempt) == ("SUCCESS", "completed", 1)
+    assert record.ordered == "CompleteJob"
+
+
+async def test_a_job_whose_only_task_completes_does_not_wait_for_its_policy(world: World) -> None:
+    policies = after(600, "RestartJob", event="TaskCompleted")
+    await world.submit("all-done", invocation={"command": ["true"]}, policies=policies)
+    record = await world.parts.drive_to_the_end("all-done")
+    assert (record.state, record.reason, record.attempt) == ("SUCCESS", "completed", 1)
+    assert await timers(world, "all-done") == {}
+
+
+async def test_a_job_of_which_a_part_cannot_be_placed_is_aborted_after_a_while(
+    world: World,
+) -> None:
+    (node,) = await world.admin.list(NODES)
+    name = node["metadata"]["name"]
+    tasks = [{"name": "stays", "invocation": SLEEPS}, {"name": "leaves", "invocation": SLEEPS}]
+    await world.submit("torn", tasks=tasks, policies=after(2, "AbortJob", event="Unknown"))
+    await world.until("torn", "RUNNING")
+    assert await timers(world, "torn") == {}
+    await world.admin.merge(NODES, name, {"spec": {"unschedulable": True}})
+    try:
+        (gone,) = [
+            pod["metadata"]["name"]
+            for pod in await world.pods("torn")
+            if "leaves" in pod["metadata"]["name"]
+        ]
+        await world.admin.delete(PODS, gone, "jobs")
+        timer = await until_timed(world, "torn", "Unknown")
+        record = await world.parts.drive_to_the_end("torn")
+    finally:
+        await world.admin.merge(NODES, name, {"spec": {"unschedulable": None}})
+    assert time.time() >= timer.due_at
+    assert (record.state, record.reason, record.attempt) == ("FAILURE", "stopped", 1)
+    text = "some pods run and others cannot be placed: AbortJob, as its policy says"
+    assert record.message == text
