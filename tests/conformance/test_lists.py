@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -15,6 +16,7 @@ from controller.kube.client import Kube, Object, Objects
 from controller.kube.kinds import (
     COMMANDS,
     CONFIG_MAPS,
+    EVENTS,
     NETWORK_POLICIES,
     NODES,
     PODS,
@@ -84,6 +86,33 @@ async def test_a_list_in_all_namespaces_is_empty_or_holds_what_is_there(
 
 async def test_nodes_are_listed(product: Kube) -> None:
     assert all(one["metadata"]["name"] for one in await product.list(NODES))
+
+
+async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: str) -> None:
+    """As the product asks why the pods of a VolcanoJob are not made."""
+    uid, other = str(uuid4()), str(uuid4())
+    query = {"fields": f"involvedObject.uid={uid}"}
+    assert await product.list(EVENTS, namespace, **query) == []
+    for number, (about, reason) in enumerate([(uid, "FailedCreate"), (other, "FailedCreate")]):
+        body = {
+            "metadata": {"name": f"a.{number}"},
+            "involvedObject": {
+                "apiVersion": VCJOBS.api,
+                "kind": VCJOBS.kind,
+                "name": "a",
+                "namespace": namespace,
+                "uid": about,
+            },
+            "reason": reason,
+            "message": "exceeded quota",
+            "type": "Warning",
+        }
+        await product.create(EVENTS, body, namespace)
+    (found,) = await product.list(EVENTS, namespace, **query)
+    shown = (found["involvedObject"]["uid"], found["reason"], found["message"])
+    assert shown == (uid, "FailedCreate", "exceeded quota")
+    both = query["fields"] + ",reason=Pulled"
+    assert await product.list(EVENTS, namespace, fields=both) == []
 
 
 async def test_an_empty_list_of_metadata_is_null_in_json(kube: Apis, namespace: str) -> None:
