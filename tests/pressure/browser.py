@@ -156,10 +156,17 @@ class Browser:
                     await self.more()
         return self._take(len(self._unread))
 
-    async def read_at(self, rate: int, seconds: float) -> int:
-        """Read *rate* bytes a second for so long; return how many came, Gone if it ended."""
+    async def read_at(self, rate: int, seconds: float, pauses: list[float] | None = None) -> int:
+        """Read *rate* bytes a second for so long; return how many came, Gone if it ended.
+
+        How long it was kept from reading is added to *pauses*, each time.
+        """
         count, began = 0, time.monotonic()
+        last = began
         while time.monotonic() - began < seconds:
+            if pauses is not None:
+                pauses.append(time.monotonic() - last)
+                last = time.monotonic()
             due = int(rate * (time.monotonic() - began))
             if due > count:
                 self._take_from_kernel(due - count)
