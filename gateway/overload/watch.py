@@ -1,4 +1,8 @@
-"""Measures memory, sets the step at which load is shed, and closes what that step gives up."""
+"""Measures memory, sets the step at which load is shed, and closes what that step gives up.
+
+It also has free memory given back to the kernel once many connections have ended: the C library
+keeps what lies between pieces that are in use, twice the memory after a flood of TLS connections.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ LOOK_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""
 TRIM_SECONDS: Final = 10.0
 """Between two requests to the allocator to give back what is free."""
+MANY_CONNECTIONS: Final = 64
+"""Fewer hold too little: they may end without a trim."""
 STALLED_SECONDS: Final = 5.0
 """A peer that has taken nothing for so long is given up, instead of after its usual deadline."""
 
@@ -22,6 +28,11 @@ log = logging.getLogger(__name__)
 
 class Sheds(Protocol):
     """What holds the connections."""
+
+    @property
+    def open(self) -> int:
+        """How many connections are open."""
+        ...
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
         """Close connections that wait for a request, unused ones, and those whose peer stalls.
@@ -54,20 +65,37 @@ class OverloadWatch:
         self._measure = measure
         self._trim = trim
         self._trimmed_at = float("-inf")
+        self._most = 0
+        """The most connections that were open since the last trim."""
         self.closed = 0
         """Connections that were closed since they were idle or stalled."""
 
     async def run(self) -> None:
-        """Look until cancelled; return at once where there is no bound, or nothing to measure."""
-        if not self._overload.bound_bytes:
-            return
-        if self._measure() is None:
+        """Look until cancelled; without a bound, or a measure, no load is shed."""
+        bounded = bool(self._overload.bound_bytes)
+        if bounded and self._measure() is None:
             log.warning("memory in use cannot be read: no load is shed before it runs out")
-            return
+            bounded = False
         loop = asyncio.get_running_loop()
         while True:
-            self.look(loop.time())
+            now = loop.time()
+            if bounded:
+                self.look(now)
+            if self.has_free_memory(now):
+                # In a thread: it takes tens of milliseconds, and holds no lock of Python's.
+                await asyncio.to_thread(self._trim)
             await asyncio.sleep(LOOK_SECONDS)
+
+    def has_free_memory(self, now: float) -> bool:
+        """Say whether much can be given back: load is shed, or most connections have ended."""
+        sheds = self._sheds()
+        count = sheds.open if sheds is not None else 0
+        self._most = max(self._most, count)
+        has_ebbed = self._most >= MANY_CONNECTIONS and count * 2 <= self._most
+        if now - self._trimmed_at < TRIM_SECONDS or not (self._overload.step or has_ebbed):
+            return False
+        self._trimmed_at, self._most = now, count
+        return True
 
     def look(self, now: float) -> None:
         """Measure once, and act."""
@@ -84,9 +112,6 @@ class OverloadWatch:
         sheds = self._sheds() if overload.step >= Step.IDLE else None
         if sheds is not None:
             self.closed += sheds.shed_idle(stalled_seconds=STALLED_SECONDS)
-        if overload.step and now - self._trimmed_at >= TRIM_SECONDS:
-            self._trimmed_at = now
-            self._trim()
 
 
 def make_trim() -> Callable[[], None]:

@@ -18,6 +18,7 @@ class Machine:
     def __init__(self, bound: int = 100) -> None:
         self.used: int | None = 0
         self.sheds = 0
+        self.open = 0
         self.trims = 0
         self.overload = Overload(bound)
         self.watch = OverloadWatch(
@@ -51,11 +52,32 @@ def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> Non
 
 def test_free_memory_is_given_back_now_and_then_while_load_is_shed() -> None:
     machine = Machine()
-    machine.look(10, 0.0)
-    assert machine.trims == 0
-    for second in range(25):
-        machine.look(85, float(second))
-    assert machine.trims == 3
+    machine.look(10)
+    assert not machine.watch.has_free_memory(0.0)
+    machine.look(85)
+    trims = [second for second in range(25) if machine.watch.has_free_memory(float(second))]
+    assert trims == [0, 10, 20]
+
+
+def test_free_memory_is_given_back_once_most_connections_have_ended() -> None:
+    machine = Machine(bound=0)
+
+    def trims_with(count: int, now: float) -> bool:
+        machine.open = count
+        return machine.watch.has_free_memory(now)
+
+    assert not trims_with(1000, 0.0)
+    assert not trims_with(600, 1.0)
+    assert trims_with(500, 2.0)
+    assert not trims_with(100, 3.0)  # so soon after the last
+    assert trims_with(100, 12.0)
+    assert not any(trims_with(count, 100.0 + count) for count in (100, 60, 1000, 501))
+    # A few that come and go give nothing back.
+    few = Machine(bound=0)
+    few.open = 63
+    assert not few.watch.has_free_memory(0.0)
+    few.open = 0
+    assert not few.watch.has_free_memory(100.0)
 
 
 def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,15 +89,27 @@ def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert "unauthenticated" in caplog.records[0].message
 
 
-async def test_without_a_bound_or_a_measure_nothing_runs(caplog: pytest.LogCaptureFixture) -> None:
-    async with asyncio.timeout(5):
-        await Machine(bound=0).watch.run()
-        assert not caplog.records
-        machine = Machine()
-        machine.used = None
-        await machine.watch.run()
+async def test_without_a_bound_or_a_measure_no_load_is_shed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unbounded, blind = Machine(bound=0), Machine()
+    unbounded.used, blind.used = 96, None
+    for machine in (unbounded, blind):
+        machine.open = 1000
+        task = asyncio.create_task(machine.watch.run())
+        await asyncio.sleep(0.05)
+        assert machine.overload.step is Step.NONE
+        assert len(caplog.records) == (machine is blind)
+        # What is free is given back all the same.
+        machine.open = 10
+        async with asyncio.timeout(10):
+            while not machine.trims:
+                await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert machine.sheds == 0
     assert "cannot be read" in caplog.records[0].message
-    assert machine.overload.step is Step.NONE
 
 
 async def test_it_looks_until_it_is_cancelled() -> None:
