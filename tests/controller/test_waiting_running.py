@@ -1,4 +1,4 @@
-"""Why jobs wait, as the orchestrator is told it, by a controller on the embedded cluster.
+"""Why jobs wait, as the orchestrator is told it, by a controller on the embedded cluster with lags.
 
 The embedded scheduler tells no events: here an administrator creates those that a real cluster has.
 """
@@ -17,6 +17,7 @@ from controller.kube.errors import NotFound
 from controller.kube.kinds import EVENTS, QUEUES, VCJOBS
 from controller.volcano.names import volcano_job_name
 from deploy.local.cluster import EmbeddedCluster
+from deploy.local.cluster.lags import LAGS
 from tests.controller.running import Controller, eventually, running
 from tests.controller.volcano.test_waiting import QUOTA, created
 from tests.programs import RedisServer
@@ -29,7 +30,7 @@ QUEUE = "waits"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as one:
+    async with EmbeddedCluster(lags=LAGS) as one:
         yield one
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from controller.kube.kinds import NODES, PODS
+from controller.plugins import task
 from controller.store.timers import Timer, timers_of
+from controller.volcano.policies import Rule
 from deploy.local.cluster.lags import LAGS
 from tests.controller.jobs.attempts_world import SLEEPS, World, open_world
 from tests.controller.running import eventually
@@ -95,6 +97,32 @@ async def test_a_delayed_end_is_ordered_from_volcano(
     assert record.ordered == action
     found = [one["status"]["phase"] for one in await world.pods(job_id)]
     assert "Running" not in found
+
+
+async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]) -> tuple[list[Rule], ...]:
+        return tuple([] for _ in (*of_tasks, of_job))
+
+    # With the lag Volcano restarts once more than it counts: that is why it is not asked to.
+    world.cluster.set_lags({})
+    with monkeypatch.context() as before:
+        before.setattr(task, "not_volcanos", none)
+        policies = after(2, "RestartJob", event="PodFailed")
+        await world.submit("older", invocation=FAILS, policies=policies, max_retry=1)
+        await world.parts.drive("older", lambda record: record.uid is not None)
+    made = await world.volcano_job("older")
+    assert made["spec"]["policies"][0]["timeout"] == "2s"
+    record = await world.parts.drive_to_the_end("older")
+    assert record.state == "FAILURE"
+    assert await timers(world, "older") == {}
+    attempts, runs = await world.history("older")
+    # One restart at most: Volcano's own or, where it has lost it, ours.
+    assert {run.exit_code for run in runs} <= {7}
+    assert len(runs) <= 2
+    assert len(attempts) == record.attempt <= 2
+    world.cluster.set_lags(LAGS)
 
 
 async def test_a_pod_that_waits_too_long_has_the_job_aborted_once(world: World) -> None:
