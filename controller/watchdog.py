@@ -127,6 +127,10 @@ class Watchdog:
         )
         asyncio.run(self._keep(call, failure))
         self._written = (call, failure)
+        log.warning(
+            "from the next start on the plugin is not called for the job",
+            extra={"plugin": call.plugin, "hook": call.hook, "job": call.job_id},
+        )
 
     def _take_back(self, call: Call, failure: HookFailure) -> None:
         asyncio.run(self._keep(call, failure, gone=True))

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
@@ -26,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("kubelet")
 
 _RESTARTS: Final = ("RestartJob", "RestartTask", "RestartPod")
 _SECONDS: Final = 90.0
+_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +120,34 @@ async def _starts(kube: Kube, namespace: str, wanted: Mapping[str, int]) -> dict
 async def _run_table(
     kube: Kube, namespace: str, rows: Sequence[Row], *, at_task: bool = False
 ) -> None:
+    for _ in range(_TRIES):
+        seen = await _outcomes(kube, namespace, rows, at_task=at_task)
+        wanted = {row.name: (row.phase, row.retries, row.starts) for row in rows}
+        # A SyncJob that has waited may see the failed pod before the policies are asked (a real
+        # Volcano under backlog, ours on a busy machine): then the job is Failed with fewer
+        # retries, which is not what is tried here. It is tried again.
+        lost = [row for row in rows if _is_lost(seen[row.name], row)]
+        assert seen | {row.name: wanted[row.name] for row in lost} == wanted
+        if not lost:
+            return
+        rows = [replace(row, name=f"{row.name}-again") for row in lost]
+    pytest.fail(f"in {_TRIES} tries Volcano asked no policy of {[row.name for row in rows]}")
+
+
+def _is_lost(seen: tuple[str, int, int], row: Row) -> bool:
+    phase, retries, _ = seen
+    decided = row.retries > 0 or row.phase != "Failed"
+    return bool(row.policies) and decided and phase == "Failed" and retries < max(row.retries, 1)
+
+
+async def _outcomes(
+    kube: Kube, namespace: str, rows: Sequence[Row], *, at_task: bool
+) -> dict[str, tuple[str, int, int]]:
     for row in rows:
         await _submit(kube, namespace, row, at_task=at_task)
     ends = await asyncio.gather(*(_end(kube, namespace, row) for row in rows))
     starts = await _starts(kube, namespace, {row.name: row.starts for row in rows})
-    seen = {row.name: (*end, starts[row.name]) for row, end in zip(rows, ends, strict=True)}
-    wanted = {row.name: (row.phase, row.retries, row.starts) for row in rows}
-    if os.environ.get("KUBECONFIG"):
-        # Under backlog a SyncJob of a real Volcano may see the failed pod before the policies
-        # are asked: then the job is Failed with fewer retries, which is not what is tried here.
-        lost = [row for row in rows if seen[row.name][0] == "Failed" and row.policies]
-        seen |= {r.name: wanted[r.name] for r in lost if seen[r.name][1] < max(r.retries, 1)}
-    assert seen == wanted
+    return {row.name: (*end, starts[row.name]) for row, end in zip(rows, ends, strict=True)}
 
 
 async def test_a_job_of_max_retry_n_is_started_n_times(kube: Kube, namespace: str) -> None:
