@@ -20,6 +20,8 @@ from controller.volcano.names import INSTANCE_LABEL
 
 DURATION_SECONDS: Final = 8
 """A Lease that nobody has renewed for so long may be taken."""
+AWAY_SECONDS: Final = DURATION_SECONDS / 2
+"""After so long without an answer of the API server, the holder has its time from anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class Lease:
         self._clock = clock
         self._now = now
         self._seen: _Seen | None = None
+        self._read_at = clock()
+        self._failed = False
+        """Whether it could not be read since ``_read_at``."""
 
     async def take(self) -> bool:
         """Take the Lease if it is free or nobody has renewed it; say whether it is held now.
@@ -74,6 +79,9 @@ class Lease:
             found = await self._kube.get(LEASES, self._name, self._namespace)
         except NotFound:
             return await self._create()
+        except KubeError:
+            self._failed = True
+            raise
         holder = _holder_of(found)
         if holder == self.holder:
             return True
@@ -113,11 +121,14 @@ class Lease:
                 await self._write(found, "")
 
     def _is_abandoned(self, found: Object) -> bool:
-        version = found["metadata"]["resourceVersion"]
-        if self._seen is None or self._seen.version != version:
-            self._seen = _Seen(_holder_of(found), version, self._clock())
+        version, now = found["metadata"]["resourceVersion"], self._clock()
+        # While the API server was away, the holder could not renew it either: that is no sign.
+        was_away = self._failed and now - self._read_at >= AWAY_SECONDS
+        self._read_at, self._failed = now, False
+        if self._seen is None or self._seen.version != version or was_away:
+            self._seen = _Seen(_holder_of(found), version, now)
         duration = (found.get("spec") or {}).get("leaseDurationSeconds") or DURATION_SECONDS
-        return self._clock() - self._seen.at >= float(duration)
+        return now - self._seen.at >= float(duration)
 
     async def _create(self) -> bool:
         metadata = {"name": self._name, "labels": {INSTANCE_LABEL: self._instance}}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from controller.election import ByLease
-from controller.kube.client import Kube
+from controller.kube.client import Kube, Object
+from controller.kube.errors import Unavailable
 from controller.kube.kinds import LEASES, VCJOBS
 from controller.kube.lease import DURATION_SECONDS, Lease
 from controller.store.errors import LeadershipLost
@@ -59,6 +60,40 @@ async def test_a_lease_has_one_holder_until_nobody_renews_it(cluster: EmbeddedCl
         assert await holder.take()
         (found,) = [await kube.get(LEASES, "l", "default")]
         assert found["spec"]["leaseTransitions"] >= 2
+
+
+async def test_a_lease_that_nobody_could_renew_is_not_abandoned(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(other: Lease) -> None:
+        async def away(*_: object) -> Object:
+            raise Unavailable("the API server is away")
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(other._kube, "get", away)
+            with pytest.raises(Unavailable):
+                await other.take()
+
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        clock = Clock(100.0)
+        one, other = lease(kube, "one", clock), lease(kube, "other", clock)
+        assert await one.take()
+        assert not await other.take()
+        for _ in range(10):
+            clock.now += 4
+            await fails(other)
+        # Whoever is first after that, it stays the holder's.
+        assert not await other.take()
+        clock.now += DURATION_SECONDS - 1
+        assert not await other.take()
+        assert await one.renew()
+        # A call that fails now and then keeps nobody from taking over.
+        assert not await other.take()
+        clock.now += DURATION_SECONDS / 2 - 1
+        await fails(other)
+        assert not await other.take()
+        clock.now += DURATION_SECONDS / 2 + 1
+        assert await other.take()
 
 
 async def test_who_finds_another_holder_leads_no_more(
