@@ -117,10 +117,8 @@ async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     record = await world.parts.drive_to_the_end("older")
     assert record.state == "FAILURE"
     assert await timers(world, "older") == {}
-    attempts, runs = await world.history("older")
-    # One restart at most: Volcano's own or, where it has lost it, ours.
-    assert {run.exit_code for run in runs} <= {7}
-    assert len(runs) <= 2
+    attempts, _ = await world.history("older")
+    # Of ours there is one restart at most: of one that Volcano has lost.
     assert len(attempts) == record.attempt <= 2
     world.cluster.set_lags(LAGS)
 
