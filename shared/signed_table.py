@@ -23,15 +23,15 @@ import json
 import struct
 from binascii import crc32
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from shared.errors import TokenRefused
 from shared.events import Head, Revocation
 from shared.jws import VerificationKey, encode_base64url, read_unverified, verify_signature
+from shared.signing_keys import public_jwk
 
 BUCKETS: Final = 4096
 _GROUPS: Final = 64
@@ -97,7 +97,7 @@ class TableSigner:
     def __init__(self, key: Ed25519PrivateKey, *, instance: str) -> None:
         self._key = key
         self._instance = instance
-        self.kid = thumbprint(key)
+        self.kid: str = public_jwk(key)["kid"]
 
     def __repr__(self) -> str:
         return f"TableSigner({self.kid})"
@@ -180,22 +180,6 @@ class TableVerifier:
             raise TokenRefused("header", f"the signature is not one of {kind}")
         verify_signature(parts, self._keys)
         return parts.payload
-
-
-def thumbprint(key: Ed25519PrivateKey) -> str:
-    """Return the key's name: its JWK thumbprint (RFC 7638; RFC 8037, appendix A.3)."""
-    canonical = json.dumps(_required_members(key), sort_keys=True, separators=(",", ":"))
-    return encode_base64url(_sha256(canonical.encode()).digest())
-
-
-def public_jwk(key: Ed25519PrivateKey) -> dict[str, Any]:
-    """Return the public part of *key* as a JSON Web Key: for the gateways' key set."""
-    return {**_required_members(key), "kid": thumbprint(key), "use": "sig", "alg": "EdDSA"}
-
-
-def _required_members(key: Ed25519PrivateKey) -> dict[str, str]:
-    raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return {"crv": "Ed25519", "kty": "OKP", "x": encode_base64url(raw)}
 
 
 # The digest

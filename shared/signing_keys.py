@@ -1,19 +1,68 @@
-"""The controller's signing keys, from PEM, and the set of public keys that gateways verify with."""
+"""Private keys from PEM, their names, and the sets of public keys that others verify with."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 
-from shared.signed_table import public_jwk
+from shared.jws import encode_base64url
 
 _PEM: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
-_MOST_KEYS: Final = 16
+MAX_KEYS: Final = 16
+"""In one file: one signs, the others are there for the time of a rotation."""
+
+
+def read_private_keys(pem: bytes) -> list[PrivateKeyTypes]:
+    """Return the private keys in *pem*, in their order; nothing of them is in an error.
+
+    Raises:
+        ValueError: If a block is no private key, or has a passphrase.
+    """
+    keys: list[PrivateKeyTypes] = []
+    for block in _PEM.finditer(pem):
+        if block[1] == b"EC PARAMETERS":  # openssl ecparam -genkey writes them, too
+            continue
+        try:
+            keys.append(load_pem_private_key(block[0], password=None))
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            number = len(keys) + 1
+            raise ValueError(f"block {number} is no private key, or has a passphrase") from None
+    return keys
+
+
+def named_jwks(members: Iterable[dict[str, Any]], *, algorithm: str) -> list[dict[str, Any]]:
+    """Return public JSON Web Keys of their required *members*, named by their thumbprints.
+
+    Raises:
+        ValueError: If there is none, one twice, or more than :data:`MAX_KEYS`.
+    """
+    found = [one | {"kid": thumbprint(one), "use": "sig", "alg": algorithm} for one in members]
+    if not 1 <= len(found) <= MAX_KEYS:
+        raise ValueError(f"from 1 to {MAX_KEYS} keys are needed, {len(found)} were found")
+    if len({one["kid"] for one in found}) != len(found):
+        raise ValueError("the same key stands twice")
+    return found
+
+
+def thumbprint(members: dict[str, Any]) -> str:
+    """Return the name of the key with the required *members*: its thumbprint (RFC 7638)."""
+    canonical = json.dumps(members, sort_keys=True, separators=(",", ":"))
+    return encode_base64url(hashlib.sha256(canonical.encode()).digest())
+
+
+# Ed25519: the controller's
 
 
 def read_signing_keys(pem: bytes) -> tuple[Ed25519PrivateKey, ...]:
@@ -22,25 +71,27 @@ def read_signing_keys(pem: bytes) -> tuple[Ed25519PrivateKey, ...]:
     Raises:
         ValueError: If there is none, or one that is no unencrypted Ed25519 key.
     """
-    blocks = [match[0] for match in _PEM.finditer(pem)]
-    if not 1 <= len(blocks) <= _MOST_KEYS:
-        raise ValueError(f"the file holds {len(blocks)} keys in PEM, not 1 to {_MOST_KEYS}")
-    keys = tuple(_read(block, number) for number, block in enumerate(blocks, 1))
-    if len({key.private_bytes_raw() for key in keys}) != len(keys):
-        raise ValueError("the file holds a key twice")
-    return keys
+    keys: list[Ed25519PrivateKey] = []
+    for number, key in enumerate(read_private_keys(pem), 1):
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError(f"the key in block {number} is not for Ed25519")
+        keys.append(key)
+    public_key_set(keys)
+    return tuple(keys)
 
 
-def _read(block: bytes, number: int) -> Ed25519PrivateKey:
-    try:
-        key = load_pem_private_key(block, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError(f"key {number} cannot be read, or needs a password") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise ValueError(f"key {number} is no private key for Ed25519")
-    return key
+def public_jwk(key: Ed25519PrivateKey) -> dict[str, Any]:
+    """Return the public part of *key* as a JSON Web Key, named by its thumbprint."""
+    (member,) = named_jwks([_members(key)], algorithm="EdDSA")
+    return member
 
 
 def public_key_set(keys: Iterable[Ed25519PrivateKey]) -> dict[str, Any]:
     """Return the JSON Web Key set that verifies what *keys* sign."""
-    return {"keys": [public_jwk(key) for key in keys]}
+    return {"keys": named_jwks(map(_members, keys), algorithm="EdDSA")}
+
+
+def _members(key: Ed25519PrivateKey) -> dict[str, Any]:
+    """Return the members that name it (RFC 8037, section 2)."""
+    raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return {"crv": "Ed25519", "kty": "OKP", "x": encode_base64url(raw)}

@@ -8,25 +8,20 @@ shorter and is missing in some of them; an RSA signature costs the gateway twent
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import jwt
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import (
     SECP256R1,
     EllipticCurvePrivateKey,
-    EllipticCurvePublicKey,
 )
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import ECAlgorithm
 
-from shared.jws import encode_base64url
+from shared.signing_keys import named_jwks, read_private_keys
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
@@ -35,10 +30,8 @@ if TYPE_CHECKING:
 LIFE_SECONDS: Final = 120
 RENEWED_SECONDS: Final = 60.0
 """How long one is sent again: an app that gets it has at least a minute to look at it."""
-MAX_KEYS: Final = 16
 
 _ALGORITHM: Final = "ES256"
-_PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 _REMEMBERED: Final = 8192
 
 
@@ -67,14 +60,9 @@ class AssertionKeys:
     __slots__ = ("jwks", "kid", "private")
 
     def __init__(self, keys: Sequence[EllipticCurvePrivateKey]) -> None:
-        members = [_public_member(key.public_key()) for key in keys]
-        kids = [member["kid"] for member in members]
-        if not 1 <= len(keys) <= MAX_KEYS:
-            raise ValueError(f"from 1 to {MAX_KEYS} keys are needed, {len(keys)} were found")
-        if len(set(kids)) != len(kids):
-            raise ValueError("the same key stands twice")
+        members = named_jwks(map(_public_members, keys), algorithm=_ALGORITHM)
         self.private = keys[0]
-        self.kid: str = kids[0]
+        self.kid: str = members[0]["kid"]
         self.jwks: bytes = json.dumps({"keys": members}).encode()
         """The JSON Web Key set (RFC 7517) that verifies what these keys have signed."""
 
@@ -89,30 +77,16 @@ def read_assertion_keys(pem: bytes) -> AssertionKeys:
         ValueError: If there is no key, or a block that is no such key.
     """
     keys: list[EllipticCurvePrivateKey] = []
-    for block in _PEM.finditer(pem):
-        if block[1] == b"EC PARAMETERS":  # openssl ecparam -genkey writes them, too
-            continue
-        keys.append(_private_key(block[0], len(keys) + 1))
+    for number, key in enumerate(read_private_keys(pem), 1):
+        if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
+            raise ValueError(f"the key in block {number} is not for P-256 (ES256)")
+        keys.append(key)
     return AssertionKeys(keys)
 
 
-def _private_key(block: bytes, number: int) -> EllipticCurvePrivateKey:
-    try:
-        key = load_pem_private_key(block, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError(f"block {number} is no private key, or has a passphrase") from None
-    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
-        raise ValueError(f"the key in block {number} is not for P-256 (ES256)")
-    return key
-
-
-def _public_member(key: EllipticCurvePublicKey) -> dict[str, Any]:
-    member: dict[str, Any] = ECAlgorithm.to_jwk(key, as_dict=True)
-    # RFC 7638, section 3: the required members alone, sorted, without white space.
-    plain = {name: member[name] for name in ("crv", "kty", "x", "y")}
-    canonical = json.dumps(plain, separators=(",", ":"), sort_keys=True).encode()
-    kid = encode_base64url(hashlib.sha256(canonical).digest())
-    return plain | {"kid": kid, "use": "sig", "alg": _ALGORITHM}
+def _public_members(key: EllipticCurvePrivateKey) -> dict[str, Any]:
+    member: dict[str, Any] = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    return {name: member[name] for name in ("crv", "kty", "x", "y")}
 
 
 class Assertions:
