@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
-_NO_LINGER = struct.pack("ii", 1, 0)
+_RESETS: Final = ((socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),)
 
 
 def pause_reading(transport: asyncio.Transport | None) -> None:
@@ -43,11 +44,23 @@ def reset(transport: asyncio.Transport | None) -> None:
     if transport is None:
         return
     sock = transport.get_extra_info("socket")
-    if sock is not None:
-        descriptor = sock.fileno()
-        if descriptor < 0:
-            return  # closed already
-        # A socket object of our own: the one that transports give away is for looking only.
-        with socket.socket(fileno=os.dup(descriptor)) as own:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    if sock is not None and sock.fileno() < 0:
+        return  # closed already
+    set_options(transport, _RESETS)
     transport.abort()
+
+
+def set_options(
+    transport: asyncio.Transport, options: Iterable[tuple[int, int, int | bytes]]
+) -> None:
+    """Set socket *options* of *transport*; nothing where it is closed, or has no socket."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return
+    # A socket object of our own: the one that transports give away makes one for each call.
+    own = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
+    try:
+        for option in options:
+            own.setsockopt(*option)
+    finally:
+        own.detach()

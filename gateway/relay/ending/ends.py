@@ -119,10 +119,8 @@ class Ends:
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Watch *transport* no more, for whatever it was watched."""
-        if self.stalls.watched:
-            self.stalls.forget(transport)
-        if self.hangups.watched:
-            self.hangups.forget(transport)
+        self.stalls.forget(transport)
+        self.hangups.forget(transport)
 
     def shut_down(self) -> None:
         """Abort what was to be aborted later, and watch nothing any more."""

@@ -25,20 +25,20 @@ class Hangups:
         loop: Calls back from here.
     """
 
-    __slots__ = ("_closed", "_descriptors", "_epoll", "_loop", "watched")
+    __slots__ = ("_closed", "_descriptors", "_epoll", "_loop", "_watched")
 
     possible: Final = hasattr(select, "EPOLLRDHUP")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._epoll: select.epoll | None = None
-        self.watched: dict[int, tuple[asyncio.Transport, Callable[[], None]]] = {}
+        self._watched: dict[int, tuple[asyncio.Transport, Callable[[], None]]] = {}
         self._descriptors: dict[asyncio.Transport, int] = {}
         self._closed = False
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
-        return len(self.watched)
+        return len(self._watched)
 
     def watch(self, transport: asyncio.Transport | None, left: Callable[[], None]) -> None:
         """Call *left* when the peer of *transport* leaves, or has left already.
@@ -59,14 +59,14 @@ class Hangups:
         else:
             epoll.register(descriptor, mask)
             self._descriptors[transport] = descriptor
-        self.watched[descriptor] = (transport, left)
+        self._watched[descriptor] = (transport, left)
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Watch *transport* no more."""
         descriptor = self._descriptors.pop(transport, -1) if transport is not None else -1
         if descriptor < 0:
             return
-        self.watched.pop(descriptor, None)
+        self._watched.pop(descriptor, None)
         if self._epoll is not None:
             with suppress(OSError):  # closed by now, which takes it out as well
                 self._epoll.unregister(descriptor)
@@ -74,7 +74,7 @@ class Hangups:
     def close(self) -> None:
         """Watch nothing any more."""
         self._closed = True
-        self.watched.clear()
+        self._watched.clear()
         self._descriptors.clear()
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
@@ -91,6 +91,6 @@ class Hangups:
             return
         for descriptor, _ in self._epoll.poll(0, _AT_ONCE):
             # Looked up each time: one call may end what another was to be called for.
-            watched = self.watched.get(descriptor)
+            watched = self._watched.get(descriptor)
             if watched is not None:
                 watched[1]()

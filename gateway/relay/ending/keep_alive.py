@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gateway.relay.ending.kernel import unacknowledged
+from gateway.relay.transports import set_options
 
 PROBED_AFTER_SECONDS: Final = range(45, 76)
 """Connections are given these in turns. Thousands that came together would be probed together, and
@@ -48,13 +49,7 @@ def keep_alive(transport: asyncio.Transport, *, stall_seconds: float) -> None:
         return
     # Spread by the descriptor: consecutive connections are not probed together.
     after = PROBED_AFTER_SECONDS[sock.fileno() % len(PROBED_AFTER_SECONDS)]
-    # The transport's own object makes a socket of it for each call, with system calls of its own.
-    own = socket.socket(sock.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=sock.fileno())
-    try:
-        for option in _options(after, stall_seconds):
-            own.setsockopt(*option)
-    finally:
-        own.detach()
+    set_options(transport, _options(after, stall_seconds))
 
 
 def probe_after(sock: socket.socket, seconds: int, *, stall_seconds: float) -> None:
@@ -65,10 +60,9 @@ def probe_after(sock: socket.socket, seconds: int, *, stall_seconds: float) -> N
 
 def bound_orphan(transport: asyncio.Transport, *, stall_seconds: float) -> None:
     """Bound how long the kernel keeps what *transport* has written once it is closed."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None and sock.fileno() >= 0 and unacknowledged(transport) > 0:
+    if unacknowledged(transport) > 0:
         milliseconds = int(stall_seconds * _ORPHAN_FACTOR * 1000)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        set_options(transport, [(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)])
 
 
 def _options(after: int, stall_seconds: float) -> tuple[tuple[int, int, int], ...]:

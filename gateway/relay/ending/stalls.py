@@ -42,18 +42,18 @@ class StallWatch:
         loop: The transports' own.
     """
 
-    __slots__ = ("_loop", "_timer", "found", "watched")
+    __slots__ = ("_loop", "_timer", "_watched", "found")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.watched: dict[asyncio.Transport, _Watched] = {}
+        self._watched: dict[asyncio.Transport, _Watched] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.found = 0
         """How many stalls were found."""
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
-        return len(self.watched)
+        return len(self._watched)
 
     def watch(
         self,
@@ -69,28 +69,28 @@ class StallWatch:
         or closed, is forgotten by itself. Watching it twice replaces what is called.
         """
         watched = _Watched(seconds, stalled, self._loop.time(), passing=passing)
-        before = self.watched.get(transport)
+        before = self._watched.get(transport)
         if before is not None:
             watched.progress, watched.moved_at = before.progress, before.moved_at
-        self.watched[transport] = watched
+        self._watched[transport] = watched
         if self._timer is None:
             self._set_timer()
 
     def watches(self, transport: asyncio.Transport) -> bool:
         """Say whether *transport* is watched."""
-        return transport in self.watched
+        return transport in self._watched
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Watch *transport* no more."""
         if transport is not None:
-            self.watched.pop(transport, None)
+            self._watched.pop(transport, None)
 
     def give_up(self, seconds: float) -> int:
         """Call back now for peers that have taken nothing for *seconds*; return how many."""
         now = self._loop.time()
         stalled = [
             (transport, watched)
-            for transport, watched in self.watched.items()
+            for transport, watched in self._watched.items()
             if now - watched.moved_at >= seconds and progress(transport) == watched.progress
         ]
         for transport, watched in stalled:
@@ -101,20 +101,20 @@ class StallWatch:
 
     def close(self) -> None:
         """Watch nothing any more."""
-        self.watched.clear()
+        self._watched.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _set_timer(self) -> None:
-        shortest = min(watched.seconds for watched in self.watched.values())
+        shortest = min(watched.seconds for watched in self._watched.values())
         pause = min(max(shortest / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
         self._timer = self._loop.call_later(pause, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for transport, watched in tuple(self.watched.items()):
+        for transport, watched in tuple(self._watched.items()):
             taken = progress(transport)
             if taken < 0 or (watched.passing and not waits(transport)):
                 self.forget(transport)
@@ -124,5 +124,5 @@ class StallWatch:
                 self.forget(transport)
                 self.found += 1
                 watched.stalled()
-        if self.watched and self._timer is None:
+        if self._watched and self._timer is None:
             self._set_timer()
