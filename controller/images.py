@@ -2,7 +2,7 @@
 
 An image is read as containerd and Docker read it (the grammar of distribution/reference): what
 names no registry is of ``docker.io``, a single word there is below ``library/``, and what has
-neither tag nor digest has the tag ``latest``. What cannot be read so is never allowed.
+neither tag nor digest has the tag ``latest``. An image that cannot be read so is never allowed.
 
 A tag beside a digest says nothing, since nodes pull by the digest alone: so a pattern with a tag
 allows no image with a digest that it does not name itself.

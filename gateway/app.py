@@ -77,8 +77,6 @@ from shared.version import VERSION
 _PROCESS_BYTES: Final = 6
 _SIGN_OUTS_PER_SECOND: Final = 20
 """Of one process: each asks something of the controller."""
-
-
 _FRESH_SECONDS: Final = 5.0
 """A signed head is renewed every second: so much is no silence yet."""
 

@@ -34,17 +34,17 @@ async def load_table(
     proof = TableDigest() if said is not None else None
     # A heartbeat drops revocations that are over without an event: pages may still hold some.
     floor = said.floor if said is not None else 0.0
-    revoked = {member: at for member, at in snapshot.revoked.items() if at >= floor}
     for number, (sid, raw) in enumerate(snapshot.routes.items(), 1):
         table.load_route(sid, raw)
         if proof is not None:
             proof.put_route(table.name_of(sid), raw)
         if number % _ROUTES_AT_ONCE == 0:
             await asyncio.sleep(0)
-    for number, (member, score) in enumerate(revoked.items(), 1):
-        table.load_revocation(member, score)
-        if proof is not None:
-            proof.put_revocation(member, score)
+    for number, (member, score) in enumerate(snapshot.revoked.items(), 1):
+        if score >= floor:
+            table.load_revocation(member, score)
+            if proof is not None:
+                proof.put_revocation(member, score)
         if number % _REVOCATIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
     if proof is not None and said is not None:

@@ -18,7 +18,7 @@ from shared.record_quota import Counted, RecordQuota
 TICK_SECONDS: Final = 1.0
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _Key: TypeAlias = tuple[str, str]
-"""What is counted by: ``address`` or ``subject``, and which one."""
+"""A refusal is counted by its ``address`` or ``subject``: which of both, and its name."""
 
 
 class ApiAudit:

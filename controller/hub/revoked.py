@@ -1,6 +1,6 @@
 """Whose grants have been revoked, as far as shells are concerned.
 
-The gateway ends a revoked user's connection. What that user has typed stays in the shell (a
+The gateway ends a revoked user's connection. The user's typed text stays in the shell (a
 function named ``sudo``, say), which others share: so the hub must know of revocations, too.
 """
 

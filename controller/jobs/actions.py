@@ -146,7 +146,7 @@ class Actions:
             case EndOverdue():
                 await self._ending.end_overdue(seen.record)
             case Rest():
-                return seen
+                pass
             case _:
                 assert_never(step)
         return None

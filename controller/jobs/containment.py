@@ -21,7 +21,7 @@ class Containment:
     A lost store and lost leadership concern all jobs, and are not contained.
 
     Args:
-        what: What is not done then, as the log says it.
+        what: The log line: the work that is not done then.
         failed: Counts an error.
     """
 

@@ -67,7 +67,7 @@ class Housekeeping:
     async def tidy(self) -> int:
         """Forget what is due; return how many jobs that were.
 
-        What cannot be forgotten keeps nothing else from it.
+        A job that cannot be forgotten does not keep others from it.
 
         Raises:
             LeadershipLost: If another one leads.

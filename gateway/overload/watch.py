@@ -81,13 +81,16 @@ class OverloadWatch:
             now = loop.time()
             if bounded:
                 self.look(now)
-            if self.has_free_memory(now):
+            if self.claim_trim(now):
                 # In a thread: it takes tens of milliseconds, and holds no lock of Python's.
                 await asyncio.to_thread(self._trim)
             await asyncio.sleep(LOOK_SECONDS)
 
-    def has_free_memory(self, now: float) -> bool:
-        """Say whether much can be given back: load is shed, or most connections have ended."""
+    def claim_trim(self, now: float) -> bool:
+        """Say whether free memory is to be given back now; the next time is counted from here.
+
+        That is while load is shed, and once most connections have ended.
+        """
         sheds = self._sheds()
         count = sheds.open if sheds is not None else 0
         self._most = max(self._most, count)

@@ -48,5 +48,5 @@ class BackgroundTasks:
     def _done(self, failed: Callable[[], None], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("an task failed", exc_info=error)
+            log.error("a background task failed", exc_info=error)
             failed()

@@ -132,7 +132,7 @@ class DataPath(Context):
         return idle + pooled + self.ends.stalls.give_up(stalled_seconds)
 
     async def close(self) -> None:
-        """Reset what is still open, and end all background_tasks."""
+        """Reset what is still open, and end all background tasks."""
         self.draining = True
         self.sweep.close()
         self.parts.live.end_all(DRAINING)

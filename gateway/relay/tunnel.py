@@ -150,10 +150,9 @@ class Tunnel(asyncio.Protocol):
         if not self.phase:
             self.traffic.up += len(data)
             activity = self.access_right.activity
-            if activity is not None:
-                activity.up += len(data)
-                if data[0] & 0x0F < _FIRST_CONTROL:
-                    activity.input = True
+            activity.up += len(data)
+            if data[0] & 0x0F < _FIRST_CONTROL:
+                activity.input = True
             self.app.write(data)
 
     def pause_for_others(self) -> None:
@@ -198,9 +197,7 @@ class Tunnel(asyncio.Protocol):
         elif not self.phase:
             followed = self.tracker.feed(data)
             self.traffic.down += followed
-            activity = self.access_right.activity
-            if activity is not None:
-                activity.down += followed
+            self.access_right.activity.down += followed
             if followed == len(data):
                 self.browser.write(data)
             else:

@@ -25,6 +25,20 @@ class Activity(Protocol):
     input: bool
 
 
+class _Uncounted:
+    """Takes the counts of what belongs to no session, and tells nobody."""
+
+    __slots__ = ("down", "input", "up")
+
+    def __init__(self) -> None:
+        self.up = 0
+        self.down = 0
+        self.input = False
+
+
+UNCOUNTED: Final[Activity] = _Uncounted()
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """Why a connection ends: as a WebSocket close, and as an answer where none was sent yet."""
@@ -51,9 +65,9 @@ class AccessRight:
     ``route`` is exchanged for newer revisions of the same target (:meth:`renew`), and ``ends_at``
     with it: when the right ends by itself, in unix seconds, infinity for never. ``sid`` and
     ``user`` (None where nobody was asked) stay. ``address`` is the client's, once the request is
-    let in. ``attachment`` is the number and the beginning of
-    the attachment that is recorded for it (:mod:`gateway.audit`); ``activity`` is where its bytes
-    are counted while the connection is registered (:mod:`gateway.reports`).
+    let in. ``attachment`` is the number and the beginning of the attachment that is recorded for
+    it (:mod:`gateway.audit`); ``activity`` is where its bytes are counted: its session's once the
+    connection is registered (:mod:`gateway.reports`).
     """
 
     __slots__ = (
@@ -76,7 +90,7 @@ class AccessRight:
         self.renew(route)
         self.address = ""
         self.attachment: tuple[int, float] | None = None
-        self.activity: Activity | None = None
+        self.activity = UNCOUNTED
 
     def renew(self, route: Route) -> None:
         """Go on with another revision of the route to the same target."""
@@ -92,9 +106,9 @@ def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | 
     The current route is taken over where it leads to the same target. A ``closing`` route leaves
     what is open alone.
     """
-    route = table.route(access_right.route.sid)
+    route = table.route(access_right.sid)
     if route is None:
-        return UNREADABLE if access_right.route.sid in table else SESSION_ENDED
+        return UNREADABLE if access_right.sid in table else SESSION_ENDED
     grant_over = _judge_grant(access_right, table, route, now)
     if grant_over is not None:
         return grant_over

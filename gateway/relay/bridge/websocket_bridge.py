@@ -160,8 +160,7 @@ class WebSocketBridge(Bridge):
     def receive(self, data: bytes) -> None:
         """Take what the browser sent, in its turn."""
         self.traffic.up += len(data)
-        if self.access_right.activity is not None:
-            self.access_right.activity.up += len(data)
+        self.access_right.activity.up += len(data)
         self._heard = True
         if self.state is BridgeState.DIALLING:
             self._keep(data)
@@ -385,13 +384,11 @@ class WebSocketBridge(Bridge):
 
     def _count_down(self, size: int) -> None:
         self.traffic.down += size
-        if self.access_right.activity is not None:
-            self.access_right.activity.down += size
+        self.access_right.activity.down += size
 
     def note_input(self) -> None:
         """A person has done something: for display only."""
-        if self.access_right.activity is not None:
-            self.access_right.activity.input = True
+        self.access_right.activity.input = True
 
     def send_frame(self, frame: Frame) -> None:
         """Pass a data frame of any kind on."""

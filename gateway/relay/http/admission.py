@@ -211,7 +211,7 @@ class Admission:
         table: RouteTable,
     ) -> None:
         client = self._client(connection, ask)
-        access_right = passage_of(decision)
+        access_right = access_right_of(decision)
         if access_right is not None:
             access_right.address = client
         if access_right is not None and not self._parts.live.has_room(access_right):
@@ -362,7 +362,7 @@ class Admission:
             page=self._parts.pages(),
             body=request_body(ask.fields),
             # A sign-out ends its own right, and its answer must outlive that.
-            access_right=None if ask.path == SIGN_OUT_PATH else passage_of(hand),
+            access_right=None if ask.path == SIGN_OUT_PATH else access_right_of(hand),
             key=connection.key,
             writable=not full,
         )
@@ -377,12 +377,9 @@ def _note_input(access_right: AccessRight, start: StartLine, fields: Fields) -> 
     Navigation, and what changes something; a GET may be the app's own polling. Jupyter's clients
     say by a parameter which requests are no activity.
     """
-    activity = access_right.activity
-    if activity is None:
-        return
     causes = start.method not in _SAFE or fields.provenance.mode == b"navigate"
     if causes and not fields.websocket and b"no_track_activity=1" not in start.target:
-        activity.input = True
+        access_right.activity.input = True
 
 
 def _has_credential(decision: Decision) -> bool:
@@ -391,13 +388,13 @@ def _has_credential(decision: Decision) -> bool:
         case Prove() | Repair():
             return True
         case Forward() | Connect() | Hand():
-            access_right = passage_of(decision)
+            access_right = access_right_of(decision)
             return access_right is not None and access_right.grant is not None
         case _:
             return False
 
 
-def passage_of(decision: Forward | Connect | Hand) -> AccessRight | None:
+def access_right_of(decision: Forward | Connect | Hand) -> AccessRight | None:
     """Return the right by which *decision* lets a request in; None where it asks for none."""
     if not isinstance(decision, Hand):
         return decision.access_right

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, step
@@ -21,7 +22,7 @@ from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Activity, Ending
+    from gateway.core.access.access_right import AccessRight, Ending
     from gateway.core.access.answers import Refusal
     from gateway.core.downstream.cached_decision import CachedDecision
     from gateway.core.http.fields import Fields
@@ -86,8 +87,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.download: Download | None = None
         """Each while the kernel moves that body's bytes."""
         self.decision: CachedDecision | None = None
-        self.activity: Activity | None = None
-        """Where its session's bytes are counted, while it has a decision."""
+        self.activity = UNCOUNTED
+        """Where bytes are counted: its session's, while it has a decision."""
         self.task: asyncio.Task[None] | None = None
         """What is waited for: a proof, a repair, a connection to the app."""
         self.key = ""
@@ -141,7 +142,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Leave the registry, and forget what was decided."""
         if self.decision is not None:
             self.context.parts.live.discard(self)
-            self.decision = self.activity = None
+            self.decision, self.activity = None, UNCOUNTED
             if self.transport is not None:
                 self._enter_place()
 
@@ -171,8 +172,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the phase says."""
         self.context.meters.http.up += len(data)
-        if self.activity is not None:
-            self.activity.up += len(data)
+        self.activity.up += len(data)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
@@ -232,8 +232,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Write to the browser."""
         if self.transport is not None:
             self.context.meters.http.down += len(data)
-            if self.activity is not None:
-                self.activity.down += len(data)
+            self.activity.down += len(data)
             self.transport.write(data)
 
     def set_reading(self, reading: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Exchange(Protocol):
     """Whose bodies are moved: :class:`gateway.relay.http.downstream.DownstreamConnection`."""
 
-    activity: Activity | None
+    activity: Activity
     context: Context
     transport: asyncio.Transport | None
     upstream: UpstreamConnection | None
@@ -120,8 +120,7 @@ class Upload(_Body):
         """Count it."""
         self._exchange.uploaded += size
         self._context.meters.http.up += size
-        if self._exchange.activity is not None:
-            self._exchange.activity.up += size
+        self._exchange.activity.up += size
 
     def went(self, size: int) -> None:
         """The app's side is not counted."""
@@ -152,8 +151,7 @@ class Download(_Body):
     def went(self, size: int) -> None:
         """Count it."""
         self._context.meters.http.down += size
-        if self._exchange.activity is not None:
-            self._exchange.activity.down += size
+        self._exchange.activity.down += size
 
     def waits(self) -> None:
         """A browser that takes nothing for long is reset."""

@@ -53,9 +53,9 @@ def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> Non
 def test_free_memory_is_given_back_now_and_then_while_load_is_shed() -> None:
     machine = Machine()
     machine.look(10)
-    assert not machine.watch.has_free_memory(0.0)
+    assert not machine.watch.claim_trim(0.0)
     machine.look(85)
-    trims = [second for second in range(25) if machine.watch.has_free_memory(float(second))]
+    trims = [second for second in range(25) if machine.watch.claim_trim(float(second))]
     assert trims == [0, 10, 20]
 
 
@@ -64,7 +64,7 @@ def test_free_memory_is_given_back_once_most_connections_have_ended() -> None:
 
     def trims_with(count: int, now: float) -> bool:
         machine.open = count
-        return machine.watch.has_free_memory(now)
+        return machine.watch.claim_trim(now)
 
     assert not trims_with(1000, 0.0)
     assert not trims_with(600, 1.0)
@@ -75,9 +75,9 @@ def test_free_memory_is_given_back_once_most_connections_have_ended() -> None:
     # A few that come and go give nothing back.
     few = Machine(bound=0)
     few.open = 63
-    assert not few.watch.has_free_memory(0.0)
+    assert not few.watch.claim_trim(0.0)
     few.open = 0
-    assert not few.watch.has_free_memory(100.0)
+    assert not few.watch.claim_trim(100.0)
 
 
 def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,6 +35,6 @@ async def test_what_an_task_raises_is_logged_and_ends_who_waits_for_it(
     with caplog.at_level(logging.ERROR):
         background_tasks.run(task(), failed=lambda: ended.append(True))
         await asyncio.sleep(0.01)
-    assert "an task failed" in caplog.text
+    assert "a background task failed" in caplog.text
     assert ended == [True]
     assert len(background_tasks) == 0

@@ -390,4 +390,4 @@ async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
         browser.send(request(credential="Fumarole-Token: good"))
         assert await browser.gone() == b""
         assert not r.connections
-    assert "an task failed" in caplog.text
+    assert "a background task failed" in caplog.text
