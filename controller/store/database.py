@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,12 @@ _PASSING_STATES: Final = frozenset({"40001", "40P01", _LOCK_NOT_AVAILABLE, "2500
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
 
+# A peer that is gone without a word holds its locks for hours by the kernel's own defaults.
+_NOTICE_DEAD_PEERS: Final[Json] = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
 # A process that is stopped in the midst of a transaction holds its locks; the one on who leads
 # must not keep another from leading. Nothing but queries is done within a transaction.
 _POSTGRESQL: Final[Json] = {
@@ -42,6 +49,7 @@ _POSTGRESQL: Final[Json] = {
         "idle_in_transaction_session_timeout": "5000",
         "lock_timeout": "10000",
         "application_name": "fumarole",
+        **_NOTICE_DEAD_PEERS,
     },
 }
 
@@ -54,6 +62,16 @@ _TERM: Final = sa.select(tables.leadership.c.term)
 _FENCE: Final = (0x66756D61, 1)  # any two numbers that nobody else uses in this database
 _HOLD_FENCE: Final = sa.select(sa.func.pg_try_advisory_xact_lock_shared(*_FENCE))
 _CLOSE_FENCE: Final = sa.select(sa.func.pg_advisory_xact_lock(*_FENCE))
+# A leader that is cut off between parsing a statement and running it is not idle in the server's
+# eyes: no timeout ends its transaction. Longer than the one for what is idle.
+_WAIT_FOR_FENCE: Final = sa.text("SET LOCAL lock_timeout = '7s'")
+# ``objsubid`` is 2 for locks of two numbers (PostgreSQL's documentation, "pg_locks").
+_END_HOLDERS: Final = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_locks"
+    " WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND classid = :one AND objid = :other AND objsubid = 2"
+).bindparams(one=_FENCE[0], other=_FENCE[1])
 # A lock that only a server gives that can be written to, and for which nobody waits.
 _PROBE: Final = sa.select(tables.leadership.c.term).with_for_update(read=True, key_share=True)
 # By itself PostgreSQL shows each statement of a transaction another state of the store: a revision
@@ -68,12 +86,18 @@ _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this 
 _FOR_MIGRATIONS: Final[Json] = {
     "timeout": 10,
     "command_timeout": None,
-    "server_settings": {"lock_timeout": "0", "application_name": "fumarole"},
+    "server_settings": {
+        "lock_timeout": "0",
+        "application_name": "fumarole",
+        **_NOTICE_DEAD_PEERS,
+    },
 }
 # Whoever waits for a table has everybody wait who comes after: not for long, but again and again.
 _WAIT_SHORTLY: Final = sa.text("SET LOCAL lock_timeout = '5s'")
 MIGRATION_TRIES: Final = 20
 MIGRATION_PAUSE_SECONDS: Final = 3.0
+
+log = logging.getLogger(__name__)
 
 
 class Store:
@@ -132,7 +156,7 @@ class Store:
                 try:
                     await connection.run_sync(migrate)
                 except DBAPIError as error:
-                    if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                    if not _waited_in_vain(error):
                         raise
                     raise TableIsBusy("a table is in use that is to be changed") from None
 
@@ -231,9 +255,26 @@ class Store:
 
 
 async def close_fence(transaction: Transaction) -> None:
-    """Wait until no transaction of a leader is under way; until this one ends, none begins."""
-    if transaction.dialect.name == "postgresql":
+    """Wait until no transaction of a leader is under way; until this one ends, none begins.
+
+    What stays under way is ended: nothing of it is committed.
+    """
+    if transaction.dialect.name != "postgresql":
+        return
+    try:
+        async with transaction.begin_nested():
+            await transaction.execute(_WAIT_FOR_FENCE)
+            await transaction.execute(_CLOSE_FENCE)
+    except DBAPIError as error:
+        if not _waited_in_vain(error):
+            raise
+        log.warning("transactions of the leader before are ended: they take too long")
+        await transaction.execute(_END_HOLDERS)
         await transaction.execute(_CLOSE_FENCE)
+
+
+def _waited_in_vain(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE
 
 
 def writer_of(transaction: Transaction) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -259,11 +260,17 @@ async def test_a_tunnel_ends_when_its_grant_does() -> None:
 async def test_five_hundred_tunnels_end_within_the_promised_time() -> None:
     async with rig() as r:
         tunnels = [await r.tunnel() for _ in range(500)]
-        began = time.process_time()
-        r.world.revoke(sid="a" * 26)
-        closes = await asyncio.gather(*(browser.rest() for browser, _ in tunnels))
+        # A collection of all that other tests have left would be measured, too.
+        gc.disable()
+        try:
+            began = time.process_time()
+            r.world.revoke(sid="a" * 26)
+            closes = await asyncio.gather(*(browser.rest() for browser, _ in tunnels))
+            took = time.process_time() - began
+        finally:
+            gc.enable()
         # The promise is a quarter second for ten times as many; the processor's time, since this
         # machine may be busy with other tests, and both ends are in this process.
-        assert time.process_time() - began < 1
+        assert took < 1
         assert {close_of(data)[0] for data in closes} == {4401}
         assert len(r.live) == 0
