@@ -118,10 +118,16 @@ class Documents:
             '<button id="keys" type="button" class="wide">Ctrl+Alt+Del</button>'
             '<button id="full" type="button">Full screen</button>'
         )
+        # No field has a name, and nothing is sent by the form: browsers have nothing to remember.
         form = (
-            '<form id="password-form" class="notice" hidden><div class="card">'
-            '<h2><label for="password">The desktop asks for its password</label></h2>'
-            '<input id="password" type="password" autocomplete="off" required>'
+            '<form id="password-form" class="notice" autocomplete="off" hidden><div class="card">'
+            "<h2>This desktop asks for its password</h2>"
+            '<p id="password-problem" class="problem" role="alert" hidden></p>'
+            '<p hidden><label for="username">User name</label><input id="username" '
+            'autocomplete="off" autocapitalize="none" spellcheck="false" maxlength="255"></p>'
+            '<p><label for="password">Password</label><input id="password" type="password" '
+            'autocomplete="off" maxlength="255" required aria-describedby="password-problem"></p>'
+            '<p class="next">It goes to the desktop only, and is not remembered.</p>'
             '<div class="actions"><button class="first">Connect</button></div></div></form>'
         )
         screen = f'<div class="screen"><div class="desktop-screen"></div>{form}'

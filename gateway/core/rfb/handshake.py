@@ -21,6 +21,8 @@ PASSWORD_BYTES: Final = 8
 MAX_REASON_BYTES: Final = 1024
 MAX_UNREAD_BYTES: Final = 1 << 20
 
+_REFUSED: Final = b"The desktop did not accept the password."
+_REFUSED_OURS: Final = b"The password that the job names for its desktop is not the desktop's."
 _FAILED: Final = (1).to_bytes(4, "big")
 _VERSION = re.compile(rb"RFB ([0-9]{3})\.([0-9]{3})\n")
 
@@ -157,7 +159,7 @@ class Handshake:
         if security == VNC_SECURITY or desktop == 8:
             result = int.from_bytes((yield Side.DESKTOP, 4), "big")
             if result != 0:
-                reason = b"The desktop did not accept the password."
+                reason = _REFUSED_OURS if self._password else _REFUSED
                 self.to_browser += _failure(reason) if browser == 8 else _FAILED
                 raise RfbError("the desktop did not accept the password")
         # Before 3.8 there is a result only where something had to be proven.
@@ -165,10 +167,16 @@ class Handshake:
             self.to_browser += bytes(4)
 
     def _refused(self) -> _Step:
+        """Pass on why the desktop takes nobody, too many failed attempts say, and end.
+
+        The browser's version is not waited for: the desktop closes its side now. All that can run
+        the desktop's page speaks 3.8.
+        """
         length = int.from_bytes((yield Side.DESKTOP, 4), "big")
         if length > MAX_REASON_BYTES:
             raise RfbError("the desktop refused, and gave no reason")
-        yield Side.DESKTOP, length
+        reason = (yield Side.DESKTOP, length) if length else b""
+        self.to_browser += OUR_VERSION + bytes(1) + len(reason).to_bytes(4, "big") + reason
         raise RfbError("the desktop refused")
 
 

@@ -1,25 +1,36 @@
 // A desktop: noVNC on a connection of ours, so that we know by which code it was closed.
 import RFB from "@novnc/novnc";
 import { mayCopy, mayPaste } from "./clipboard.js";
+import { Prompt } from "./desktop-password.js";
 import { Link, Status } from "./link.js";
+
+/** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
+ * that refuses says it all at once, and nothing after it. */
+class Desktop extends RFB {
+  _negotiateProtocolVersion() {
+    const goesOn = super._negotiateProtocolVersion();
+    return goesOn ?? !this._sock.rQwait("security", 1);
+  }
+}
 
 const screen = document.querySelector(".desktop-screen");
 const status = new Status();
 const viewOnly = document.body.dataset.mode !== "control";
-const passwordForm = document.querySelector("#password-form");
-const password = document.querySelector("#password");
+// RFC 6455, section 7.4.1: the gateway could not go on, and says why.
+const CLOSE_FAILED = 1011;
 let desktop = null;
 let scaled = true;
 let copied = "";
 
+const prompt = new Prompt(status, () => link.hurry());
 const link = new Link("binary", status, (socket) => {
-  const rfb = new RFB(screen, socket, { shared: true });
+  const rfb = new Desktop(screen, socket, { shared: true });
   desktop = rfb;
   rfb.viewOnly = viewOnly;
   rfb.background = "#101214";
   applyScale();
   rfb.addEventListener("connect", () => {
-    passwordForm.hidden = true;
+    prompt.accepted();
     status.open();
     rfb.focus();
   });
@@ -33,24 +44,28 @@ const link = new Link("binary", status, (socket) => {
     copyButton.disabled = !copied;
   });
   rfb.addEventListener("securityfailure", ({ detail }) => {
-    status.busy(`The desktop refused: ${detail.reason || "no reason was given"}`);
+    const reason = shortReason(detail.reason);
+    if (prompt.refused(reason)) link.again();
+    else link.explain("The desktop refused the connection", reason || "It gave no reason.");
   });
-  rfb.addEventListener("credentialsrequired", () => {
-    passwordForm.hidden = false;
-    password.value = "";
-    password.focus();
+  rfb.addEventListener("credentialsrequired", ({ detail }) => {
+    prompt.ask(detail.types, (credentials) => rfb.sendCredentials(credentials));
   });
-  socket.addEventListener("close", () => {
-    passwordForm.hidden = true;
+  // Which desktop this is, the gateway has decided: there is nothing to compare its key with.
+  rfb.addEventListener("serververification", () => rfb.approveServer());
+  socket.addEventListener("close", ({ code, reason }) => {
+    if (desktop === rfb) desktop = null;
+    prompt.disconnected();
+    if (code === CLOSE_FAILED && reason) {
+      link.explain("The desktop could not be shown", `${reason[0].toUpperCase()}${reason.slice(1)}.`);
+    }
   });
 });
 
-passwordForm.addEventListener("submit", (event) => {
-  event.preventDefault();
-  passwordForm.hidden = true;
-  desktop.sendCredentials({ password: password.value });
-  password.value = "";
-});
+/** Return what a desktop says of itself, as one short line: it can say anything. */
+function shortReason(reason) {
+  return (reason ?? "").replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, " ").trim().slice(0, 200);
+}
 
 function applyScale() {
   if (!desktop) return;
@@ -102,4 +117,4 @@ fullButton.hidden = !document.fullscreenEnabled;
 fullButton.onclick = () =>
   document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen();
 
-link.run();
+link.run().then(() => prompt.ended());

@@ -2,6 +2,8 @@
 import { fetchState, wait } from "./state.js";
 
 const LONGEST_PAUSE = 10_000;
+// A side that refused will most likely refuse again, and may count how often it was asked.
+const REFUSED_PAUSE = 8_000;
 const ENDS = {
   4401: ["Your access has ended", "You are signed out of this session. Open it again from where you started it."],
   4410: ["The session has ended", "Its job has finished or was stopped. You can close this tab."],
@@ -17,6 +19,7 @@ export class Status {
     this.heading = this.notice.querySelector("h2");
     this.text = this.notice.querySelector("p");
     this.button = this.notice.querySelector("button");
+    this.prompting = false;
   }
 
   open(text = "Connected") {
@@ -30,7 +33,25 @@ export class Status {
 
   lost(heading, text, again) {
     this.say("busy", "Disconnected");
-    this.show(heading, text, again);
+    // Somebody is typing what the next connection needs.
+    if (!this.prompting) this.show(heading, text, again);
+  }
+
+  /** Something of the page's own is asked for; no card is put over it, until promptDone(). */
+  prompt(text) {
+    this.prompting = true;
+    this.say("busy", text);
+    this.notice.hidden = true;
+  }
+
+  promptDone() {
+    this.prompting = false;
+  }
+
+  connecting() {
+    this.promptDone();
+    this.say("busy", "Connecting…");
+    this.show("Connecting…", "", null);
   }
 
   ended(heading, text) {
@@ -64,7 +85,19 @@ export class Link {
     this.status = status;
     this.use = use;
     this.final = null;
+    this.explained = null;
+    this.atOnce = false;
     this.hurry = () => {};
+  }
+
+  /** Connect once more without a pause, after this connection: nothing was lost. */
+  again() {
+    this.atOnce = true;
+  }
+
+  /** Say why this connection is not to be had, other than that it was lost. */
+  explain(heading, text) {
+    this.explained ??= [heading, text];
   }
 
   /** Say why there will be no other connection (an exit, say). */
@@ -77,13 +110,19 @@ export class Link {
     for (;;) {
       const opened = Date.now();
       const code = await this.once(() => (tries = 0));
-      const end = this.final ?? ENDS[code] ?? (await this.judge());
+      const atOnce = this.atOnce;
+      this.atOnce = false;
+      const end = this.final ?? ENDS[code] ?? (atOnce ? null : await this.judge());
       if (end) {
         this.status.ended(...end);
         return;
       }
+      if (atOnce) continue;
       if (Date.now() - opened > 30_000) tries = 0;
-      await this.pause(Math.min(500 * 2 ** tries, LONGEST_PAUSE) * (0.75 + Math.random() / 2));
+      const least = this.explained ? REFUSED_PAUSE : 0;
+      const pause = Math.min(500 * 2 ** tries, LONGEST_PAUSE) * (0.75 + Math.random() / 2);
+      await this.pause(Math.max(least, pause));
+      this.explained = null;
       tries += 1;
     }
   }
@@ -94,8 +133,9 @@ export class Link {
       const socket = new WebSocket(`${scheme}//${location.host}/.fumarole/connect`, this.protocol);
       socket.binaryType = "arraybuffer";
       socket.addEventListener("open", onOpen);
-      socket.addEventListener("close", (event) => done(event.code));
       this.use(socket);
+      // After the caller's listeners, which may say how this is to be understood.
+      socket.addEventListener("close", (event) => done(event.code));
     });
   }
 
@@ -112,17 +152,18 @@ export class Link {
   }
 
   async pause(milliseconds) {
+    const [heading, reason] = this.explained ?? ["The connection was lost", this.reason];
     const until = Date.now() + milliseconds;
     let hurried = false;
     const hurry = new Promise((done) => (this.hurry = () => done((hurried = true))));
     addEventListener("online", this.hurry, { once: true });
     while (!hurried && Date.now() < until) {
       const seconds = Math.ceil((until - Date.now()) / 1000);
-      const text = `${this.reason ? `${this.reason} ` : ""}Trying again in ${seconds} s.`;
-      this.status.lost("The connection was lost", text, () => this.hurry());
+      const text = `${reason ? `${reason} ` : ""}Trying again in ${seconds} s.`;
+      this.status.lost(heading, text, () => this.hurry());
       await Promise.race([hurry, wait(Math.min(1000, until - Date.now()))]);
     }
     removeEventListener("online", this.hurry);
-    this.status.lost("The connection was lost", "Connecting again…", null);
+    this.status.lost(heading, "Connecting again…", null);
   }
 }

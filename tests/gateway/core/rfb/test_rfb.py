@@ -167,7 +167,22 @@ def test_a_wrong_password_is_told_to_the_browser_in_rfbs_own_words() -> None:
     talk.browser_says(b"RFB 003.008\n\x01")
     with pytest.raises(RfbError):
         talk.desktop_says(b"\0\0\0\1")
+    assert b"not the desktop's" in talk.browser
+    talk = Talk()
+    talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE)
+    talk.browser_says(b"RFB 003.008\n\x02" + bytes(16))
+    with pytest.raises(RfbError):
+        talk.desktop_says(b"\0\0\0\1")
     assert b"did not accept the password" in talk.browser
+
+
+@pytest.mark.parametrize("reason", [b"", b"Too many security failures"])
+def test_why_a_desktop_takes_nobody_is_told_to_the_browser(reason: bytes) -> None:
+    talk = Talk()
+    counted = len(reason).to_bytes(4, "big") + reason
+    with pytest.raises(RfbError):
+        talk.desktop_says(b"RFB 003.008\n\x00" + counted)
+    assert talk.browser == b"RFB 003.008\n\x00" + counted
 
 
 def test_a_handshake_holds_no_endless_input() -> None:

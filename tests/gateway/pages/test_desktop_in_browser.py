@@ -1,0 +1,130 @@
+"""A desktop with a password of its own: a real Xvnc, looked at through a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from deploy.local.apps.x11 import display_of
+from deploy.local.ports import Ports
+from gateway.core.rfb import answer_challenge
+from shared.link import Seal
+from tests.gateway.conftest import World
+from tests.gateway.pages.test_in_browser import Person, browser, person  # noqa: F401  # fixtures
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
+
+PORTS = Ports()
+PASSWORD = "hunter22"
+START_SECONDS = 60
+# What password files of VNC are encrypted with, the same everywhere.
+FILE_KEY = bytes((23, 82, 107, 6, 35, 78, 88, 7)).decode("latin-1")
+
+# Wherever a page of ours could leave something behind.
+LEFT_BEHIND = """() => JSON.stringify([
+    {...localStorage}, {...sessionStorage}, document.cookie, location.href, history.state,
+    [...document.querySelectorAll("input")].map((field) => field.value),
+])"""
+
+
+@asynccontextmanager
+async def desktop(folder: Path, *options: str) -> AsyncIterator[int]:
+    """An Xvnc that wants the password; gives its port."""
+    program = shutil.which("Xvnc")
+    assert program is not None
+    file = folder / "password"
+    file.write_bytes(answer_challenge(FILE_KEY, PASSWORD.encode()))
+    file.chmod(0o600)
+    port = PORTS.take()
+    alone = ["-nolock"] if os.getuid() == 0 else []
+    process = await asyncio.create_subprocess_exec(
+        program, f":{display_of(port)}", "-geometry", "640x480", "-depth", "24",
+        "-rfbport", str(port),
+        "-SecurityTypes", "VncAuth", "-PasswordFile", str(file), "-AlwaysShared",
+        "-listen", "tcp", "-nolisten", "unix", "-nolisten", "local", *alone, *options,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await _until_listening(process, port)
+        yield port
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _until_listening(process: asyncio.subprocess.Process, port: int) -> None:
+    while process.returncode is None:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+            continue
+        writer.close()
+        return
+    raise AssertionError("Xvnc ended")
+
+
+@pytest.mark.parametrize("mode", ["control", "view"])
+async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
+    world: World,
+    person: Person,  # noqa: F811
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    async with desktop(tmp_path, "-UseBlacklist=0") as port:
+        sid = await world.publish(kind="vnc", port=port)
+        await person.follow_link(sid, kind="vnc", mode=mode)
+        field = person.page.get_by_label("Password")
+        connect = person.page.get_by_role("button", name="Connect")
+        await expect(field).to_be_focused()
+        for wrong in ("first", "second"):
+            await field.fill(wrong)
+            # A click fails where anything covers the button.
+            await connect.click()
+            await expect(person.page.get_by_role("alert")).to_contain_text("did not accept")
+            await expect(field).to_be_focused()
+            await expect(field).to_have_value("")
+            assert "connection was lost" not in await person.page.inner_text("body")
+        await person.page.keyboard.type(PASSWORD)
+        await person.page.keyboard.press("Enter")
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        await expect(person.page.locator("canvas")).to_be_visible()
+        await expect(field).to_be_hidden()
+        await expect(person.page.locator("#notice")).to_be_hidden()
+        left = await person.page.evaluate(LEFT_BEHIND)
+        assert PASSWORD not in left
+        assert "second" not in left
+        # Nothing was remembered: the next visit is asked again.
+        await person.page.reload()
+        await expect(field).to_be_focused()
+        await expect(field).to_have_value("")
+        await world.remove(sid)
+        await expect(person.page.get_by_text("The session has ended")).to_be_visible()
+        await expect(field).to_be_hidden()
+
+
+async def test_a_desktop_that_refuses_everybody_says_why(
+    world: World,
+    person: Person,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    seal = Seal(world.gateway.link_key)
+    async with desktop(tmp_path, "-BlacklistThreshold=1", "-BlacklistTimeout=600") as port:
+        sid = await world.publish(kind="vnc", port=port)
+        sealed = seal.seal({"vnc_password": "not this"}, sid=sid, rev=1, random=os.urandom)
+        await world.change(sid, kind="vnc", port=port, sealed=sealed)
+        await person.follow_link(sid, kind="vnc")
+        notice = person.page.locator("#notice")
+        await expect(notice).to_contain_text("The desktop refused the connection")
+        # First for the password that its job names, then for having been tried too often.
+        await expect(notice).to_contain_text("Too many security failures", timeout=60_000)
+        await expect(person.page.get_by_label("Password")).to_be_hidden()
