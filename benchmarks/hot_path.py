@@ -22,11 +22,11 @@ import uvloop
 
 from benchmarks.peers.fumarole import BASE, make_route, new_sid
 from benchmarks.requests import KEY, MARK, Visitor, get_head, socket_head
+from gateway.bus.loading import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_of
 from gateway.live import Live
-from gateway.loading import load_table
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.upstream import UpstreamConnection as Upstream

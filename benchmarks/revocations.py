@@ -43,8 +43,8 @@ from controller.store.database import Store
 from controller.store.leadership import read_leadership
 from controller.store.position import ensure_position
 from controller.store.revocations import StoredRevocation, add_revocation
+from gateway.bus.follower import Follower
 from gateway.core.bus_state import BusClock
-from gateway.follower import Follower
 from shared.bus import BusReader, Keys, connect
 from shared.events import GrantRevoked, event_time, revoked_at
 from shared.routes import Route, RouteReader

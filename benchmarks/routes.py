@@ -34,9 +34,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from redis.asyncio import Redis
 
 from deploy.local.redis import redis_program
+from gateway.bus.follower import Follower
+from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import BusClock
-from gateway.follower import Follower
-from gateway.head_policy import HeadPolicy
 from gateway.workers import messages as m
 from gateway.workers.fed import Fed
 from gateway.workers.feeding import Broadcast, Feeding, ToldClock

@@ -3,7 +3,7 @@
  *     spin -a -DLEADERS=1 -DCHANGES=2 -DFAULTS=2 -DLOST=1 docs/proxy-events.pml
  *     cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m1000000 -n
  *
- * Actions have the names of the functions of shared/bus/publisher.py, of gateway/follower.py and
+ * Actions have the names of the functions of shared/bus/publisher.py, of gateway/bus/follower.py and
  * of what the follower is made of; a test fails when the two lists differ. One session stands for
  * all: its route is a number that only rises in the store, and "shut" says whether its users were
  * shut out. Two controllers lead one after the other, and the first may go on as if nothing had

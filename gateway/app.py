@@ -26,6 +26,9 @@ from aiohttp import web
 from gateway.assertion_keys import AssertionKeyFile
 from gateway.audit.trail import Trail
 from gateway.bearer import Bearers
+from gateway.bus.feed import Changed, Feed
+from gateway.bus.follower import Follower
+from gateway.bus.head_policy import HeadPolicy
 from gateway.checking import Checks
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
@@ -35,9 +38,6 @@ from gateway.core.http.http_date import HttpDate
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate
 from gateway.core.limits.refusal_rate import RefusalRate
-from gateway.feed import Changed, Feed
-from gateway.follower import Follower
-from gateway.head_policy import HeadPolicy
 from gateway.live import Live
 from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
 from gateway.overload.watch import OverloadWatch, make_trim

@@ -15,9 +15,9 @@ from aiohttp import web
 from prometheus_client.registry import Collector
 
 from gateway.app import Gateway, make_bounds, make_bus_clock, make_follower
+from gateway.bus.feed import Changed, Feed
+from gateway.bus.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.core.http.heads import MAX_HEAD_BYTES
-from gateway.feed import Changed, Feed
-from gateway.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.overload.measures import OverloadMeters
 from gateway.pages.assets import Assets
 from gateway.relay.draining import drain

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+from gateway.bus.feed import Feed
 from gateway.checking import Checks, TooManyChecks
 from gateway.core.access.opening import (
     USED_KEPT_SECONDS,
@@ -16,7 +17,6 @@ from gateway.core.access.opening import (
     check_head,
     check_since,
 )
-from gateway.feed import Feed
 from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
 from shared.jwks import KeySource

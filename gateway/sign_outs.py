@@ -11,8 +11,8 @@ from shared.bus import AskWriter
 from shared.errors import BusUnavailable
 
 if TYPE_CHECKING:
+    from gateway.bus.feed import Feed
     from gateway.core.access.grants import Grant
-    from gateway.feed import Feed
 
 PATIENCE_SECONDS: Final = 1.0
 """For how long a user waits for Redis."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.bus.feed import Feed
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.grants import Grant, GrantKeys
@@ -26,7 +27,6 @@ from gateway.core.http.accept import wants_page
 from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.feed import Feed
 from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.documents import Card, form_action
 from gateway.relay.http.page_request import PageRequest

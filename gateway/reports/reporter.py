@@ -14,7 +14,7 @@ from shared.errors import BusUnavailable
 from shared.reports import REPORT_SECONDS, GatewayReport, encode_report
 
 if TYPE_CHECKING:
-    from gateway.feed import Feed
+    from gateway.bus.feed import Feed
     from gateway.reports.activity import Activities, SessionActivity
     from gateway.reports.failures import RecentFailures
 

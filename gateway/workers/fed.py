@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol, assert_never
 
+from gateway.bus.feed import Changed, Feed
 from gateway.core.bus_state import SLEPT_SECONDS, Bus, BusClock
-from gateway.feed import Changed, Feed
 from gateway.workers import messages as m
 from shared.events import GrantRevoked, event_time
 from shared.routes import RouteReader, RouteTable

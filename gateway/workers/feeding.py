@@ -17,8 +17,8 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 
+from gateway.bus.feed import Feed
 from gateway.core.bus_state import BusClock
-from gateway.feed import Feed
 from gateway.workers import messages as m
 from gateway.workers.journal import Journal
 from shared.events import (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
 
-from gateway.feed import Feed
+from gateway.bus.feed import Feed
 from gateway.workers import messages as m
 from gateway.workers.accepting import Shares
 from gateway.workers.feeding import Broadcast, Feeding

@@ -15,8 +15,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
 from gateway.app import make_bounds, make_follower
-from gateway.feed import Feed
-from gateway.measures import FeedMeters, make_conditions, make_debug_route
+from gateway.bus.feed import Feed
+from gateway.bus.measures import FeedMeters, make_conditions, make_debug_route
 from gateway.pages.assets import Assets
 from gateway.serving import announce
 from gateway.settings import Settings

@@ -15,7 +15,7 @@ import uvloop
 from prometheus_client.registry import Collector
 
 from gateway.app import Gateway, make_bus_clock
-from gateway.feed import Changed, Feed
+from gateway.bus.feed import Changed, Feed
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener

@@ -23,8 +23,8 @@ from websockets.exceptions import ConnectionClosed
 from shared.bus import connect
 from tests.conftest import chromium
 from tests.fuzz.mutation import Target
+from tests.gateway.bus.following import published
 from tests.gateway.conftest import World
-from tests.gateway.following import published
 from tests.gateway.pages.test_clipboard import PASTE, server_init
 from tests.gateway.pages.test_in_browser import FLAGS, Person
 from tests.gateway.process import GatewayProcess

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shared.bus import Publisher, connect
-from tests.gateway.following import KEYS, encode, make_route, published, sid_of
+from tests.gateway.bus.following import KEYS, encode, make_route, published, sid_of
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
 

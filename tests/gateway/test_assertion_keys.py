@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.assertion_keys import AssertionKeyFile
 from shared.bus import Publisher, connect
+from tests.gateway.bus.following import published, sid_of
 from tests.gateway.conftest import World
-from tests.gateway.following import published, sid_of
 from tests.gateway.process import ROOT, GatewayProcess
 from tests.gateway.test_tls import replace
 from tests.gateway.upstreams import web_app

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from shared.bus import Publisher, connect
+from tests.gateway.bus.following import published
 from tests.gateway.conftest import World
-from tests.gateway.following import published
 from tests.gateway.http import make_request
 from tests.gateway.process import GatewayProcess
 from tests.gateway.signing import Signer

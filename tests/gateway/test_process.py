@@ -19,8 +19,8 @@ from websockets.exceptions import ConnectionClosed
 
 from shared.bus import connect
 from tests.gateway.browser import open_socket
+from tests.gateway.bus.following import make_route, published, sid_of
 from tests.gateway.conftest import World
-from tests.gateway.following import make_route, published, sid_of
 from tests.gateway.http import HTML, Connection, code_of
 from tests.gateway.process import ROOT, GatewayProcess
 from tests.gateway.test_tls import Pair

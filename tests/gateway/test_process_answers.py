@@ -10,8 +10,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.gateway.browser import open_socket
+from tests.gateway.bus.following import sid_of
 from tests.gateway.conftest import World
-from tests.gateway.following import sid_of
 from tests.gateway.http import HTML, code_of
 from tests.gateway.upstreams import echo_sockets, web_app
 

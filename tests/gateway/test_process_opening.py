@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.gateway.bus.following import sid_of
 from tests.gateway.conftest import World
-from tests.gateway.following import sid_of
 from tests.gateway.http import HTML, code_of
 from tests.gateway.signing import Signer
 from tests.gateway.upstreams import web_app

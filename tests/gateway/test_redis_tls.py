@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.bus import Publisher, connect
-from tests.gateway.following import KEYS
+from tests.gateway.bus.following import KEYS
 from tests.gateway.process import GatewayProcess
 from tests.redis_tls import Authority, tls_redis
 

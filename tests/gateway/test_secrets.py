@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 
 from shared.bus import connect
 from shared.link import Seal
+from tests.gateway.bus.following import published, sid_of
 from tests.gateway.conftest import World
-from tests.gateway.following import published, sid_of
 from tests.gateway.http import make_request
 from tests.gateway.process import GatewayProcess
 from tests.gateway.upstreams import listening_on

@@ -21,7 +21,7 @@ from shared.bus import BusReader, Publisher
 from shared.jwks import KeySource
 from shared.jws import read_key_set
 from shared.tokens import SessionClaims
-from tests.gateway.following import KEYS, Following, following, make_route, published, sid_of
+from tests.gateway.bus.following import KEYS, Following, following, make_route, published, sid_of
 from tests.gateway.signing import ISSUER, Signer
 
 SID = sid_of(1)

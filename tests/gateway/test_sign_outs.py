@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from gateway import sign_outs as module
+from gateway.bus.feed import Feed
 from gateway.core.access.grants import Grant
-from gateway.feed import Feed
 from gateway.sign_outs import MOST_PENDING, SignOuts
 from shared.bus import AskWriter
 from shared.errors import BusUnavailable

@@ -12,10 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "docs" / "proxy-events.pml"
 FOLLOWING = {
-    "gateway/keeping.py": "Keeper",
-    "gateway/watching.py": "Watch",
-    "gateway/mending.py": "Mender",
-    "gateway/follower.py": "Follower",
+    "gateway/bus/holder.py": "RouteTableHolder",
+    "gateway/bus/head_poller.py": "HeadPoller",
+    "gateway/bus/repairer.py": "Repairer",
+    "gateway/bus/follower.py": "Follower",
 }
 # What the model needs, and the code has no function for.
 ABSTRACT = {"copy", "drop", "go_back", "announce", "answered", "script", "learn", "forget", "holds"}

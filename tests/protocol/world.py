@@ -13,9 +13,9 @@ from typing import Any, cast
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gateway.bus.follower import Follower
+from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import BusClock
-from gateway.follower import Follower
-from gateway.head_policy import HeadPolicy
 from shared.bus import HEARTBEAT_SECONDS, BusReader, Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import GrantRevoked, event_time
@@ -23,7 +23,7 @@ from shared.jws import read_key_set
 from shared.routes import RouteReader, digest
 from shared.signed_table import TableSigner, TableVerifier
 from shared.signing_keys import public_key_set
-from tests.gateway.following import make_route, sid_of
+from tests.gateway.bus.following import make_route, sid_of
 from tests.protocol.memory import Client, Server
 from tests.protocol.virtual import VirtualLoop
 

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from controller.sessions.published import IN_VAIN_SECONDS, PATIENCE_SECONDS, PublishedRoutes
 from shared.bus import BusReader, Keys, Publisher, connect
-from tests.gateway.following import encode, make_route, sid_of
+from tests.gateway.bus.following import encode, make_route, sid_of
 
 KEYS = Keys("test")
 SIDS = [sid_of(number) for number in range(3)]

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from gateway.bus.feed import Feed
 from gateway.core.bus_state import Bus, BusClock, Marks
-from gateway.feed import Feed
 from gateway.workers import messages as m
 from gateway.workers.fed import Fed
 from gateway.workers.feeding import Broadcast, Feeding, ToldClock
 from shared.events import Event, GrantRevoked, Head, RouteRemoved, RouteUpserted, event_time
 from shared.routes import RouteReader, RouteTable
-from tests.gateway.following import encode, make_route, sid_of
+from tests.gateway.bus.following import encode, make_route, sid_of
 
 GRACE = {"bus_grace_seconds": 1.0, "controller_grace_seconds": 1.0}
 

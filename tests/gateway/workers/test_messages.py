@@ -11,7 +11,7 @@ from gateway.core.bus_state import Marks
 from gateway.workers import messages as m
 from shared.events import Head
 from shared.routes import Entry, RouteReader
-from tests.gateway.following import encode, make_route, sid_of
+from tests.gateway.bus.following import encode, make_route, sid_of
 
 HEAD = Head(epoch="e", seq=3, term=1, routes=1, revoked=0, since=1.5)
 ROUTE = RouteReader().read(sid_of(1), encode(make_route(sid_of(1))), epoch="e")

@@ -14,7 +14,7 @@ from shared.errors import TokenRefused
 from shared.events import Head
 from shared.networks import Bounds
 from shared.routes import RouteReader, RouteTable
-from tests.gateway.following import BASE, encode, make_route, sid_of
+from tests.gateway.bus.following import BASE, encode, make_route, sid_of
 
 GOOD = Conditions(
     bus=Bus.FOLLOWING, dialling=True, bounds=Bounds([ip_network("127.0.0.0/8")]), now=100.0

@@ -27,7 +27,7 @@ from gateway.core.access.opening import (
 from shared.events import Head
 from shared.routes import RouteReader, RouteTable
 from shared.tokens import SessionClaims
-from tests.gateway.following import encode, make_route, sid_of
+from tests.gateway.bus.following import encode, make_route, sid_of
 
 SID = sid_of(1)
 OWN = "https://sid.apps.example.com"

@@ -19,15 +19,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from redis.asyncio import Redis
 
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
 from gateway.core.bus_state import Bus
-from gateway.head_policy import NOT_SIGNED, HeadPolicy
 from shared.bus import BusReader, Publisher, connect
 from shared.events import GrantRevoked, RouteUpserted, event_time
 from shared.jws import read_key_set
 from shared.routes import RouteTable
 from shared.signed_table import TableSigner, TableVerifier
 from shared.signing_keys import public_key_set
-from tests.gateway.following import (
+from tests.gateway.bus.following import (
     KEYS,
     ONE,
     TWO,
@@ -460,7 +460,7 @@ async def test_an_ended_session_stays_ended_whatever_a_leader_says(redis: Redis)
         # One that is missing from a table has ended, too.
         later = await leading(redis, TWO, term=3, epoch="e3")
         await seen.until_equal(later)
-        await until(lambda: THREE in seen.follower.policy.ended)
+        await until(lambda: seen.follower.policy.has_ended(THREE))
         last = await leading(redis, TWO, THREE, term=4, epoch="e4")
         await seen.until_equal(last)
         assert table_of(seen).route(THREE) is None

@@ -1,4 +1,4 @@
-"""Mends a table that is behind its head: by the log, and where that does not reach by a snapshot.
+"""Repairs a table that is behind its head: by the log, or by a snapshot beyond the log's reach.
 
 One at a time. Followers that lose the bus together do not read whole tables together.
 """
@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.head_policy import is_proven
-from gateway.keeping import Keeper
-from gateway.loading import load_table
+from gateway.bus.head_policy import is_proven
+from gateway.bus.holder import RouteTableHolder
+from gateway.bus.loading import load_table
 from shared.bus import LOG_PART, BusReader, Snapshot
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused, Unsigned
 from shared.events import Head, decode_event
@@ -36,11 +36,11 @@ _LONGEST_PAUSE_SECONDS: Final = 16.0
 log = logging.getLogger(__name__)
 
 
-class Mender:
-    """Mends whenever the keeper's ``mend`` is set.
+class Repairer:
+    """Repairs the table whenever a repair is requested.
 
     Args:
-        keeper: Whose table it is.
+        holder: Holds the table.
         reader: Reads the bus.
         routes: Reads single routes.
         monotonic: Seconds that only rise.
@@ -49,14 +49,15 @@ class Mender:
 
     def __init__(
         self,
-        keeper: Keeper,
+        holder: RouteTableHolder,
         reader: BusReader,
         routes: RouteReader,
         *,
         monotonic: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
-        self._keeper = keeper
+        self._holder = holder
+        self._catch_up = holder.catch_up
         self._reader = reader
         self._routes = routes
         self._monotonic = monotonic
@@ -65,37 +66,35 @@ class Mender:
         self._refused = ""
 
     async def run(self) -> None:
-        """Mend until cancelled."""
-        keeper = self._keeper
+        """Repair until cancelled."""
+        holder, catch_up = self._holder, self._catch_up
         while True:
-            await keeper.mend.wait()
-            keeper.mend.clear()
-            if not keeper.is_behind:
+            await catch_up.repair_requested()
+            if not holder.is_behind:
                 continue
             # Events under way get their time.
-            await keeper.progress_within(SETTLE_SECONDS)
-            if not keeper.is_behind or await self._read_log():
+            await catch_up.reached_within(SETTLE_SECONDS)
+            if not holder.is_behind or await self._read_log():
                 continue
-            await keeper.progress_within(self._spread())
-            if keeper.is_behind:
+            await catch_up.reached_within(self._spread())
+            if holder.is_behind:
                 await self._exchange()
 
     def _spread(self) -> float:
         """Return how long to wait, so that many followers do not take snapshots at once."""
-        table = self._keeper.table
+        table = self._holder.table
         # Whoever waits is one request at one gateway, not all gateways at once.
-        if self._keeper.behind or table is None:
+        if self._catch_up.is_awaited or table is None:
             return 0.0
         return self._random() * len(table) / ROUTES_PER_SECOND
 
     async def _read_log(self) -> bool:
         """Apply what the log holds after our seq; say whether the table has reached its head."""
-        keeper = self._keeper
-        table = keeper.table
-        if keeper.anew:
+        holder, catch_up = self._holder, self._catch_up
+        table = holder.table
+        if catch_up.is_whole_wanted:
             return False
-        while table is not None and keeper.wanted is not None:
-            head, _ = keeper.wanted
+        while table is not None and (head := catch_up.wanted) is not None:
             if head.epoch != table.epoch or head.seq - table.seq > LOG_REACH:
                 return False
             try:
@@ -103,14 +102,14 @@ class Mender:
                     part = await self._reader.log_after(table.seq, most=self._part())
             except (BusUnavailable, TimeoutError):
                 return False
-            if keeper.table is not table or not self._apply_log(part.events, table):
+            if holder.table is not table or not self._apply_log(part.events, table):
                 return False
             await asyncio.sleep(0)
-        return keeper.wanted is None
+        return catch_up.wanted is None
 
     def _part(self) -> int:
         """Return how many events are read at once; each that is signed has to be checked."""
-        return _SIGNED_PART if is_proven(self._keeper.table) else LOG_PART
+        return _SIGNED_PART if is_proven(self._holder.table) else LOG_PART
 
     def _apply_log(self, events: Iterable[bytes], table: RouteTable) -> bool:
         """Apply *events*, but those that have arrived meanwhile; say whether that led further."""
@@ -125,19 +124,20 @@ class Mender:
             if event.seq <= table.seq:
                 moved = True
                 continue
-            if self._keeper.advance_by(event, table, asked=True) is Outcome.REPAIR:
+            if self._holder.advance_by(event, table, asked=True) is Outcome.REPAIR:
                 return False
-            self._keeper.noted["log"] += 1
+            self._holder.note("log")
             moved = True
         return moved
 
     async def _exchange(self) -> None:
-        keeper = self._keeper
-        if self._pause and keeper.wanted is not None and keeper.wanted[0].epoch == self._refused:
-            await keeper.progress_within(self._pause)
-        keeper.anew = False
+        holder, catch_up = self._holder, self._catch_up
+        wanted = catch_up.wanted
+        if self._pause and wanted is not None and wanted.epoch == self._refused:
+            await catch_up.reached_within(self._pause)
+        catch_up.begin_whole()
         try:
-            with keeper.arriving():
+            with holder.arriving():
                 async with asyncio.timeout(SNAPSHOT_SECONDS):
                     read_at = self._monotonic()
                     snapshot = await self._reader.snapshot(self._believe)
@@ -147,27 +147,27 @@ class Mender:
         except (BusUnavailable, TimeoutError) as error:
             log.warning("no snapshot could be had: %s", error or "it took too long")
         except SnapshotRefused as error:
-            keeper.noted["snapshot_refused"] += 1
+            holder.note("snapshot_refused")
             log.warning("a snapshot was refused: %s", error)
             if isinstance(error, Unsigned):
                 # A Redis that holds what nobody signed is not read whole every second.
-                keeper.noted["unproven"] += 1
+                holder.note("unproven")
                 self._pause = min(max(1.0, self._pause * 2), _LONGEST_PAUSE_SECONDS)
 
     def _believe(self, head: Head) -> None:
-        self._keeper.policy.believe(head, self._keeper.table)
+        self._holder.policy.believe(head, self._holder.table)
         if head.epoch != self._refused:
             # Another one, which was signed as well: what was refused says nothing of it.
             self._refused, self._pause = head.epoch, 0.0
 
     async def _take(self, snapshot: Snapshot, read_at: float) -> None:
-        keeper, old = self._keeper, self._keeper.table
-        said = keeper.policy.believe(snapshot.head, old)
-        table = await load_table(snapshot, keeper.policy.reader_of(said, self._routes), said)
-        keeper.adopt(table, read_at=read_at)
+        holder, old = self._holder, self._holder.table
+        said = holder.policy.believe(snapshot.head, old)
+        table = await load_table(snapshot, holder.policy.reader_of(said, self._routes), said)
+        holder.adopt(table, read_at=read_at)
         if said is not None and old is not None and is_proven(old):
             for number, sid in enumerate(list(old), 1):
                 if sid not in table:
-                    keeper.policy.note_ended(sid)
+                    holder.policy.note_ended(sid)
                 if number % _LOOKED_UP_AT_ONCE == 0:
                     await asyncio.sleep(0)

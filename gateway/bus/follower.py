@@ -1,16 +1,4 @@
-"""Follows the bus and keeps the route table: docs/proxy-events.md, "Following".
-
-Three tasks, one owner (:meth:`Follower.run`)::
-
-    listen   the subscription: applies every event that is the next one, and asks for a look at
-             the head at any other
-    watch    reads the head every second, or at once when asked (:mod:`gateway.watching`)
-    mend     reads the log when the table is behind its head, and where that does not reach takes
-             a snapshot, one at a time (:mod:`gateway.mending`)
-
-The table in use (:mod:`gateway.keeping`) changes only by the next event in order, or is exchanged
-for a better one. No request waits for any of this, but for :meth:`Follower.repair`.
-"""
+"""The follower keeps the route table in step with Redis: docs/proxy-events.md, "Following"."""
 
 from __future__ import annotations
 
@@ -20,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final
 
+from gateway.bus.feed import Changed
+from gateway.bus.head_policy import HeadPolicy
+from gateway.bus.head_poller import FIRST_RETRY_SECONDS, HeadPoller, next_retry
+from gateway.bus.holder import RouteTableHolder
+from gateway.bus.repairer import Repairer
 from gateway.core.bus_state import BusClock
-from gateway.feed import Changed
-from gateway.head_policy import HeadPolicy
-from gateway.keeping import Keeper
-from gateway.mending import Mender
-from gateway.watching import FIRST_RETRY_SECONDS, Watch, next_retry
 from shared.bus import BusReader
 from shared.errors import BusUnavailable
 from shared.events import Event
@@ -39,7 +27,7 @@ PRUNE_SECONDS: Final = 600.0
 log = logging.getLogger(__name__)
 
 
-class Follower(Keeper):
+class Follower(RouteTableHolder):
     """Keeps the table in step with Redis for as long as :meth:`run` runs.
 
     Args:
@@ -49,7 +37,7 @@ class Follower(Keeper):
         monotonic: Seconds that only rise.
         wall: Unix seconds.
         random: A number from 0 to below 1.
-        on_change: As the keeper's, like the two below.
+        on_change: As the holder's, like the two below.
         on_closed: See there.
         on_event: See there.
         policy: See there.
@@ -80,8 +68,8 @@ class Follower(Keeper):
         )
         self._reader = reader
         self._random = random
-        self._watch = Watch(self, reader, clock=clock, monotonic=monotonic)
-        self._mender = Mender(self, reader, routes, monotonic=monotonic, random=random)
+        self._poller = HeadPoller(self, reader, clock=clock, monotonic=monotonic)
+        self._repairer = Repairer(self, reader, routes, monotonic=monotonic, random=random)
 
     async def repair(self, seconds: float | None = None) -> None:
         """Return when the table is what Redis held after this call, or *seconds* are over.
@@ -91,14 +79,14 @@ class Follower(Keeper):
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self.patience if seconds is None else seconds):
-                await self._watch.ask()
+                await self.catch_up.ask()
 
     async def run(self) -> None:
         """Follow the bus until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen())
-            tasks.create_task(self._watch.run())
-            tasks.create_task(self._mender.run())
+            tasks.create_task(self._poller.run())
+            tasks.create_task(self._repairer.run())
             tasks.create_task(self._prune())
 
     async def _listen(self) -> None:
@@ -107,7 +95,7 @@ class Follower(Keeper):
             try:
                 async with self._reader.subscribe() as messages:
                     self._clock.subscribed(self._monotonic())
-                    self.look.set()
+                    self.catch_up.request_look()
                     pause = FIRST_RETRY_SECONDS
                     await self._take_all(messages)
             except BusUnavailable as error:
@@ -123,7 +111,7 @@ class Follower(Keeper):
                 async with asyncio.timeout(DEAF_SECONDS):
                     message = await anext(messages)
             except TimeoutError:
-                self.noted["silent"] += 1
+                self.note("silent")
                 return
             self.take(message)
 

@@ -1,27 +1,26 @@
 """The table in use: it changes by the next event in order, or is exchanged for a better one.
 
-What changes it is told at once, and how far it is behind the head that was seen last is known
-here. Nothing here asks Redis: who finds that something is missing sets :attr:`Keeper.look`.
+What a change concerns is told at once. Nothing here reads Redis: where something is missing, a
+look at the head is requested (:mod:`gateway.bus.catch_up`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
+from gateway.bus.catch_up import CatchUp
+from gateway.bus.feed import Changed, Feed, Noted
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, is_proven
 from gateway.core.bus_state import Bus, BusClock
-from gateway.feed import Changed, Feed
-from gateway.head_policy import NOT_SIGNED, HeadPolicy, is_proven
 from shared.errors import MalformedEvent, SnapshotRefused
 from shared.events import (
     Event,
     GrantRevoked,
-    Head,
     RouteRemoved,
     RouteUpserted,
     UnknownEvent,
@@ -38,8 +37,8 @@ _CHECKED_AT_ONCE: Final = 64
 log = logging.getLogger(__name__)
 
 
-class Keeper(Feed):
-    """Holds the table.
+class RouteTableHolder(Feed):
+    """Holds the table in use.
 
     Args:
         clock: What is known of the bus' state.
@@ -65,23 +64,15 @@ class Keeper(Feed):
     ) -> None:
         super().__init__(clock=clock, monotonic=monotonic)
         self.policy = policy or HeadPolicy()
-        self.policy.current = lambda: self.table
-        self.policy.on_attested = lambda age: clock.attested(monotonic() - age)
-        self.look = asyncio.Event()
-        """Set to have the head looked at."""
-        self.mend = asyncio.Event()
-        """Set to have the table mended."""
-        self.wanted: tuple[Head, float] | None = None
-        """The head that the table has not reached yet, and when it was read."""
-        self.anew = False
-        """Whether the table is to be read whole, wherever it stands."""
-        self.behind: list[asyncio.Future[None]] = []
-        """Requests that wait until the table has reached the head."""
+        self.policy.connect(
+            table=lambda: self.table,
+            on_attested=lambda age: clock.attested(monotonic() - age),
+        )
+        self.catch_up = CatchUp(on_reached=clock.good)
         self._wall = wall
         self._on_change = on_change
         self._on_closed = on_closed
         self._on_event = on_event
-        self._progress = asyncio.Event()
         self._anew_at = float("-inf")
         self._arrived: list[Event] | None = None
         self._was = Bus.STARTING
@@ -93,6 +84,16 @@ class Keeper(Feed):
         mixed = table is not None and not is_proven(table) and table.unreadable > 0
         return NOT_SIGNED if self.policy.signed and mixed else None
 
+    # What the parts that read Redis tell
+
+    def note(self, what: Noted, times: int = 1) -> None:
+        """Count that *what* has happened."""
+        self.noted[what] += times
+
+    def note_trouble(self, trouble: str | None) -> None:
+        """Note why the bus could not be asked; None where it could."""
+        self.trouble = trouble
+
     # One event
 
     def take(self, message: bytes) -> None:
@@ -103,10 +104,10 @@ class Keeper(Feed):
         try:
             event = decode_event(message)
         except MalformedEvent as error:
-            self.noted["malformed"] += 1
+            self.note("malformed")
             log.warning("a message was dropped: %s", error)
             # It may have been the next event, a revocation even: the head says so at once.
-            self.look.set()
+            self.catch_up.request_look()
             return
         if self._arrived is not None:
             self._arrived.append(event)
@@ -116,8 +117,8 @@ class Keeper(Feed):
             self._clock.heard(self._monotonic())
         self._revoke(event, self.table)
         if self.advance_by(event, self.table) is Outcome.REPAIR:
-            self.noted["gap"] += 1
-            self.look.set()
+            self.note("gap")
+            self.catch_up.request_look()
 
     def _revoke(self, event: Event, table: RouteTable) -> None:
         """Let a revocation count at once, also one that is not the next event."""
@@ -126,10 +127,10 @@ class Keeper(Feed):
         if event.seq == table.seq + 1 or table.knows(event):
             return
         if is_proven(table) and not self.policy.admits_early(event):
-            self.noted["unproven"] += 1
+            self.note("unproven")
             return
         if table.revoke(event):
-            self.noted["early"] += 1
+            self.note("early")
             self._revoked_at_once(event, table)
 
     def _revoked_at_once(self, event: GrantRevoked, table: RouteTable) -> None:
@@ -145,7 +146,7 @@ class Keeper(Feed):
         at = event_time(self._wall())
         event = GrantRevoked(epoch=table.epoch, seq=table.seq, at=at, sid=sid, jti=jti)
         if table.revoke(event):
-            self.noted["signed_out"] += 1
+            self.note("signed_out")
             self._revoked_at_once(event, table)
 
     def advance_by(self, event: Event, table: RouteTable, *, asked: bool = False) -> Outcome:
@@ -154,7 +155,7 @@ class Keeper(Feed):
         *asked* says that it was read from the log, and not told.
         """
         if not self.policy.admits(event, table, asked=asked):
-            self.noted["unproven"] += 1
+            self.note("unproven")
             return Outcome.REPAIR
         outcome = table.apply(event)
         if outcome in (Outcome.APPLIED, Outcome.UNKNOWN):
@@ -164,7 +165,7 @@ class Keeper(Feed):
         return outcome
 
     def _applied(self, event: Event) -> None:
-        self.noted["applied"] += 1
+        self.note("applied")
         at = None if isinstance(event, UnknownEvent) else event.at
         if at is not None:
             self.lag_seconds = max(0.0, self._wall() - at.timestamp())
@@ -180,13 +181,12 @@ class Keeper(Feed):
                 pass
 
     def _pass_unknown(self, event: Event) -> None:
-        self.noted["unknown"] += 1
+        self.note("unknown")
         now = self._monotonic()
         if now - self._anew_at < UNKNOWN_SECONDS:
             return
         self._anew_at = now
-        self.anew = True
-        self.mend.set()
+        self.catch_up.request_repair(whole=True)
         kind = event.type if isinstance(event, UnknownEvent) else ""
         log.warning("an event of a version or type that is not known", extra={"type": kind})
 
@@ -215,7 +215,7 @@ class Keeper(Feed):
             raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
         if old is not None:
             table.inherit(old)
-        self.noted["snapshot"] += 1
+        self.note("snapshot")
         moved = old is None or (old.epoch, old.seq) != (table.epoch, table.seq)
         if moved and not is_proven(table):
             self._clock.heard(self._monotonic())
@@ -226,7 +226,7 @@ class Keeper(Feed):
             extra={"epoch": table.epoch, "seq": table.seq, "routes": len(table)},
         )
         if not self.advance():
-            self.look.set()
+            self.catch_up.request_look()
         self.note_state()
         self._on_change(None)
 
@@ -246,31 +246,14 @@ class Keeper(Feed):
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is to be mended."""
-        return not self.advance() or self.anew
+        """Whether something is to be repaired."""
+        return not self.advance() or self.catch_up.is_whole_wanted
 
     def advance(self) -> bool:
-        """Note whether the table has reached the head that was seen last."""
-        table, wanted = self.table, self.wanted
-        if wanted is None:
-            return True
-        head, read_at = wanted
-        if table is None or table.epoch != head.epoch or table.seq < head.seq:
-            return False
-        self.wanted = None
-        self._clock.good(read_at)
-        self._progress.set()
-        behind, self.behind = self.behind, []
-        release(behind)
-        return True
+        """Say whether the table has reached the head that was read last."""
+        return self.catch_up.advance(self.table)
 
-    async def progress_within(self, seconds: float) -> bool:
-        """Wait until the table has reached its head; say whether it has."""
-        self._progress.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                return await self._progress.wait()
-        return False
+    # The bus' state
 
     def closing_at(self, now: float) -> float:
         """Return when the bus is closed unless something good happens, *now* at the earliest."""
@@ -288,10 +271,3 @@ class Keeper(Feed):
         self._was = state
         if state is Bus.CLOSED:
             self._on_closed()
-
-
-def release(waiting: Iterable[asyncio.Future[None]]) -> None:
-    """Let those who wait go on."""
-    for waiter in waiting:
-        if not waiter.done():
-            waiter.set_result(None)

@@ -16,7 +16,7 @@ from shared.routes import State
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from gateway.feed import Feed
+    from gateway.bus.feed import Feed
     from shared.networks import Bounds
 
 

@@ -1,6 +1,6 @@
 """What a gateway process knows of the world: the table, the revocations, the state of the bus.
 
-There are two kinds. A :class:`gateway.follower.Follower` reads them from Redis. A
+There are two kinds. A :class:`gateway.bus.follower.Follower` reads them from Redis. A
 :class:`gateway.workers.fed.Fed` is told by the supervisor of several workers, whose follower
 reads for all. Whatever serves requests takes either.
 """

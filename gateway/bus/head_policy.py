@@ -80,12 +80,26 @@ class HeadPolicy:
         self._monotonic = monotonic
         self._doubt_until = float("-inf")
         self._signs = False
-        self.ended: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
         """Sessions that have ended, and until when that matters."""
-        self.on_attested: Callable[[float], None] = lambda _age: None
-        """Called with the age, in seconds, of each signature of a head that was verified."""
-        self.current: Callable[[], RouteTable | None] = lambda: None
-        """Returns the table in use."""
+        self._on_attested: Callable[[float], None] = lambda _age: None
+        self._table: Callable[[], RouteTable | None] = lambda: None
+
+    def connect(
+        self,
+        *,
+        table: Callable[[], RouteTable | None],
+        on_attested: Callable[[float], None],
+    ) -> None:
+        """Judge by the table in use, and tell of signatures.
+
+        Args:
+            table: Returns the table in use.
+            on_attested: Called with the age, in seconds, of each signature of a head that was
+                verified.
+        """
+        self._table = table
+        self._on_attested = on_attested
 
     @property
     def signed(self) -> bool:
@@ -145,7 +159,7 @@ class HeadPolicy:
 
     def _attest(self, said: SignedHead) -> None:
         # A clock that is ahead makes nothing younger than it is.
-        self.on_attested(abs(self._wall() - said.at))
+        self._on_attested(abs(self._wall() - said.at))
 
     # Tables
 
@@ -153,15 +167,24 @@ class HeadPolicy:
         """Return what reads the routes of a table of the head *said*; *routes* where None is."""
         return routes if said is None else CoveredReader(self, term=said.term)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether there is anything that could speak against a route."""
+        return bool(self._ended) or self._table() is not None
+
+    def has_ended(self, sid: str) -> bool:
+        """Say whether the session *sid* has ended, and must not come back."""
+        return self._ended.get(sid, 0.0) > self._wall()
+
     def check_route(self, route: Route, *, term: int) -> None:
         """Return only if *route*, of a leader of that *term*, may be served again.
 
         Raises:
             UnreadableRoute: If its session has ended, or there was a later one in the same term.
         """
-        if self.ended.get(route.sid, 0.0) > self._wall():
+        if self.has_ended(route.sid):
             raise UnreadableRoute("the session has ended before")
-        table = self.current()
+        table = self._table()
         if table is None or not is_proven(table) or table.head.term != term:
             return
         held = table.route(route.sid)
@@ -180,13 +203,13 @@ class HeadPolicy:
 
     def forget_ended(self, now: float) -> None:
         """Forget sessions of which no grant can be left."""
-        for sid in [sid for sid, until in self.ended.items() if until < now]:
-            del self.ended[sid]
+        for sid in [sid for sid, until in self._ended.items() if until < now]:
+            del self._ended[sid]
 
     def note_ended(self, sid: str) -> None:
         """Remember that *sid* has ended: it never comes back, whoever may say so."""
         if self.signed:
-            self.ended[sid] = self._wall() + REVOCATION_KEPT_SECONDS
+            self._ended[sid] = self._wall() + REVOCATION_KEPT_SECONDS
 
     # Events
 
@@ -313,7 +336,6 @@ class CoveredReader(RouteReader):
             UnreadableRoute: Also if the session has ended, or its route was a later one.
         """
         route = super().read(sid, raw, epoch=epoch)
-        policy = self._policy
-        if policy.ended or policy.current() is not None:
-            policy.check_route(route, term=self._term)
+        if self._policy.has_memory:
+            self._policy.check_route(route, term=self._term)
         return route

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from gateway.bus.follower import Follower
+from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import Bus, BusClock
-from gateway.follower import Follower
-from gateway.head_policy import HeadPolicy
 from shared.bus import BusReader, Keys, Publisher
 from shared.routes import RouteReader, RouteTable
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from gateway.loading import load_table
+from gateway.bus.loading import load_table
 from shared.bus import Snapshot
 from shared.errors import SnapshotRefused
 from shared.events import Head
 from shared.routes import RouteReader
-from tests.gateway.following import encode, make_route, sid_of
+from tests.gateway.bus.following import encode, make_route, sid_of
 
 
 def snapshot(routes: int, revoked: int, *, claimed: int | None = None) -> Snapshot:

@@ -8,10 +8,10 @@ from ipaddress import ip_network
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
+from gateway.bus.measures import FeedMeters, describe, make_conditions
 from gateway.core.access.explain import explain
-from gateway.measures import FeedMeters, describe, make_conditions
 from shared.networks import Bounds
-from tests.gateway.following import BASE, encode, following, make_route, published, sid_of
+from tests.gateway.bus.following import BASE, encode, following, make_route, published, sid_of
 
 ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
 

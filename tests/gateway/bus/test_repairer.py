@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus
-from tests.gateway.following import (
+from tests.gateway.bus.following import (
     BASE,
     KEYS,
     ONE,

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from gateway.bus.head_policy import ANOTHER_SERVER, check_fresh
 from gateway.core.bus_state import Bus
-from gateway.head_policy import ANOTHER_SERVER, check_fresh
 from shared.bus import BusReader, Publisher, connect
 from shared.errors import PublishRefused, SnapshotRefused
 from shared.events import Head
-from tests.gateway.following import (
+from tests.gateway.bus.following import (
     KEYS,
     ONE,
     TWO,

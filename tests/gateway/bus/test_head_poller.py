@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from shared.bus import BusReader, connect
 from shared.errors import BusUnavailable
 from shared.events import Head
-from tests.gateway.following import (
+from tests.gateway.bus.following import (
     ONE,
     Unheard,
     encode,

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from gateway.core.bus_state import Bus
 from shared.bus import BusReader, Publisher, connect
 from shared.events import GrantRevoked, Head, event_time
-from tests.gateway.following import (
+from tests.gateway.bus.following import (
     KEYS,
     ONE,
     TWO,
@@ -154,7 +154,7 @@ async def test_a_message_that_cannot_be_decoded_has_the_head_looked_at_at_once(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, message: bytes
 ) -> None:
     """It may stand where a revocation was: nobody waits for the next look at the head."""
-    monkeypatch.setattr("gateway.watching.HEAD_SECONDS", 3600.0)
+    monkeypatch.setattr("gateway.bus.head_poller.HEAD_SECONDS", 3600.0)
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
