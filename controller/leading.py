@@ -301,6 +301,7 @@ def _make_reconciler(
         pipeline=core.pipeline,
         see=sight.see,
         show=actions.picture_of,
+        looked_until=lambda: leader.picture.looked_until,
         clock=time.time,
     )
     housekeeping = Housekeeping(

@@ -44,6 +44,7 @@ class Monitoring:
         pipeline: The plugins.
         see: Returns a job as it is, None where the store does not know it.
         show: Returns what plugins are shown of it.
+        looked_until: Says until when the cluster was followed; now, while it is.
         clock: Unix seconds.
     """
 
@@ -56,6 +57,7 @@ class Monitoring:
         see: Callable[[str], Awaitable[Seen | None]],
         show: Callable[[Seen], JobFromServer],
         clock: Callable[[], float],
+        looked_until: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._term = term
@@ -63,6 +65,7 @@ class Monitoring:
         self._see = see
         self._show = show
         self._clock = clock
+        self._looked_until = looked_until or clock
         self._served: set[str] = set()
         self._suspects: dict[str, set[str]] = {}
         self._alone: set[tuple[str, str]] = set()
@@ -89,9 +92,13 @@ class Monitoring:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _say_alive(self) -> None:
-        """Write down that this leader looks: what happens while none does, nobody has seen."""
+        """Write down that this leader looks: what happens while none does, nobody has seen.
+
+        Nor has one that leads on while the API server is away: the next leader must know.
+        """
+        until = self._looked_until()
         async with self._store.write() as transaction:
-            if not await refresh_leadership(transaction, term=self._term, now=self._clock()):
+            if not await refresh_leadership(transaction, term=self._term, now=until):
                 raise LeadershipLost("another controller leads")
 
     async def _due(self) -> dict[str, list[str]]:

@@ -47,6 +47,7 @@ class Shelf(Generic[T]):
     Args:
         changed: Called with the id of a job one of whose objects has changed.
         remembers: Whether what is gone is kept as it was last, until it is forgotten.
+        staying: Makes of an object as it was and is now what is kept of it.
         leaving: Makes of an object that has gone what is kept of it; told whether that is known
             by a list alone.
     """
@@ -56,9 +57,11 @@ class Shelf(Generic[T]):
         changed: Callable[[str], None],
         *,
         remembers: bool = False,
+        staying: Callable[[T, T], T] = lambda _before, one: one,
         leaving: Callable[[T, bool], T] = lambda one, _listed: one,
     ) -> None:
         self._changed = changed
+        self._staying = staying
         self._leaving = leaving
         self._remembers = remembers
         self._objects: dict[Key, T] = {}
@@ -92,16 +95,18 @@ class Shelf(Generic[T]):
         for key in self._objects.keys() - objects.keys():
             self.drop(self._objects[key], listed=True)
         for one in objects.values():
-            self.put(one)
+            self.put(one, listed=True)
 
-    def put(self, one: T) -> None:
-        """Take *one* as it is now."""
+    def put(self, one: T, *, listed: bool = False) -> None:
+        """Take *one* as it is now; one of its name before it is gone."""
         key = (one.namespace, one.name)
         before = self._objects.get(key)
+        if before is not None and (before.job_id, before.uid) != (one.job_id, one.uid):
+            self.drop(before, listed=listed)
+        elif before is not None:
+            one = self._staying(before, one)
         if before == one:
             return
-        if before is not None and (before.job_id, before.uid) != (one.job_id, one.uid):
-            self.drop(before)
         self._objects[key] = one
         self._by_job.setdefault(one.job_id, {})[key] = one
         self._changed(one.job_id)
@@ -118,7 +123,8 @@ class Shelf(Generic[T]):
         if not of_job:
             del self._by_job[before.job_id]
         if self._remembers:
-            self._departed.setdefault(before.job_id, {})[one.uid] = self._leaving(one, listed)
+            left = self._leaving(self._staying(before, one), listed)
+            self._departed.setdefault(before.job_id, {})[one.uid] = left
         self._changed(before.job_id)
 
 
@@ -155,6 +161,14 @@ class Followed:
             if passed <= (RELIST_SECONDS if listed else CATCH_UP_SECONDS)
             else None
         )
+
+    @property
+    def looked_until(self) -> float:
+        """Until when somebody looked: now, where the watch goes on."""
+        now = self._clock()
+        if self._blind_since is None or self._again_at is not None:
+            return now
+        return min(now, self._blind_since)
 
     def told(self, trouble: KubeError | None) -> None:
         """Take note that the watch goes on, or of why it does not."""
@@ -196,7 +210,9 @@ class Picture:
         # How one ended may be seen no earlier than when it is gone.
         self.jobs: Shelf[ObservedJob] = Shelf(changed, remembers=True)
         self._pods_followed = Followed(clock)
-        self.pods: Shelf[ObservedPod] = Shelf(changed, remembers=True, leaving=self._as_it_left)
+        self.pods: Shelf[ObservedPod] = Shelf(
+            changed, remembers=True, staying=_with_its_time, leaving=self._as_it_left
+        )
         self.services: Shelf[ObservedService] = Shelf(changed)
         self._trouble: dict[str, str] = {}
         self._jobs_seen = asyncio.Event()
@@ -214,6 +230,11 @@ class Picture:
     def follows_pods(self) -> bool:
         """Whether what is seen of pods is how they are, as far as is known."""
         return PODS.plural not in self._trouble
+
+    @property
+    def looked_until(self) -> float:
+        """Until when pods were seen as they are; what became of them since, nobody knows."""
+        return self._pods_followed.looked_until
 
     def problems(self) -> tuple[str, ...]:
         """Return what of the cluster cannot be followed now."""
@@ -260,6 +281,12 @@ class Picture:
         async for event in watch(self._kube, kind, labels=self._labels, told=told):
             _apply(event, shelf, read)
             seen.set()
+
+
+def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
+    # The kubelet removes a pod that has ended by a deletion without grace: the pod says no more
+    # that there was one.
+    return replace(pod, had_time=True) if before.had_time and not pod.had_time else pod
 
 
 def _apply(event: WatchEvent, shelf: Shelf[T], read: Callable[[Mapping[str, Any]], T]) -> None:

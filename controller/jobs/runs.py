@@ -129,11 +129,20 @@ def _end(pod: ObservedPod, *, gone: bool, now: float, before: Run | None) -> flo
         return None
     if before is not None and before.ended_at is not None:
         return before.ended_at
-    if gone and pod.unseen_since is not None:
+    if gone and (since := _gone_since(pod)) is not None:
+        now = min(now, since)
+    return max(now, pod.started_at or now)
+
+
+def _gone_since(pod: ObservedPod) -> float | None:
+    """Return since when *pod* may be gone; None where it went when that was seen."""
+    if pod.unseen_since is not None:
         # It went while nobody looked: what is sure is how long it ran until then, and that it had
         # not been asked to end before it was.
-        now = min(now, max(pod.unseen_since, pod.asked_to_end_at or 0.0))
-    return max(now, pod.started_at or now)
+        return max(pod.unseen_since, pod.asked_to_end_at or 0.0)
+    # Without a grace period it goes when that is asked for, however late the watch says so: the
+    # link may have been silent.
+    return None if pod.had_time else pod.asked_to_end_at
 
 
 def _vanished(run: Run, looked_until: float) -> Run:

@@ -20,7 +20,7 @@ _READ: Final = sa.select(_table)
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads, by which term, and when it was last heard of."""
+    """Who leads, by which term, and until when it saw the cluster as far as is known."""
 
     term: int
     holder: str
@@ -51,6 +51,6 @@ async def raise_term_to(transaction: Transaction, term: int) -> None:
 
 
 async def refresh_leadership(transaction: Transaction, *, term: int, now: float) -> bool:
-    """Note that the leader of *term* is alive; False where another one leads."""
+    """Note that the leader of *term* saw the cluster *now*; False where another one leads."""
     alive = sa.update(_table).where(_table.c.term == term).values(seen_at=now)
     return (await transaction.execute(alive)).rowcount > 0

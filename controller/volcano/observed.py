@@ -134,6 +134,8 @@ class ObservedPod:
     """Why no node takes it: the scheduler's words, or empty."""
     asked_to_end_at: float | None = None
     """When its deletion was asked for, by the server's clock."""
+    had_time: bool = False
+    """Whether that left it a grace period to end in."""
     unseen_since: float | None = None
     """Of one that has gone: since when nobody looked, where that is how it was missed."""
 
@@ -243,6 +245,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         disrupted=_disruption(status),
         unscheduled=_unscheduled(status),
         asked_to_end_at=_asked_to_end(metadata),
+        had_time=_grace_seconds(metadata) > 0,
         created_at=read_time(metadata.get("creationTimestamp")),
         retry=whole_number(
             (metadata.get("annotations") or {}).get(_RETRY_ANNOTATION) or "", most=_MOST
@@ -320,8 +323,12 @@ def _disruption(status: Mapping[str, Any]) -> str:
 def _asked_to_end(metadata: Mapping[str, Any]) -> float | None:
     # The server's timestamp is that of the end of the grace (ObjectMeta, "deletionTimestamp").
     at = read_time(metadata.get("deletionTimestamp"))
+    return None if at is None else at - _grace_seconds(metadata)
+
+
+def _grace_seconds(metadata: Mapping[str, Any]) -> int:
     grace = metadata.get("deletionGracePeriodSeconds")
-    return None if at is None else at - (grace if isinstance(grace, int) else 0)
+    return grace if isinstance(grace, int) else 0
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A link to PostgreSQL that a test can cut: what is sent goes nowhere, and nobody is told."""
+"""A link to a server that a test can cut or break: silently, or so that both ends are told."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 
 
 class Link:
-    """A TCP port that leads to a server's Unix socket, while it is not cut."""
+    """A TCP port that leads to a server's Unix socket, or its port, while it is not cut."""
 
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
+    def __init__(self, server: Path | int) -> None:
+        self._server = server
+        self._broken = False
         self._whole = asyncio.Event()
         self._whole.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
 
     def cut(self) -> None:
@@ -24,19 +26,35 @@ class Link:
 
     def mend(self) -> None:
         """Let everything pass again, also what waited meanwhile."""
+        self._broken = False
         self._whole.set()
+
+    def sever(self) -> None:
+        """End all connections, and each that is made from now on."""
+        self._broken = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self._server, Path):
+            return await asyncio.open_unix_connection(str(self._server))
+        return await asyncio.open_connection("127.0.0.1", self._server)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there: asyncio.StreamWriter | None = None
+        self._writers.add(writer)
         try:
             await self._whole.wait()
-            back, there = await asyncio.open_unix_connection(str(self._socket))
+            if self._broken:
+                return
+            back, there = await self._connect()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pump(reader, there))
                 tasks.create_task(self._pump(back, writer))
         except* (OSError, asyncio.IncompleteReadError):
             pass
         finally:
+            self._writers.discard(writer)
             for one in (writer, there):
                 if one is not None:
                     one.close()
@@ -58,9 +76,9 @@ class Link:
 
 
 @asynccontextmanager
-async def linked(socket: Path) -> AsyncIterator[Link]:
-    """Run a link for as long as the block lasts."""
-    link = Link(socket)
+async def linked(to: Path | int) -> AsyncIterator[Link]:
+    """Run a link to a Unix socket or a local port for as long as the block lasts."""
+    link = Link(to)
     server = await asyncio.start_server(link._accept, "127.0.0.1", 0)
     link.port = server.sockets[0].getsockname()[1]
     try:

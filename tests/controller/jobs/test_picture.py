@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,3 +174,45 @@ def test_a_pod_that_went_unseen_says_since_when() -> None:
     picture.pods.replace({})
     seen, unseen = picture.pods.departed_of("j1")
     assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)
+
+
+def test_until_when_somebody_looked_stands_still_while_the_watch_does_not_go_on() -> None:
+    watched = Watched()
+    watched.now += 5.0
+    assert watched.followed.looked_until == 105.0
+    watched.after(5.0, Unavailable("cut"))
+    watched.after(20.0, Unavailable("refused"))
+    assert watched.followed.looked_until == 110.0
+    watched.after(5.0, None)
+    watched.now += 1.0
+    assert watched.followed.looked_until == 136.0
+
+
+def make_picture() -> Picture:
+    return Picture(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
+
+
+@pytest.mark.parametrize("time_given", [True, False])
+def test_a_pod_that_was_given_time_to_end_stays_one_when_it_is_removed(time_given: bool) -> None:
+    picture = make_picture()
+    picture.pods.put(make_pod(0))
+    if time_given:
+        picture.pods.put(make_pod(0, asked_to_end_at=5.0, had_time=True))
+    removed = make_pod(0, asked_to_end_at=5.0)
+    picture.pods.put(removed)
+    picture.pods.drop(removed)
+    (gone,) = picture.pods.departed_of("j1")
+    assert gone.had_time is time_given
+
+
+def test_a_pod_whose_name_another_one_has_in_a_list_went_unseen() -> None:
+    watched, picture = Watched(), make_picture()
+    picture._pods_followed = watched.followed
+    picture.pods.put(make_pod(0, uid="first"))
+    watched.after(10.0, Unavailable("cut"))
+    watched.after(20.0, None)
+    watched.now += 10.0  # 410, and a pause
+    second = make_pod(0, uid="second")
+    picture.pods.replace({(second.namespace, second.name): second})
+    (gone,) = picture.pods.departed_of("j1")
+    assert (gone.uid, gone.unseen_since) == ("first", 110.0)

@@ -156,7 +156,11 @@ def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
         (make_pod(unseen_since=3.0, asked_to_end_at=2.5), 3.0),
         (make_pod(unseen_since=3.0, asked_to_end_at=99.0), 50.0),
         (make_pod(), 50.0),
-        (make_pod(asked_to_end_at=20.0), 50.0),
+        (make_pod(asked_to_end_at=20.0, had_time=True), 50.0),
+        # By force, and told late: the link was silent meanwhile.
+        (make_pod(asked_to_end_at=20.0), 20.0),
+        (make_pod(asked_to_end_at=99.0), 50.0),
+        (make_pod(asked_to_end_at=1.0), 2.0),
     ],
 )
 def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_does(

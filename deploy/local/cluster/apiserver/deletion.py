@@ -1,7 +1,7 @@
 """How far a DELETE goes at once: a decision without I/O."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from deploy.local.cluster.apiserver.errors import conflict
@@ -15,6 +15,7 @@ _PRECONDITIONS: Final = (
     ("resourceVersion", "ResourceVersion", "modified"),
 )
 _FINISHED: Final = ("Succeeded", "Failed")
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,31 @@ def decide_deletion(kind: Kind, value: Object, wish: Object, now: datetime) -> D
     grace = _grace_seconds(kind, value, wish)
     waits = metadata.get("finalizers") or (value.get("spec") or {}).get("finalizers")
     if not grace and not waits:
+        if kind.key == ("", "pods"):
+            _set_end(metadata, grace, now)
         return Deletion(gone=True, value=value)
-    already = metadata.get("deletionTimestamp")
-    if not already and metadata.get("generation"):
+    if not metadata.get("deletionTimestamp") and metadata.get("generation"):
         metadata["generation"] += 1
-    if not already or grace < metadata.get("deletionGracePeriodSeconds", 0):
-        moment = now + timedelta(seconds=grace)
-        metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-        metadata["deletionGracePeriodSeconds"] = grace
+    _set_end(metadata, grace, now)
     if kind.key == ("", "namespaces"):
         value["status"] = {**value.get("status", {}), "phase": "Terminating"}
     return Deletion(gone=False, value=value)
+
+
+def _set_end(metadata: Object, grace: int, now: datetime) -> None:
+    """Write when the grace ends; one that was given before can only be cut.
+
+    It began when the deletion was first asked for (rest.BeforeDelete): so a Pod that is gone says
+    when that was.
+    """
+    began = now
+    if already := metadata.get("deletionTimestamp"):
+        given = metadata.get("deletionGracePeriodSeconds", 0)
+        if grace >= given:
+            return
+        began = datetime.strptime(already, _TIME).replace(tzinfo=UTC) - timedelta(seconds=given)
+    metadata["deletionTimestamp"] = (began + timedelta(seconds=grace)).strftime(_TIME)
+    metadata["deletionGracePeriodSeconds"] = grace
 
 
 def _check_preconditions(kind: Kind, metadata: Object, wanted: Object) -> None:

@@ -176,6 +176,9 @@ class Registry:
         if dry_run:
             return stored, decision
         if decision.gone:
+            if decision.value != stored.value:
+                # A Pod is told to end, and removed: two writes, which a watch sees both.
+                stored = self.store.put(kind.key, decision.value)
             return self.store.remove(kind.key, stored), decision
         if decision.value == stored.value:
             return stored, decision
