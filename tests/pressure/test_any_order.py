@@ -133,7 +133,6 @@ class Transcript(Connection):
         self.connecting = False
         self.can_read = True
         self.fills = False
-        self.draining = False
         self.closing = ""
         self.deadline = True  # As for whoever has connected.
         self.turns: list[Callable[[], None]] = []
@@ -162,9 +161,6 @@ class Transcript(Connection):
 
     def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
-
-    def is_draining(self) -> bool:
-        return self.draining
 
     def app_timed_out(self) -> None:
         pass

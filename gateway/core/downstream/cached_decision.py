@@ -27,6 +27,7 @@ class CachedDecision:
     __slots__ = (
         "access_right",
         "begins_at",
+        "by_person",
         "changes",
         "ends_at",
         "fields",
@@ -65,6 +66,8 @@ class CachedDecision:
         self.kept = kept
         self.fields: Fields | None = None
         self.method = b""
+        self.by_person = False
+        """Whether a person has caused the request, as far as can be seen."""
         self.tail = b""
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:

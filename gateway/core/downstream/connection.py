@@ -22,16 +22,18 @@ class Connection(Exchange):
     """A downstream connection's requests, one at a time; the next one in a later turn.
 
     ``reading`` is its read side: whether bytes are taken from the browser. ``close_after`` says
-    that the response under way is the connection's last one.
+    that the response under way is the connection's last one, ``draining`` that no further request
+    is taken.
     """
 
-    __slots__ = ("close_after", "reading", "resuming")
+    __slots__ = ("close_after", "draining", "reading", "resuming")
 
     def __init__(self, reader: RequestReader, limits: Limits) -> None:
         super().__init__(reader, limits)
         self.reading = True
         self.resuming = False
         self.close_after = False
+        self.draining = False
 
     # What is done about it
 
@@ -60,10 +62,6 @@ class Connection(Exchange):
     @abstractmethod
     def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
         """Return, and count, the response to a head that is too large."""
-
-    @abstractmethod
-    def is_draining(self) -> bool:
-        """Say whether no further request is taken."""
 
     @abstractmethod
     def app_timed_out(self) -> None:
@@ -168,7 +166,6 @@ class Connection(Exchange):
                 self.set_deadline(self.limits.head_seconds)
             return
         self.phase = step(self.phase, Event.HEAD_READ)
-        self.set_deadline(0.0)
         self.inbox = beyond
         start, fields = reader.start, reader.fields
         if start is not None and fields is not None:
@@ -193,36 +190,22 @@ class Connection(Exchange):
 
     # Responses
 
-    def request_began(self) -> None:
-        """Set the deadline: for the response's head, or for the body to come fast enough."""
-        limits = self.limits
-        self.set_deadline(
-            limits.app_head_seconds if self.request.done else limits.slow_body_seconds
-        )
-
-    def request_ended(self) -> None:
-        """The app has to respond from now on, unless it has begun to."""
-        self.set_deadline(self.limits.app_head_seconds if self.phase is Phase.WAITING else 0.0)
-
     def closes_after(self, ends: bool) -> bool:
         """Say whether the connection closes after this response, which *ends* it or not."""
         start, fields = self.reader.start, self.reader.fields
-        if self.request.done:
-            # A response may take as long as it likes.
-            self.set_deadline(0.0)
         self.close_after = (
             ends
+            or self.draining
             or start is None
             or start.minor == 0
             or fields is None
             or fields.close
-            or self.is_draining()
         )
         return self.close_after
 
     def complete(self, *, whole: bool) -> None:
         """Go on with the next request, or close."""
-        if self.close_after or self.is_draining():
+        if self.close_after or self.draining:
             self.phase = step(self.phase, Event.ENDED)
             if whole and not self.inbox and not self.write_full:
                 self.close()
@@ -297,6 +280,7 @@ class Connection(Exchange):
 
     def drain(self) -> None:
         """Close now when no request is under way; otherwise its response is the last one."""
+        self.draining = True
         if self.phase is Phase.HEAD and not self.reader.partial and not self.inbox:
             self.close()
 

@@ -26,7 +26,6 @@ from gateway.core.http.response_heads import (
 
 if TYPE_CHECKING:
     from gateway.core.http.framing import Body
-    from gateway.core.http.heads import StartLine
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseHead
 
@@ -218,14 +217,6 @@ class Exchange(ABC):
     def fail(self, code: str) -> None:
         """Refuse the request, or reset a response that has begun."""
 
-    @abstractmethod
-    def request_began(self) -> None:
-        """The request's head was sent: set the deadline."""
-
-    @abstractmethod
-    def request_ended(self) -> None:
-        """The request's last byte was sent: set the deadline."""
-
     # Towards the app
 
     def admitted(self, *, prefix: bytes, rest: bytes, upgrade: bool) -> None:
@@ -267,12 +258,15 @@ class Exchange(ABC):
         upstream.write(
             b"".join((start.method, b" ", self.head_prefix, start.target, self.head_rest, first))
         )
-        done = self.request.done
-        self.phase = step(self.phase, Event.SENT if done else Event.SENDING)
-        self.request_began()
+        if self.request.done:
+            self.phase = step(self.phase, Event.SENT)
+            self.set_deadline(self.limits.app_head_seconds)
+        else:
+            self.phase = step(self.phase, Event.SENDING)
+            self.set_deadline(self.limits.slow_body_seconds)
         if self.write_full:
             upstream.pause_reading()
-        if not done:
+        if not self.request.done:
             self._go_on_uploading()
 
     def _go_on_uploading(self) -> None:
@@ -320,7 +314,8 @@ class Exchange(ABC):
 
     def _request_sent(self) -> None:
         self.phase = step(self.phase, Event.SENT)
-        self.request_ended()
+        if self.phase is Phase.WAITING:
+            self.set_deadline(self.limits.app_head_seconds)
         self.regulate()
 
     def request_moved(self) -> None:
@@ -413,13 +408,15 @@ class Exchange(ABC):
         fields = head.fields
         if fields.chunked or fields.length > 0 or self.interims > self.limits.interim_responses:
             raise HeadRefused(BAD)
-        if self._start.minor == 0:
+        start = self.reader.start
+        if start is None or start.minor == 0:
             return
         crossing = b"" if head.status in _BARE_INTERIM else fields.crossing
         self.write(b"".join((head.status_line, crossing, b"\r\n")))
 
     def _final(self, head: ResponseHead, beyond: bytes) -> None:
-        start = self._start
+        start = self.reader.start
+        assert start is not None  # noqa: S101  # a request is being relayed
         body, framing = response_body(head, start.method, start.minor)
         piece = body.feed(beyond) if beyond else b""
         if body.rest:
@@ -450,11 +447,6 @@ class Exchange(ABC):
             % (head.fields.crossing, date, switch_fields(head.fields))
         )
         self.switch(beyond)
-
-    @property
-    def _start(self) -> StartLine:
-        assert self.reader.start is not None  # noqa: S101  # a request is being relayed
-        return self.reader.start
 
     def finish_response(self) -> None:
         """The response is whole: keep or close the app's connection, and go on."""

@@ -82,8 +82,9 @@ class Admission:
             return
         kept = connection.decision
         if kept is not None and kept.covers(start, fields, table, self._parts.wall()):
-            _note_input(kept.access_right, start, fields)
             if kept.fields is fields and kept.method == start.method:
+                if kept.by_person:
+                    _note_input(kept.access_right, start)
                 connection.admitted(prefix=kept.prefix, rest=kept.tail, upgrade=False)
                 return
             if kept.said_so(start, fields) or self._access.comes_from_here(
@@ -227,7 +228,6 @@ class Admission:
                     connection.refuse("session_starting")
                     return
                 connection.keep(cached)
-                _note_input(access_right, ask.start, ask.fields)
                 self._relay(connection, ask.start, ask.fields, cached, upgrade=ask.upgrade)
             case Connect(access_right=access_right):
                 self._connect(connection, ask, access_right, client)
@@ -306,6 +306,9 @@ class Admission:
     ) -> None:
         cached.fields = fields
         cached.method = start.method
+        cached.by_person = _is_by_person(start.method, fields)
+        if cached.by_person:
+            _note_input(cached.access_right, start)
         cached.tail = head_to_app(fields, cached.forwarded, upgrade=upgrade)
         connection.admitted(prefix=cached.prefix, rest=cached.tail, upgrade=upgrade)
 
@@ -371,14 +374,18 @@ class Admission:
         page.start(page_request, head_to_page(ask.start, ask.fields), beyond)
 
 
-def _note_input(access_right: AccessRight, start: StartLine, fields: Fields) -> None:
-    """Note a request that a person has caused, as far as can be seen: for display only.
+def _is_by_person(method: bytes, fields: Fields) -> bool:
+    """Say whether a person has caused such a request, as far as can be seen: for display only.
 
-    Navigation, and what changes something; a GET may be the app's own polling. Jupyter's clients
-    say by a parameter which requests are no activity.
+    Navigation, and what changes something; a GET may be the app's own polling.
     """
-    causes = start.method not in _SAFE or fields.provenance.mode == b"navigate"
-    if causes and not fields.websocket and b"no_track_activity=1" not in start.target:
+    causes = method not in _SAFE or fields.provenance.mode == b"navigate"
+    return causes and not fields.websocket
+
+
+def _note_input(access_right: AccessRight, start: StartLine) -> None:
+    """Note a person's request; Jupyter's clients say by a parameter which ones are none."""
+    if b"no_track_activity=1" not in start.target:
         access_right.activity.input = True
 
 

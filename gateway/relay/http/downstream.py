@@ -162,6 +162,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.transport = transport
         context = self.context
         context.connections.add(self)
+        self.draining = context.draining
         transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
         context.meters.connections += 1
         if self.verdict is Verdict.WELCOME:
@@ -290,10 +291,6 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         failures, decision = self.context.parts.failures, self.decision
         if failures is not None and decision is not None and refusal.status >= 500:
             failures.note(decision.access_right.sid, refusal.code)
-
-    def is_draining(self) -> bool:
-        """Say whether no further request is taken."""
-        return self.context.draining
 
     # How it ends
 

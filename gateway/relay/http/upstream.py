@@ -103,10 +103,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the exchange; close when nobody asked for it."""
-        if len(data) < SMALL_READ:
-            self.receive(data)
-        else:
+        if len(data) >= SMALL_READ:
             self.pool.turns.take(self, data)
+        elif self.exchange is not None:
+            self.exchange.response_received(data)
+        else:
+            self.close()
 
     def receive(self, data: bytes) -> None:
         """Pass *data* on to the exchange; close when nobody asked for it."""

@@ -52,7 +52,6 @@ class Machine(Connection):
         self.answers = ResponseReader("'none'")
         self.app: App | None = None
         self.over = False
-        self.draining = False
         self.worst = 0
         """The most that was kept of what the browser sent."""
 
@@ -143,9 +142,6 @@ class Machine(Connection):
 
     def oversized_bytes(self, refusal: Refusal, seen: Any) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
-
-    def is_draining(self) -> bool:
-        return self.draining
 
     def app_timed_out(self) -> None:
         self.log.append("app timed out")
