@@ -86,11 +86,16 @@ class RouteUpserted(_Envelope, frozen=True, kw_only=True, tag="RouteUpserted"):
 
 
 class RouteRemoved(_Envelope, frozen=True, kw_only=True, tag="RouteRemoved"):
-    """The session ``sid`` has ended and never comes back."""
+    """The session ``sid`` has ended and never comes back.
+
+    ``status`` says how, for people (:mod:`shared.statuses`). It is read apart: whatever it holds,
+    the session has ended.
+    """
 
     type: ClassVar[str] = "RouteRemoved"
     sid: _Sid
     reason: str = ""
+    status: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omit_defaults=True):

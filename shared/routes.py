@@ -31,6 +31,7 @@ from shared.events import (
 )
 from shared.jws import unverified_payload
 from shared.signed_table import TableDigest
+from shared.statuses import Status, read_status, without_status
 
 Kind = Literal["web", "vnc", "terminal"]
 Scheme = Literal["http", "https", "tcp", "ws", "wss"]
@@ -78,7 +79,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``hosts[0]`` is ``<sid>.<base domain>``, further hosts are public links; none has a port.
     ``expires_at`` is in unix seconds. ``target`` may be null while ``state`` is ``starting``.
-    ``epoch`` is there in signed routes only.
+    ``epoch`` is there in signed routes only. ``status`` is for people alone, and decides nothing.
 
     ``clipboard`` and ``service_workers`` restrict: a route that uses one of them is written as
     :func:`encode_route` does, so that gateways that do not know them do not serve it. With
@@ -102,6 +103,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epoch: str | None = None
     clipboard: Clipboard = "both"
     service_workers: bool = False
+    status: Status | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is well-typed but cannot be served."""
@@ -132,11 +134,14 @@ _UNRESTRICTED: Mapping[str, object] = MappingProxyType(
 def encode_route(route: Mapping[str, object]) -> bytes:
     """Return *route*, a :class:`Route` as a mapping, as it is written to Redis and into events.
 
-    A route that restricts nothing stays as it was before there were restrictions, byte for byte.
+    A route that restricts nothing stays as it was before there were restrictions, byte for byte,
+    and so does one without a status.
     One that does stands in ``{"v":2,"route":…}``, which an older gateway cannot read, and so does
     not serve (503).
     """
     plain = {name: value for name, value in route.items() if name not in _UNRESTRICTED}
+    if plain.get("status") is None:
+        plain.pop("status", None)
     restricting = {
         name: route[name]
         for name, default in _UNRESTRICTED.items()
@@ -209,6 +214,18 @@ class RouteReader:
 
 def _decode(raw: bytes | msgspec.Raw) -> Route:
     try:
+        return _decode_version(raw)
+    except msgspec.DecodeError as error:
+        try:
+            rest = without_status(raw)
+        except UnreadableRoute:
+            raise error from None
+        # A status that cannot be read is no status; what else is wrong is said as ever.
+        return _decode_version(rest)
+
+
+def _decode_version(raw: bytes | msgspec.Raw) -> Route:
+    try:
         return _decode_route(raw)
     except msgspec.DecodeError:
         # Restricted ones are few: looking for their version first would cost all the others.
@@ -243,6 +260,18 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     route: Route | None
     digest: int
     problem: str | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """What is remembered of a session that was seen to end: for those who come back to it."""
+
+    job: str
+    kind: Kind
+    status: Status | None
+
+
+MOST_ENDED = 2048
+"""Sessions that are remembered, 4 KiB each at most; of others it is known only that they ended."""
 
 
 class Outcome(enum.Enum):
@@ -300,6 +329,8 @@ class RouteTable:
         """The digest of what was published, where a signed head covers it."""
         self._head = head
         self._reader = reader
+        self.ended: dict[str, Ended] = {}
+        """The last sessions that were seen to end. Nothing is decided by it."""
         self._entries: dict[str, Entry] = {}
         self._hosts: dict[str, str | tuple[str, ...]] = {}
         self._ambiguous: set[str] = set()
@@ -326,7 +357,7 @@ class RouteTable:
         """Return another table that holds the same and stands at *head*."""
         other = RouteTable(head, self._reader)
         other.hash, other.unreadable = self.hash, self.unreadable
-        other.states = self.states.copy()
+        other.states, other.ended = self.states.copy(), self.ended.copy()
         other._entries, other._hosts = self._entries.copy(), self._hosts.copy()
         other._ambiguous, other._revoked = self._ambiguous.copy(), self._revoked.copy()
         return other
@@ -365,7 +396,7 @@ class RouteTable:
             case RouteUpserted(sid=sid, route=route):
                 self._put(sid, route)
             case RouteRemoved(sid=sid):
-                self.drop(sid)
+                self.remove(sid, event.status)
             case GrantRevoked():
                 self.revoke(event)
             case UnknownEvent():
@@ -396,6 +427,26 @@ class RouteTable:
         self.states[entry.route.state] += 1
         for host in entry.route.hosts:
             self._name(host, sid)
+
+    def remove(self, sid: str, status: msgspec.Raw | msgspec.UnsetType) -> None:
+        """Hold nothing of *sid*, which has ended, but how: *status* as it came with the event."""
+        route = self.route(sid)
+        self.drop(sid)
+        if route is None:
+            return
+        # No signature covers what an event says beside the table: where one is asked for, what
+        # was signed last has to do.
+        told = None if self.proof is not None or isinstance(status, msgspec.UnsetType) else status
+        end = read_status(told) if told is not None else None
+        if end is None and route.status is not None:
+            end = Status(phase="ended", app=route.status.app)
+        self.note_ended(sid, Ended(route.job, route.kind, end))
+
+    def note_ended(self, sid: str, ended: Ended) -> None:
+        """Remember how *sid* ended; beyond :data:`MOST_ENDED` the oldest are forgotten."""
+        self.ended[sid] = ended
+        if len(self.ended) > MOST_ENDED:
+            del self.ended[next(iter(self.ended))]
 
     def drop(self, sid: str) -> None:
         """Hold nothing of *sid*."""
@@ -500,10 +551,17 @@ class RouteTable:
         return self._revoked.get(revocation.member, 0.0) >= revocation.score
 
     def inherit(self, older: RouteTable) -> None:
-        """Hold what *older* knows to be revoked, too: another table never brings a grant back."""
+        """Hold what *older* knows to be revoked, too: another table never brings a grant back.
+
+        And how sessions ended, which nothing but the event says.
+        """
         for member, score in older.revocations.items():
             if self._revoked.get(member, 0.0) < score:
                 self.load_revocation(member, score)
+        later, self.ended = self.ended, {}
+        for sid, ended in (older.ended | later).items():
+            if sid not in self._entries:
+                self.note_ended(sid, ended)
 
     def is_revoked(self, *, sid: str, jti: str, sub: str, kid: str, issued_at: float) -> bool:
         """Say whether a grant with these properties has been revoked.
@@ -526,6 +584,7 @@ class RouteTable:
 
 
 __all__ = [
+    "Ended",
     "Entry",
     "Found",
     "Kind",

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from controller.jobs.endpoints import probed_endpoint
 from controller.jobs.parking import read_known
 from controller.jobs.picture import Picture
@@ -17,6 +19,7 @@ from controller.sessions.routes import (
     route_of,
     service_at,
 )
+from controller.sessions.statuses import status_of
 from controller.store.database import Store
 from controller.store.errors import StoreError
 from controller.store.hubs import Hub
@@ -148,6 +151,9 @@ class DesiredRoutes:
         )
         if route is None:
             return None
+        ready = route.state == "ready"
+        status = status_of(session, job=job, record=record, pod=pod, ready=ready)
+        route = msgspec.structs.replace(route, status=status)
         endpoint = job.interactive.get(session.endpoint or "")
         name = endpoint.password.parameter if endpoint and endpoint.password else None
         return Desired(route, self._secret(record, name) if name else None)

@@ -17,9 +17,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
+from controller.sessions.statuses import ended_status
 from controller.sessions.world import World, WorldReader
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.jobs import JobRecord
 from controller.store.leadership import raise_term_to
 from controller.store.position import read_position, record_published
 from controller.store.revocations import StoredRevocation
@@ -188,7 +190,7 @@ class RoutePublisher:
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
-        world = await self._world.next(now=self._clock())
+        world = await self._world.next(now=self._clock(), routed=self._sids_of.keys())
         try:
             await self._catch_up(world)
         except (BusUnavailable, StoreUnavailable):
@@ -211,7 +213,7 @@ class RoutePublisher:
         desired = await self._desired.of(world.sessions, world.records, world.hubs)
         for job_id in sorted(world.jobs):
             for sid in sorted(self._sids_of.get(job_id, set()) - desired.keys()):
-                await self._remove(sid)
+                await self._remove(sid, world.records.get(job_id))
         for sid, one in desired.items():
             # Publishing takes its time: nobody is led to a pod that went meanwhile.
             if self._published.get(sid) != one and self._desired.holds(one.route):
@@ -258,8 +260,10 @@ class RoutePublisher:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _remove(self, sid: str) -> None:
-        call = self._bus.remove(sid, "ended", now=self._clock())
+    async def _remove(self, sid: str, record: JobRecord | None) -> None:
+        now = self._clock()
+        status = ended_status(self._published[sid].route.status, record, now=now)
+        call = self._bus.remove(sid, "ended", now=now, status=status)
         await self._tell(call, lambda: self._forget(sid))
 
     def _forget(self, sid: str) -> None:

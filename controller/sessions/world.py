@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -70,8 +70,10 @@ class WorldReader:
         """Take note that everything is as *world* says: from now on only what is new counts."""
         self._revision, self._hubs = world.revision, world.hubs
 
-    async def next(self, *, now: float) -> World:
+    async def next(self, *, now: float, routed: Set[str] = frozenset()) -> World:
         """Return what is new, and all about the next jobs that are to be looked at.
+
+        *routed* are the jobs whose sessions have routes: what became of these is read as well.
 
         Raises:
             LeadershipLost: If another one leads.
@@ -88,7 +90,7 @@ class WorldReader:
                 hubs = await self._find_changed(transaction, revision, now=now)
                 # Before they are read: what comes from now on has them looked at again.
                 jobs += self.looks.take(AT_ONCE)
-                return await self._about(transaction, jobs, hubs, revision, now=now)
+                return await self._about(transaction, jobs, hubs, revision, routed=routed, now=now)
         except StoreUnavailable:
             self.looks.add(jobs)
             raise
@@ -123,12 +125,15 @@ class WorldReader:
         hubs: Mapping[str, Hub],
         revision: int,
         *,
+        routed: Set[str],
         now: float,
     ) -> World:
         sessions = await live_sessions_of(transaction, jobs) if jobs else []
         opened = {one.job_id for one in sessions}
+        # Also of those that have routes, still: people are told how they ended.
+        told = opened | (routed & set(jobs))
         self._opened = (self._opened - set(jobs)) | opened
-        records = await find_jobs(transaction, opened) if opened else {}
+        records = await find_jobs(transaction, told) if told else {}
         new: Collection[StoredRevocation] = ()
         if revision != self._revision:
             new = await revocations_that_matter(transaction, now=now, after=self._revision)

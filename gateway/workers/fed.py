@@ -285,8 +285,10 @@ def _apply(message: m.Put | m.Drop | m.Revoked | m.Passed, table: RouteTable) ->
     match message:
         case m.Put(sid=sid, entry=entry):
             table.put(sid, entry)
-        case m.Drop(sid=sid):
+        case m.Drop(sid=sid, ended=ended):
             table.drop(sid)
+            if ended is not None:
+                table.note_ended(sid, ended)
         case m.Revoked(member=member, score=score):
             table.load_revocation(member, score)
         case m.Passed():

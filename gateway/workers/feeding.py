@@ -138,7 +138,7 @@ def _change(event: Event, table: RouteTable) -> m.Down | None:
             entry = table.entry(sid)
             return m.Put(seq, at, sid, entry) if entry is not None else m.Drop(seq, at, sid)
         case RouteRemoved(seq=seq, sid=sid):
-            return m.Drop(seq, at, sid)
+            return m.Drop(seq, at, sid, table.ended.get(sid))
         case GrantRevoked(seq=seq, sid=sid):
             entry_of = event.revocation()
             return m.Revoked(seq, at, sid, entry_of.member, entry_of.score)

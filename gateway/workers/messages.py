@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.bus_state import Marks
 from shared.events import Head
-from shared.routes import Entry
+from shared.routes import Ended, Entry
 
 _LENGTH: Final = struct.Struct("!I")
 MOST_BYTES: Final = 1 << 30
@@ -66,11 +66,12 @@ class Put(_Message, frozen=True, tag="put"):
 
 
 class Drop(_Message, frozen=True, tag="drop"):
-    """The session ``sid`` has ended."""
+    """The session ``sid`` has ended; how, if that is known."""
 
     seq: int
     at: float | None
     sid: str
+    ended: Ended | None = None
 
 
 class Revoked(_Message, frozen=True, tag="revoked"):

@@ -27,7 +27,9 @@ from shared.events import (
     event_time,
 )
 from shared.signed_table import TableDigest, TableSigner
+from shared.statuses import Status
 
+_encode: Final = msgspec.json.Encoder().encode
 _PIECE: Final = 1000
 _PENDING_SECONDS: Final = 3600
 """How long what a publisher that died had filled in is kept."""
@@ -98,8 +100,10 @@ class Publisher:
             )
             await self._change("upsert", sid, route, event.encode())
 
-    async def remove(self, sid: str, reason: str, *, now: float) -> None:
-        """Publish that the session *sid* has ended."""
+    async def remove(
+        self, sid: str, reason: str, *, now: float, status: Status | None = None
+    ) -> None:
+        """Publish that the session *sid* has ended, and how: *status*, for people."""
         async with self._lock:
             event = RouteRemoved(
                 epoch=self.epoch,
@@ -107,6 +111,7 @@ class Publisher:
                 at=event_time(now),
                 sid=sid,
                 reason=reason,
+                status=msgspec.UNSET if status is None else msgspec.Raw(_encode(status)),
                 head=self._signed(lambda digest: digest.set_route(sid, None), now=now),
             )
             await self._change("remove", sid, b"", event.encode())

@@ -90,6 +90,14 @@ class World:
 
         await eventually(look, seconds=8.0)
 
+    async def last_removed(self, sid: str) -> dict[str, Any]:
+        """Return how the session ended, as gateways were told."""
+        logged: Any = await self.redis.xrevrange(Keys("test").log)
+        events = [json.loads(fields[b"event"]) for _, fields in logged]
+        (told,) = [one for one in events if one["type"] == "RouteRemoved" and one["sid"] == sid]
+        status: dict[str, Any] = told["status"]
+        return status
+
     def show(self, *pods: Any) -> None:
         self.picture.pods.replace({(one.namespace, one.name): one for one in pods})
 
@@ -257,7 +265,11 @@ async def test_a_session_that_ends_is_gone_for_good(world: World) -> None:
     await world.until_ready(sid)
     await world.sessions.end(sid)
     await world.until_gone(sid)
-    assert await world.route(other) is not None
+    route = await world.route(other)
+    assert route is not None
+    assert (route["status"]["phase"], route["status"]["app"]) == ("ready", "lab")
+    told = await world.last_removed(sid)
+    assert (told["phase"], told["app"]) == ("closed", "lab")
 
 
 async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
@@ -268,6 +280,7 @@ async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
         await ask_to_end(transaction, record, now=1.0)
     world.publisher.wake("j1")
     await world.until_gone(sid)
+    assert (await world.last_removed(sid))["phase"] == "stopped"
 
 
 async def test_a_job_without_sessions_has_nothing_looked_at(world: World) -> None:

@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from gateway.core.bus_state import Marks
 from gateway.workers import messages as m
 from shared.events import Head
-from shared.routes import Entry, RouteReader
+from shared.routes import Ended, Entry, RouteReader
+from shared.statuses import Status
 from tests.gateway.bus.following import encode, make_route, sid_of
 
 HEAD = Head(epoch="e", seq=3, term=1, routes=1, revoked=0, since=1.5)
-ROUTE = RouteReader().read(sid_of(1), encode(make_route(sid_of(1))), epoch="e")
+STATUS = Status(phase="ready", app="Lab", times=(("queued", 1.0),))
+ROUTE = RouteReader().read(
+    sid_of(1), encode(make_route(sid_of(1)) | {"status": msgspec.to_builtins(STATUS)}), epoch="e"
+)
 ENTRY = Entry(ROUTE, 2**64 - 1)
 DOWN: list[m.Down] = [
     m.Begins(HEAD, True),
@@ -23,6 +27,7 @@ DOWN: list[m.Down] = [
     m.Ends(2**64 - 1),
     m.Put(4, 1.5, sid_of(1), ENTRY),
     m.Drop(5, None, sid_of(1)),
+    m.Drop(5, None, sid_of(1), Ended("j1", "vnc", STATUS)),
     m.Revoked(6, 2.5, None, "kid:k", 7.5),
     m.Passed(7, None),
     m.Bus(Marks(1.0, 2.0, None, 3.0)),

@@ -1,0 +1,108 @@
+"""What people are told of a session: how far its job has come, or how it ended. No I/O.
+
+All of it follows from what the store and the cluster say, so that every leader says the same and
+a status changes only with what it tells of. It is shown on the session's own host, where the app's
+scripts may read it: nothing in it is of other users.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from controller.jobs.model import Job
+from controller.store.jobs import JobRecord
+from controller.store.sessions import Session
+from controller.volcano.observed import ObservedPod
+from shared.statuses import MOST_APP, MOST_DETAIL, Status
+
+_ENDS: Final = MappingProxyType(
+    {"asked": "stopped", "expired": "expired", "out_of_funds": "out_of_funds", "evicted": "evicted"}
+)
+"""Phases by the reasons of jobs; of all others by how they ended."""
+_OUTCOMES: Final = MappingProxyType(
+    {"SUCCESS": "finished", "FAILURE": "failed", "EXPIRED": "expired"}
+)
+_PULLS: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
+"""What kubelets say while they get an image, and while they do anything else with it."""
+
+
+def status_of(
+    session: Session, *, job: Job, record: JobRecord, pod: ObservedPod | None, ready: bool
+) -> Status:
+    """Return how far the session has come; *pod* is the one at its rank."""
+    app, port = _app(session, job), session.port
+    # Of a later attempt it is not known here since when it waits.
+    queued = (("queued", record.created_at),) if record.attempt == 1 else ()
+    waits = record.state in ("IN_QUEUE", "SUSPENDED")
+    if pod is None and not waits:
+        # The one before has gone, and the next one is not seen yet.
+        return Status(phase="preparing", app=app, times=queued)
+    if pod is None or (waits and not pod.node):
+        phase = "suspended" if record.state == "SUSPENDED" else "queued"
+        return Status(
+            phase=phase,
+            since=record.created_at if queued and phase == "queued" else None,
+            reason=_short(record.reason, 64),
+            detail=_short(record.message, MOST_DETAIL),
+            app=app,
+        )
+    made = (("preparing", pod.created_at),) if pod.created_at is not None else ()
+    if not pod.running:
+        return Status(
+            phase="preparing",
+            since=pod.created_at,
+            reason=_short(pod.waiting, 64),
+            detail=_preparing(job, record, pod),
+            app=app,
+            times=queued,
+        )
+    began = (("starting", pod.started_at),) if pod.started_at is not None else ()
+    if ready:
+        return Status(phase="ready", app=app, port=port, times=queued + made + began)
+    return Status(phase="starting", since=pod.started_at, app=app, port=port, times=queued + made)
+
+
+def ended_status(session: Status | None, record: JobRecord | None, *, now: float) -> Status:
+    """Return how a session ended whose last status was *session*, and whose job *record* is."""
+    app = session.app if session is not None else None
+    if record is None:
+        return Status(phase="ended", since=now, app=app)
+    outcome = _outcome(record)
+    if outcome is None:
+        return Status(phase="closed", since=now, app=app)
+    reason = record.reason if record.is_final else record.end_reason
+    message = record.message if record.is_final else record.end_message
+    return Status(
+        phase=_ENDS.get(reason or "", _OUTCOMES[outcome]),
+        since=now,
+        reason=_short(reason, 64),
+        detail=_short(message, MOST_DETAIL),
+        app=app,
+    )
+
+
+def _outcome(record: JobRecord) -> str | None:
+    """Return how the job has ended, or is about to; None where it goes on."""
+    for known in (record.state, record.outcome, record.end_state):
+        if known in _OUTCOMES:
+            return known
+    # Asked for, and nothing is known of how that is to be told.
+    return "SUCCESS" if record.desired == "ended" else None
+
+
+def _app(session: Session, job: Job) -> str | None:
+    return _short(job.name or job.kind or session.endpoint, MOST_APP)
+
+
+def _preparing(job: Job, record: JobRecord, pod: ObservedPod) -> str | None:
+    image = next((task.image for task in job.effective_tasks if task.name == pod.task), "")
+    if pod.waiting in _PULLS:
+        return _short(image, MOST_DETAIL)
+    return _short(f"{record.message or pod.waiting}: {image}", MOST_DETAIL)
+
+
+def _short(text: str | None, most: int) -> str | None:
+    if not text:
+        return None
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,102 @@
+"""What people are told follows from store and cluster, and changes only with what it tells of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.sessions.statuses import ended_status, status_of
+from shared.statuses import MOST_DETAIL, Status
+from tests.controller.samples import UID, make_job, make_pod, make_record
+from tests.controller.sessions.test_routes import session
+
+JOB = make_job(name="My notebook", interactive={"lab": {"kind": "web", "port": 8888}})
+CREATED = make_record().created_at
+IMAGE = JOB.effective_tasks[0].image
+
+
+def told(pod: Any = None, *, ready: bool = False, job: Any = JOB, **record: Any) -> Status:
+    made = make_record(**{"uid": UID, "state": "RUNNING", "reason": None, "message": None} | record)
+    return status_of(session(), job=job, record=made, pod=pod, ready=ready)
+
+
+def test_a_job_that_waits_says_since_when_and_why() -> None:
+    record: dict[str, Any] = {
+        "state": "IN_QUEUE",
+        "reason": "unschedulable",
+        "message": "0/3 nodes have a GPU",
+    }
+    status = Status(
+        phase="queued", since=CREATED, reason="unschedulable", detail="0/3 nodes have a GPU",
+        app="My notebook",
+    )  # fmt: skip
+    assert told(**record) == status
+    # Volcano makes pods before there is a place for them.
+    assert told(make_pod(node="", running=False, ready=False), **record) == status
+    assert told(attempt=2, **record).since is None
+
+
+def test_a_job_that_is_suspended_is_not_in_the_queue() -> None:
+    assert told(state="SUSPENDED", reason="suspended").phase == "suspended"
+
+
+def test_a_pod_that_is_prepared_names_its_image() -> None:
+    pod = make_pod(running=False, ready=False, waiting="ContainerCreating", created_at=7.0)
+    status = told(pod, state="IN_QUEUE")
+    assert (status.phase, status.since, status.detail) == ("preparing", 7.0, IMAGE)
+    assert status.times == (("queued", CREATED),)
+    failing = make_pod(running=False, ready=False, waiting="ImagePullBackOff", created_at=7.0)
+    detail = told(failing, state="IN_QUEUE", message="the image cannot be pulled").detail
+    assert detail == f"the image cannot be pulled: {IMAGE}"
+
+
+def test_an_app_that_does_not_answer_yet_names_its_port() -> None:
+    pod = make_pod(ready=False, created_at=7.0, started_at=9.0)
+    status = told(pod)
+    assert (status.phase, status.since, status.port) == ("starting", 9.0, 8888)
+    assert status.times == (("queued", CREATED), ("preparing", 7.0))
+    ready = told(make_pod(created_at=7.0, started_at=9.0), ready=True)
+    assert (ready.phase, ready.times[-1]) == ("ready", ("starting", 9.0))
+
+
+def test_a_pod_that_went_leaves_a_job_that_is_prepared_anew() -> None:
+    assert told(None).phase == "preparing"
+
+
+def test_an_app_is_called_as_its_owner_does_or_by_what_it_is() -> None:
+    interactive = {"lab": {"kind": "web", "port": 8888}}
+    for fields, name in (({"kind": "jupyter"}, "jupyter"), ({}, "lab")):
+        assert told(job=make_job(name=None, interactive=interactive, **fields)).app == name
+
+
+@pytest.mark.parametrize(
+    ("record", "phase", "reason"),
+    [
+        ({"outcome": "SUCCESS", "end_reason": "completed"}, "finished", "completed"),
+        ({"state": "SUCCESS", "reason": "completed"}, "finished", "completed"),
+        ({"outcome": "FAILURE", "end_reason": "exit_code"}, "failed", "exit_code"),
+        ({"outcome": "FAILURE", "end_reason": "out_of_memory"}, "failed", "out_of_memory"),
+        ({"outcome": "FAILURE", "end_reason": "evicted"}, "evicted", "evicted"),
+        ({"end_state": "EXPIRED", "end_reason": "expired"}, "expired", "expired"),
+        ({"end_state": "FAILURE", "end_reason": "out_of_funds"}, "out_of_funds", "out_of_funds"),
+        ({"end_state": "SUCCESS", "end_reason": "asked"}, "stopped", "asked"),
+        ({"desired": "ended"}, "finished", None),
+        ({}, "closed", None),
+    ],
+)
+def test_how_a_job_ended_is_told(record: dict[str, Any], phase: str, reason: str | None) -> None:
+    made = make_record(**{"state": "RUNNING", "reason": None} | record)
+    status = ended_status(Status(phase="ready", app="Lab"), made, now=5.0)
+    assert (status.phase, status.reason, status.since, status.app) == (phase, reason, 5.0, "Lab")
+
+
+def test_an_end_holds_the_clusters_words_shortened() -> None:
+    made = make_record(outcome="FAILURE", end_reason="failed", end_message="w" * 5000)
+    detail = ended_status(None, made, now=5.0).detail
+    assert detail is not None
+    assert len(detail) == MOST_DETAIL
+
+
+def test_an_end_of_which_nothing_is_known_says_only_that() -> None:
+    assert ended_status(None, None, now=5.0) == Status(phase="ended", since=5.0)

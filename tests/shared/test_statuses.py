@@ -1,0 +1,118 @@
+"""A status says something or nothing; its route and its end are what they are either way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
+from shared.routes import MOST_ENDED, Ended, RouteReader, RouteTable, encode_route
+from shared.statuses import MOST_APP, MOST_BYTES, MOST_DETAIL, Status, read_status
+from tests.shared.samples import SID, encode, make_route, make_sid
+
+STARTING = {"phase": "starting", "since": 5.0, "app": "Lab", "times": [["queued", 1.0]]}
+UNREADABLE: list[Any] = [
+    {}, [], "ready", 7, {"phase": 7}, {"phase": "Not a word"}, {"phase": "x", "since": -1},
+    {"phase": "x", "since": 1e300}, {"phase": "x", "detail": "d" * (MOST_DETAIL + 1)},
+    {"phase": "x", "times": [["queued"]]}, {"phase": "x", "times": [["queued", 1.0]] * 7},
+    {"phase": "x", "app": ["Lab"]}, {"phase": "x", "port": 70000},
+]  # fmt: skip
+
+
+def table_of(**routes: bytes) -> RouteTable:
+    head = Head(epoch="e1", seq=1, term=1, routes=len(routes), revoked=0)
+    table = RouteTable(head, RouteReader())
+    for sid, raw in routes.items():
+        table.load_route(sid, raw)
+    table.complete()
+    return table
+
+
+def removed(status: Any, *, seq: int = 2, sid: str = SID) -> RouteRemoved:
+    wire = {"v": 1, "epoch": "e1", "seq": seq, "type": "RouteRemoved", "sid": sid, "reason": ""}
+    event = decode_event(encode(wire | ({} if status is None else {"status": status})))
+    assert isinstance(event, RouteRemoved)
+    return event
+
+
+def test_a_route_carries_its_status() -> None:
+    route = table_of(**{SID: encode(make_route(status=STARTING))}).route(SID)
+    assert route is not None
+    assert route.status == Status(phase="starting", since=5.0, app="Lab", times=(("queued", 1.0),))
+
+
+def test_what_is_not_known_in_a_status_is_ignored() -> None:
+    known = read_status(encode(STARTING | {"later": [1, {}]}))
+    assert known is not None
+    assert known.phase == "starting"
+
+
+@pytest.mark.parametrize("restriction", [{}, {"service_workers": True}])
+@pytest.mark.parametrize("status", UNREADABLE, ids=str)
+def test_a_status_that_cannot_be_read_leaves_its_route_as_if_it_had_none(
+    status: Any, restriction: dict[str, Any]
+) -> None:
+    raw = encode_route(make_route(status=status) | restriction)
+    route = RouteReader().read(SID, raw, epoch="e1")
+    assert route == RouteReader().read(SID, encode_route(make_route() | restriction), epoch="e1")
+    assert route.status is None
+
+
+def test_a_route_without_a_status_is_written_as_ever() -> None:
+    route = make_route()
+    assert encode_route(route | {"status": None}) == encode_route(route)
+
+
+def test_no_status_that_is_written_is_too_long_to_be_read() -> None:
+    times = tuple(("a" * 32, 1234567890.123456) for _ in range(6))
+    longest = Status(
+        phase="a" * 32, since=1234567890.123456, reason="r" * 64, detail="\U0001f30b" * MOST_DETAIL,
+        app="\U0001f30b" * MOST_APP, port=65535, times=times,
+    )  # fmt: skip
+    raw = msgspec.json.encode(longest)
+    assert len(raw) <= MOST_BYTES
+    assert read_status(raw) == longest
+    assert read_status(raw[:-1] + b" " * MOST_BYTES + b"}") is None
+
+
+def test_how_a_session_ended_is_remembered_with_its_job() -> None:
+    table = table_of(**{SID: encode(make_route(status=STARTING))})
+    table.apply(removed({"phase": "failed", "reason": "exit_code", "app": "Lab"}))
+    assert SID not in table
+    status = Status(phase="failed", reason="exit_code", app="Lab")
+    assert table.ended == {SID: Ended("j1", "web", status)}
+    # Another table, read whole, knows nothing of it by itself.
+    later = table_of()
+    later.inherit(table)
+    assert later.ended == table.ended
+    assert table.copy(table.head).ended == table.ended
+
+
+@pytest.mark.parametrize("status", [None, *UNREADABLE], ids=str)
+def test_whatever_an_end_says_of_itself_the_session_has_ended(status: Any) -> None:
+    table = table_of(**{SID: encode(make_route(status=STARTING))})
+    table.apply(removed(status))
+    assert SID not in table
+    assert table.ended[SID].status == Status(phase="ended", app="Lab")
+
+
+def test_what_no_signature_covers_is_not_believed_where_one_is_asked_for() -> None:
+    table = table_of(**{SID: encode(make_route())})
+    table.proof = object()  # type: ignore[assignment]  # any will do
+    table.apply(removed({"phase": "failed", "detail": "send your password to Mallory"}))
+    assert table.ended[SID].status is None
+
+
+def test_only_so_many_ends_are_remembered() -> None:
+    table = table_of()
+    for number in range(MOST_ENDED + 10):
+        sid = make_sid(number)
+        raw = msgspec.Raw(encode(make_route(sid)))
+        seq = 2 + 2 * number
+        table.apply(RouteUpserted(epoch="e1", seq=seq, sid=sid, route=raw))
+        table.apply(removed({"phase": "finished"}, seq=seq + 1, sid=sid))
+    assert len(table.ended) == MOST_ENDED
+    assert make_sid(MOST_ENDED + 9) in table.ended
+    assert make_sid(9) not in table.ended
