@@ -7,6 +7,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,6 +27,9 @@ ATTEMPT_SECONDS: Final = 0.25
 """From one address' attempt to the next one's, unless it failed before (RFC 8305, section 5)."""
 MOST_ADDRESSES: Final = 8
 """Of one name: whoever answers for it does not decide how many sockets a dial costs."""
+
+_LITERALS: Final = 4096
+"""Addresses about which a dialler remembers what it found."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -72,6 +76,9 @@ class Dialler:
         self._dial_seconds = dial_seconds
         self._trust = trust
         self._stall_seconds = stall_seconds
+        # Most targets are pods, each dialled again and again: what an address is does not change.
+        self._literal = lru_cache(_LITERALS)(_read_literal)
+        self._allowed = lru_cache(_LITERALS)(self._bounds.allow)
 
     async def dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         """Return a connection to *target*.
@@ -144,17 +151,26 @@ class Dialler:
         return self._trust
 
     async def _addresses(self, target: Target) -> list[str]:
-        try:
-            candidates = [str(ip_address(target.host))]
-        except ValueError:
+        literal = self._literal(target.host)
+        if literal is not None:
+            candidates = [literal]
+        else:
             found = await self._loop.getaddrinfo(
                 target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
             )
             candidates = list(dict.fromkeys(str(info[4][0]) for info in found))
-        allowed = [candidate for candidate in candidates if self._bounds.allow(candidate)]
+        allowed = [candidate for candidate in candidates if self._allowed(candidate)]
         if not allowed:
             raise DialFailed("target_forbidden")
         return allowed
+
+
+def _read_literal(host: str) -> str | None:
+    """Return the address that *host* is, in its usual form; None for a name."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return None
 
 
 def _address_info(address: str, port: int) -> AddrInfoType:
