@@ -83,7 +83,8 @@ class AccessRight:
     )
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
-        self.host = host
+        # The route's own string, which thousands of connections share.
+        self.host = next((own for own in route.hosts if own == host), host)
         self.grant = grant
         self.sid = route.sid
         self.user = None if grant is None else grant.sub

@@ -6,6 +6,7 @@ task, after which the request is decided again with what is then known.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -214,7 +215,8 @@ class Admission:
         client = self._client(connection, ask)
         access_right = access_right_of(decision)
         if access_right is not None:
-            access_right.address = client
+            # One user's connections share it, as long as they are open.
+            access_right.address = sys.intern(client)
         if access_right is not None and not self._parts.live.has_room(access_right):
             refusal = REFUSALS["too_many_connections"]
             self._record(connection, ask, refusal, proof=decision.claims)
