@@ -205,6 +205,7 @@ class Gateway:
             Inside(assets),
             frame_ancestors=settings.site.frame_ancestors,
             home=settings.home,
+            orchestrator=settings.orchestrator_url,
         )
         self.pages = self._make_pages(assets, documents)
         self.certificates = _certificates(settings)

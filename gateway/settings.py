@@ -60,6 +60,7 @@ class Settings:
     upstream_networks: tuple[Network, ...]
     route_keys: KeySet | None
     open_origins: tuple[str, ...]
+    orchestrator_url: str | None
     bus_grace_seconds: float
     controller_grace_seconds: float
     workers: int
@@ -109,6 +110,7 @@ def settings_from(env: Environment) -> Settings:
         upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),
         route_keys=env.optional("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file),
         open_origins=_open_origins(env, issuer),
+        orchestrator_url=env.optional("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", _job_url),
         bus_grace_seconds=env.value("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", seconds, 300.0),
         controller_grace_seconds=env.value(
             "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
@@ -168,6 +170,19 @@ def _limits(env: Environment) -> Limits:
         values[name] = env.value(setting, _at_least(least), getattr(usual, name))
     memory = env.optional("FUMAROLE_GATEWAY_WORKER_MEMORY_BYTES", count(0, 1 << 50))
     return replace(usual, **values, worker_memory_bytes=memory)
+
+
+def _job_url(value: str) -> str:
+    """Return the address of a job's page, with what stands for the job left in it."""
+    filled = value.replace("{job}", "j").replace("{sid}", "s")
+    parts = urlsplit(filled)
+    web_url(parts._replace(query="", fragment="").geturl())
+    if set('{}"<>\\^`| ') & set(filled):
+        raise ValueError("not a URL in which only {job} and {sid} stand for something")
+    # Neither may decide whose site it is.
+    if not value.startswith(f"{parts.scheme}://{parts.netloc}"):
+        raise ValueError("{job} and {sid} may stand in path, query and fragment only")
+    return value
 
 
 def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:

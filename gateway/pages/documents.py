@@ -48,7 +48,8 @@ class Card:
     """A page with one message.
 
     ``status`` is read out when it changes; ``advice`` says what to do next; ``actions`` is
-    markup; ``detail`` is small print.
+    markup; ``detail`` is small print, in lines, shown when it is asked for. With ``steps`` the
+    script shows how far something has come.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Card:
     detail: str = ""
     script: str | None = None
     busy: bool = False
+    steps: bool = False
     data: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
 
@@ -72,12 +74,16 @@ class Documents:
         progress = '<div class="bar-of-progress" role="presentation"></div>' if card.busy else ""
         advice = f'<p class="next">{escape(card.advice)}</p>' if card.advice else ""
         actions = f'<div class="actions">{card.actions}</div>' if card.actions else ""
-        detail = f'<p class="detail">{escape(card.detail)}</p>' if card.detail else ""
+        lines = "".join(f"<p>{escape(line)}</p>" for line in card.detail.splitlines())
+        summary = f'<details class="detail"><summary>Details</summary>{lines}</details>'
+        detail = summary if lines else ""
+        steps = '<ol id="steps" class="steps" hidden></ol>' if card.steps else ""
         body = (
             f'<main class="centre"><section class="card">{self._brand()}'
             f"<h1>{escape(card.title)}</h1>"
             f'<p id="status" role="status" aria-live="polite">{escape(card.status)}</p>'
-            f"{progress}{advice}{actions}{detail}</section></main>"
+            f'<p id="stuck" class="stuck" hidden></p>'
+            f"{progress}{steps}{advice}{actions}{detail}</section></main>"
         )
         return self._shell(card.title, body, script=card.script, data=card.data)
 

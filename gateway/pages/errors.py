@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
-from gateway.core.access.answers import REFUSALS, JsonErrors, Page, Refusal
+import msgspec
+
+from gateway.core.access.answers import (
+    REFUSALS,
+    JsonErrors,
+    Page,
+    Refusal,
+    Subject,
+    without_controls,
+)
 from gateway.core.http.accept import wants_page
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.documents import Card, Documents, link_action, page_headers
 from gateway.pages.parts import Inside
+from gateway.pages.wording import words_of
 
 
 class Words(NamedTuple):
@@ -133,6 +145,17 @@ _LEADS_BACK: Final = frozenset(
         "too_many_checks",
     }
 )
+# About a job, whose place in the orchestrator has what helps.
+_MANAGED: Final = frozenset(
+    {
+        "session_ended",
+        "session_expired",
+        "session_closing",
+        "session_starting",
+        "app_unreachable",
+        "app_timeout",
+    }
+)
 # The token of such a request is gone or useless: trying the same again cannot help.
 _NOT_AGAIN: Final = frozenset({"token_unsure", "too_many_opens", "too_many_checks"})
 # Its answer names no time to come back, but apps do this while they start: JupyterLab listens,
@@ -147,9 +170,18 @@ class PageErrors:
         parts: What the pages hold: nothing else may be served where they are shown.
         frame_ancestors: Who may frame them, as a policy directive.
         home: Where links come from, if that is known.
+        orchestrator: Where a job is managed: an address that holds ``{job}`` and ``{sid}``.
     """
 
-    def __init__(self, parts: Inside, *, frame_ancestors: str, home: str | None) -> None:
+    def __init__(
+        self,
+        parts: Inside,
+        *,
+        frame_ancestors: str,
+        home: str | None,
+        orchestrator: str | None = None,
+    ) -> None:
+        self._orchestrator = orchestrator
         self._documents = Documents(parts)
         headers = page_headers(frame_ancestors, scripts=parts.scripts, styles=parts.styles)
         self._headers = tuple(
@@ -165,7 +197,7 @@ class PageErrors:
     def render(self, refusal: Refusal, accept: bytes) -> Page:
         """Return a page for browsers, JSON for everybody else."""
         if not wants_page(accept):
-            return self._json.render(refusal, accept)
+            return _json_of(refusal) or self._json.render(refusal, accept)
         # Messages of routes are few at a time, but not bounded.
         page = self._pages.get(refusal)
         if page is None:
@@ -177,29 +209,76 @@ class PageErrors:
 
     def _card(self, refusal: Refusal) -> Card:
         words = WORDS.get(refusal.code, _OTHERWISE)
+        told = words_of(refusal)
         starting = refusal.code == "session_starting"
         seconds = _AGAIN_SECONDS.get(refusal.code, refusal.retry_after_seconds)
         again = seconds is not None and refusal.code not in _NOT_AGAIN
         script = "starting.js" if starting else "retry.js" if again else None
-        retry = {"retry-seconds": str(seconds)} if again else {}
-        back = self._home is not None and refusal.code in _LEADS_BACK
+        data = {"retry-seconds": str(seconds)} if again else {}
         return Card(
-            title=words.title,
-            status=_status(refusal),
-            advice=words.advice,
-            actions=self._actions(refusal, back=back),
-            detail=f"{refusal.status} · {refusal.code}",
+            title=words.title if told is None else told.title,
+            status=_status(refusal) if told is None else told.text,
+            advice=words.advice if told is None else told.advice.strip(),
+            actions=self._actions(refusal),
+            detail=_details(refusal),
             script=script,
             busy=starting,
-            data=retry,
+            steps=starting,
+            data=data | _data(refusal),
         )
 
-    def _actions(self, refusal: Refusal, *, back: bool) -> str:
+    def _actions(self, refusal: Refusal) -> str:
         if refusal.code == "head_too_large":
             return link_action(CLEAR_PATH.decode(), "Clear these cookies")
-        if back and self._home:
+        job = self._job_url(refusal.subject) if refusal.code in _MANAGED else None
+        if job is not None:
+            ended = refusal.code in ("session_ended", "session_expired")
+            return link_action(job, "Go to the job" if ended else "Log and stop", first=ended)
+        if self._home and refusal.code in _LEADS_BACK:
             return link_action(self._home, "Go to where sessions are started")
         return ""
+
+    def _job_url(self, subject: Subject | None) -> str | None:
+        """Return where the job is managed: its log, how to stop, extend and share it."""
+        if self._orchestrator is None or subject is None or subject.job is None:
+            return None
+        with_job = self._orchestrator.replace("{job}", quote(subject.job, safe=""))
+        return with_job.replace("{sid}", subject.sid)
+
+
+def _json_of(refusal: Refusal) -> Page | None:
+    """Return *refusal* for programs, with what our own pages show; None where that is nothing."""
+    told = words_of(refusal)
+    if told is None:
+        return None
+    shown = {"title": told.title, "text": told.text}
+    body = json.dumps({"code": refusal.code, "message": refusal.message} | shown).encode()
+    return Page("application/json", body)
+
+
+def _data(refusal: Refusal) -> dict[str, str]:
+    """Return what the page's script shows of the session: since when, and at which port."""
+    subject = refusal.subject
+    if subject is None:
+        return {}
+    if refusal.code == "session_starting" and subject.status is not None:
+        return {"status": msgspec.json.encode(subject.status).decode()}
+    if refusal.code in ("app_unreachable", "app_timeout") and subject.port is not None:
+        return {"port": str(subject.port)}
+    return {}
+
+
+def _details(refusal: Refusal) -> str:
+    """Return the small print, for whoever is asked for help: words for programs, and ids."""
+    lines = [f"{refusal.status} · {refusal.code}"]
+    subject = refusal.subject
+    # Of a start it would be that of the moment when the page was asked for.
+    status = subject.status if subject is not None and refusal.code == "session_ended" else None
+    if status is not None and status.reason:
+        lines.append(f"reason: {without_controls(status.reason)}")
+    if subject is not None and subject.job is not None:
+        lines.append(f"job: {without_controls(subject.job)}")
+    return "\n".join(lines)
 
 
 def _status(refusal: Refusal) -> str:

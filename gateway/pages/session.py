@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from aiohttp import web
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.answers import REFUSALS, Refusal, subject_of
 from gateway.core.access.decision import route_refusal
 from gateway.core.http.oversize import expiring_lines, foreign_names, is_own_click
 from gateway.pages.answers import Answers, page_request_of
 from gateway.pages.assets import Assets
+from gateway.pages.wording import named, words_of
 from gateway.relay.http.page_request import PageRequest
+from shared.routes import Route
 
 
 class SessionPages:
@@ -41,7 +44,7 @@ class SessionPages:
         refusal = self._refusal(page_request)
         if refusal is not None or page_request.route is None or page_request.grant is None:
             return self._answers.refuse(request, refusal or REFUSALS["not_found"])
-        title = f"{page_request.route.job} · rank {page_request.route.rank}"
+        title = _title(page_request.route)
         documents = self._answers.documents
         mode, clipboard = page_request.grant.mode, page_request.route.clipboard
         match page_request.route.kind:
@@ -60,9 +63,20 @@ class SessionPages:
             return self._answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
         route = page_request.route
         if route.expires_at is not None and self._wall() >= route.expires_at:
-            return self._answers.refuse(request, REFUSALS["session_expired"])
-        message = route.message if route.state == "starting" else None
-        return self._answers.json({"state": route.state, "message": message})
+            over = REFUSALS["session_expired"].about(subject_of(route))
+            return self._answers.refuse(request, over)
+        starting = route.state == "starting"
+        told: dict[str, object] = {
+            "state": route.state,
+            "message": route.message if starting else None,
+        }
+        refusal = route_refusal(route, self._wall())
+        words = words_of(refusal) if refusal is not None else None
+        if words is not None:
+            told |= {"title": words.title, "text": words.text}
+        if starting and route.status is not None:
+            told["status"] = msgspec.to_builtins(route.status)
+        return self._answers.json(told)
 
     async def clear_cookies(self, request: web.Request) -> web.Response:
         """Expire the cookies that are not ours, by a click on a page of this host, and go on."""
@@ -119,3 +133,10 @@ class SessionPages:
         return (
             None if page_request.route is None else route_refusal(page_request.route, self._wall())
         )
+
+
+def _title(route: Route) -> str:
+    app = named(subject_of(route))
+    if app is None:
+        return f"{route.job} · rank {route.rank}"
+    return f"{app} · rank {route.rank}" if route.rank else app

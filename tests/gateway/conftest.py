@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shared.bus import Publisher, connect
+from shared.statuses import Status
 from tests.gateway.bus.following import KEYS, encode, make_route, published, sid_of
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
@@ -46,9 +47,9 @@ class World:
         await self.publisher.upsert(sid, encode(route), now=time.time())
         await self.settled()
 
-    async def remove(self, sid: str) -> None:
-        """Publish that *sid* has ended."""
-        await self.publisher.remove(sid, "ended", now=time.time())
+    async def remove(self, sid: str, status: Status | None = None) -> None:
+        """Publish that *sid* has ended, and how."""
+        await self.publisher.remove(sid, "ended", now=time.time(), status=status)
         await self.settled()
 
     async def revoke(self, **what: str) -> None:
@@ -73,7 +74,10 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway
     with RedisServer(redis_program(), folder) as server:
         asyncio.run(_rebuild(server.url))
         gateway = GatewayProcess(
-            folder, server.url, FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS="86400"
+            folder,
+            server.url,
+            FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS="86400",
+            FUMAROLE_GATEWAY_ORCHESTRATOR_URL="https://cloud.example.org/jobs/{job}?from={sid}",
         )
         try:
             asyncio.run(gateway.start())

@@ -95,6 +95,12 @@ def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
         ("FUMAROLE_GATEWAY_TRUSTED_PROXIES", "nobody"),
         ("FUMAROLE_GATEWAY_OPEN_ORIGINS", "https://a.example/path"),
         ("FUMAROLE_GATEWAY_EMBED_ORIGINS", "*"),
+        ("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", "jobs/{job}"),
+        ("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", "javascript:alert('{job}')"),
+        ("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", "https://{job}.example.org/"),
+        ("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", "https://a.example/{user}"),
+        ("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", "https://me:x@a.example/{job}"),
+        ("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", "http://a.example/{job}"),
         ("FUMAROLE_GATEWAY_WORKERS", "257"),
         ("FUMAROLE_GATEWAY_WORKERS", "0"),
         ("FUMAROLE_GATEWAY_DRAIN_SECONDS", "-1"),
@@ -112,6 +118,15 @@ def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
 def test_a_bad_value_is_named(values: dict[str, str], name: str, bad: str) -> None:
     found = problems(values | {name: bad})
     assert any(problem.startswith(f"{name} is wrong") for problem in found), found
+
+
+def test_where_jobs_are_managed_may_be_a_path_a_query_or_a_fragment(
+    values: dict[str, str],
+) -> None:
+    assert read(values).orchestrator_url is None
+    for url in ("https://a.example/j/{job}", "https://a.example/?s={sid}", "https://a/#/{job}"):
+        found = read(values | {"FUMAROLE_GATEWAY_ORCHESTRATOR_URL": url})
+        assert found.orchestrator_url == url
 
 
 @pytest.mark.parametrize("name", sorted(NUMBERS))

@@ -11,7 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from shared.routes import Ended, Route
+    from shared.statuses import Status
 
 RETRY_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5
@@ -45,6 +49,38 @@ REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
+def without_controls(text: str) -> str:
+    """Return *text* as one line that reads in one direction."""
+    return _CONTROL.sub(" ", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The session that a refusal is about, for whoever may know of it.
+
+    Under a public link it is about none: what it holds is for those with a grant.
+    """
+
+    sid: str
+    job: str | None
+    port: int | None
+    status: Status | None
+
+
+def subject_of(route: Route, *, public: bool = False) -> Subject:
+    """Return what people are told of the session of *route*."""
+    port = None if route.target is None else route.target.port
+    return Subject(route.sid, route.job, port, route.status) if not public else _PUBLIC
+
+
+def ended_subject(sid: str, ended: Ended | None) -> Subject | None:
+    """Return what people are told of the session *sid*, which has ended."""
+    return None if ended is None else Subject(sid, ended.job, None, ended.status)
+
+
+_PUBLIC: Final = Subject("", None, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An answer that is not the app's.
@@ -59,6 +95,11 @@ class Refusal:
     retry_after_seconds: int | None = None
     closes: bool = False
     """Whether the connection ends with it, whatever the request was."""
+    subject: Subject | None = None
+
+    def about(self, subject: Subject | None) -> Refusal:
+        """Return the same refusal about *subject*."""
+        return replace(self, subject=subject)
 
     def again_in(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""
@@ -69,7 +110,7 @@ class Refusal:
 
         Control characters of somebody else's words mean nothing, wherever they are shown.
         """
-        return replace(self, message=_CONTROL.sub(" ", message)) if message else self
+        return replace(self, message=without_controls(message)) if message else self
 
 
 def _table(*rows: Refusal) -> Mapping[str, Refusal]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gateway.core.access.access_right import AccessRight, is_revoked
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.origins import comes_from_here
 from shared.routes import Standing
@@ -139,7 +139,7 @@ class Access:
             return _NOT_FOUND
         found = table.find(host)
         if found.standing is Standing.ABSENT:
-            return self._absent(ask, host, now, repaired)
+            return self._absent(ask, host, table, now, repaired)
         if found.standing is Standing.UNREADABLE:
             return _refuse("session_unreadable")
         if found.standing is Standing.AMBIGUOUS or found.route is None:
@@ -173,7 +173,9 @@ class Access:
         except GrantRefused:
             return None
 
-    def _absent(self, ask: Ask, host: str, now: float, repaired: bool) -> Decision:
+    def _absent(
+        self, ask: Ask, host: str, table: RouteTable, now: float, repaired: bool
+    ) -> Decision:
         sid = self._site.sid_of(host)
         if sid is None:
             return _NOT_FOUND
@@ -190,7 +192,9 @@ class Access:
             return _NOT_FOUND
         if grant.sid != sid:
             return _NOT_FOUND
-        return _refuse("session_ended") if repaired else Repair()
+        if not repaired:
+            return Repair()
+        return Refuse(REFUSALS["session_ended"].about(ended_subject(sid, table.ended.get(sid))))
 
     def _private(
         self,
@@ -335,15 +339,19 @@ def own_bearer(authorization: bytes | None) -> bytes | None:
     return token if names_audience(token.decode("latin-1"), SESSION_AUDIENCE) else None
 
 
-def route_refusal(route: Route, now: float) -> Refusal | None:
-    """Return why nothing new may begin on *route*, None when it may."""
+def route_refusal(route: Route, now: float, *, public: bool = False) -> Refusal | None:
+    """Return why nothing new may begin on *route*, None when it may.
+
+    *public* is who asks under a public link: of the job nothing is told but the route's message.
+    """
     if route.expires_at is not None and now >= route.expires_at:
-        return REFUSALS["session_expired"]
+        return REFUSALS["session_expired"].about(subject_of(route, public=public))
     match route.state:
         case "closing":
-            return REFUSALS["session_closing"]
+            return REFUSALS["session_closing"].about(subject_of(route, public=public))
         case "starting":
-            return REFUSALS["session_starting"].saying(route.message)
+            refusal = REFUSALS["session_starting"].saying(route.message)
+            return refusal.about(subject_of(route, public=public))
         case "ready":
             return None
 
@@ -351,7 +359,7 @@ def route_refusal(route: Route, now: float) -> Refusal | None:
 def _public(ask: Ask, route: Route, host: str, now: float) -> Decision:
     if not route.public or route.kind != "web" or is_own(ask.path):
         return _NOT_FOUND
-    refusal = route_refusal(route, now)
+    refusal = route_refusal(route, now, public=True)
     if refusal is not None:
         return Refuse(refusal)
     return Forward(AccessRight(route=route, host=host, grant=None))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from gateway.core.access.access_right import UNCOUNTED
-from gateway.core.access.answers import CLOSE_DRAINING, write_answer
+from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, step
 from gateway.core.http.request_reader import RequestReader
@@ -393,11 +393,11 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         except DialFailed as error:
             context.meters.upstream_failures[error.code] += 1
             self.task = None
-            self.refuse(error.code)
+            self.refuse(_about(error.code, decision))
             return
         self.task = None
         if upstream.transport is None:  # lost between the dial's end and now
-            self.refuse("app_unreachable")
+            self.refuse(_about("app_unreachable", decision))
         else:
             self._attach(upstream, decision, reused=False)
 
@@ -545,3 +545,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def is_moving(self) -> bool:
         """Say whether the kernel moves the response's body, and reads it."""
         return self.download is not None
+
+
+def _about(code: str, decision: CachedDecision) -> Refusal:
+    right = decision.access_right
+    return REFUSALS[code].about(subject_of(right.route, public=right.grant is None))

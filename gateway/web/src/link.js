@@ -9,6 +9,7 @@ const ENDS = {
   4410: ["The session has ended", "Its job has finished or was stopped. You can close this tab."],
   1008: ["The connection was refused", "Open the session again from where you started it."],
 };
+const CLOSE_ENDED = 4410;
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
 
 /** Shows what the link is doing: in the bar, and over the screen while there is nothing to see. */
@@ -112,7 +113,10 @@ export class Link {
       const code = await this.once(() => (tries = 0));
       const atOnce = this.atOnce;
       this.atOnce = false;
-      const end = this.final ?? ENDS[code] ?? (atOnce ? null : await this.judge());
+      // Of a session that has ended, the gateway knows more than the code says.
+      const known = this.final ?? (code === CLOSE_ENDED ? null : ENDS[code]);
+      const judged = known ?? (atOnce ? null : await this.judge());
+      const end = judged ?? ENDS[code];
       if (end) {
         this.status.ended(...end);
         return;
@@ -142,12 +146,12 @@ export class Link {
   /** A refused upgrade shows a script no status; this does. */
   async judge() {
     const now = await fetchState();
-    if (now.status in BY_STATUS) return ENDS[BY_STATUS[now.status]];
+    if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
     this.reason = {
       0: "The gateway cannot be reached.",
-      200: now.state === "starting" ? now.message || "The session is starting." : "",
+      200: now.state === "starting" ? now.text || now.message || "The session is starting." : "",
       503: "The gateway cannot serve the session at the moment.",
-    }[now.status];
+    }[now.http];
     return null;
   }
 
@@ -167,3 +171,6 @@ export class Link {
     this.status.lost(heading, "Connecting again…", null);
   }
 }
+
+/** What the gateway says of a session that has ended, if it says something. */
+const told = ({ title, text }) => (title ? [title, `${text} You can close this tab.`] : null);

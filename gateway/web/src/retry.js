@@ -1,8 +1,23 @@
 // Tries again when the server said that it is worth it, and longer each time.
 
+import { clock } from "./state.js";
+
 const KEY = "fumarole-retries";
+const SINCE = "fumarole-silent-since";
+const SILENT_SECONDS = 30;
 const tries = Number(sessionStorage.getItem(KEY) ?? 0);
 const status = document.querySelector("#status");
+const { port } = document.body.dataset;
+// Of the first of these pages in a row: a later one does not know of those before.
+const since = tries ? Number(sessionStorage.getItem(SINCE) ?? Date.now()) : Date.now();
+sessionStorage.setItem(SINCE, String(since));
+if (port && Date.now() - since > SILENT_SECONDS * 1000) {
+  const stuck = document.querySelector("#stuck");
+  stuck.textContent =
+    `Nothing has answered on port ${port} since ${clock(since / 1000)}. The program may have stopped, or ` +
+    "listen on another port, or on localhost only.";
+  stuck.hidden = false;
+}
 let left = Math.min(Number(document.body.dataset.retrySeconds) * 2 ** Math.min(tries, 4), 30);
 
 const tick = () => {
@@ -18,6 +33,9 @@ const tick = () => {
 
 // A page that is shown again long after is a new matter.
 addEventListener("pagehide", () => {
-  if (left > 0) sessionStorage.removeItem(KEY);
+  if (left > 0) {
+    sessionStorage.removeItem(KEY);
+    sessionStorage.removeItem(SINCE);
+  }
 });
 tick();

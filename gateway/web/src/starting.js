@@ -1,21 +1,83 @@
 // Follows the session's state and enters by itself. Whatever else it turns into, the server has
 // a page for it.
-import { fetchPage, fetchState, wait } from "./state.js";
+import { clock, duration, fetchPage, fetchState, serverTime, wait } from "./state.js";
 
+const STUCK_SECONDS = 60;
+const STEPS = {
+  queued: "In the queue",
+  suspended: "Suspended",
+  preparing: "Being prepared",
+  starting: "Starting",
+};
+
+const heading = document.querySelector("h1");
 const status = document.querySelector("#status");
+const steps = document.querySelector("#steps");
+const stuck = document.querySelector("#stuck");
 const since = Date.now();
+let shown = read(document.body.dataset.status);
 
+function read(text) {
+  try {
+    return JSON.parse(text ?? "null");
+  } catch {
+    return null;
+  }
+}
+
+/** Changes a text only where it is another one: what changes is read out. */
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Shows the steps so far, each with the time that it took; the last one goes on. */
+function show() {
+  if (!shown) return;
+  const now = serverTime();
+  const begun = [...(shown.times ?? [])];
+  begun.push([shown.phase, shown.since ?? null]);
+  const known = begun.filter(([phase]) => Object.hasOwn(STEPS, phase));
+  while (steps.children.length > known.length) steps.lastChild.remove();
+  known.forEach(([phase, at], index) => {
+    const end = known[index + 1] ? known[index + 1][1] : now;
+    const item = steps.children[index] ?? steps.appendChild(makeStep());
+    say(item.firstChild, STEPS[phase]);
+    say(item.lastChild, at === null || end === null ? "" : duration(end - at));
+    item.toggleAttribute("aria-current", index === known.length - 1);
+  });
+  steps.hidden = !known.length;
+  const silent = shown.phase === "starting" && shown.port && shown.since && now - shown.since > STUCK_SECONDS;
+  stuck.hidden = !silent;
+  if (silent) {
+    say(
+      stuck,
+      `Nothing has answered on port ${shown.port} since ${clock(shown.since)}. The program may listen on ` +
+        "another port, or on localhost only.",
+    );
+  }
+}
+
+function makeStep() {
+  const item = document.createElement("li");
+  item.append(document.createElement("span"), document.createElement("span"));
+  return item;
+}
+
+setInterval(show, 1000);
+show();
 for (;;) {
   await wait(Date.now() - since < 60_000 ? 1000 : 3000);
   let now = await fetchState();
   // Under a public link nothing tells the state: only the page itself does.
-  if (now.status === 404) now = await fetchPage();
-  if (now.status === 0) {
-    status.textContent = "The gateway cannot be reached. Still trying.";
-  } else if (now.status === 200 && now.state === "starting") {
-    const text = now.message || "It takes as long as its job needs to start.";
-    if (status.textContent !== text) status.textContent = text;
-  } else if (now.status !== 503) {
+  if (now.http === 404) now = await fetchPage();
+  if (now.http === 0) {
+    say(status, "The gateway cannot be reached. Still trying.");
+  } else if (now.http === 200 && now.state === "starting") {
+    if (now.title) say(heading, now.title);
+    say(status, now.text || now.message || "It takes as long as its job needs to start.");
+    shown = now.status ?? shown;
+    show();
+  } else if (now.http !== 503) {
     location.replace(location.href);
     break;
   }

@@ -1,7 +1,19 @@
 // What the gateway says of this host's session right now.
 
+let ahead = 0;
+
+/** The gateway's time, in seconds: this computer's clock may be wrong. */
+export const serverTime = () => Date.now() / 1000 + ahead;
+
+function takeTime(answer) {
+  const told = Date.parse(answer.headers.get("date") ?? "");
+  // To the second, and late by the way here: small differences are no news.
+  if (told && Math.abs(told / 1000 - serverTime()) > 2) ahead = (told - Date.now()) / 1000;
+}
+
 /**
- * Resolves to {status, state, message, code}; status 0 when the gateway cannot be reached.
+ * Resolves to {code, state, message, ...} of this host's session, with the answer's HTTP status as
+ * `http`; 0 when the gateway cannot be reached.
  */
 export async function fetchState() {
   try {
@@ -11,14 +23,15 @@ export async function fetchState() {
       headers: { Accept: "application/json" },
       signal: AbortSignal.timeout(10_000),
     });
-    return { status: answer.status, ...(await answer.json()) };
+    takeTime(answer);
+    return { ...(await answer.json()), http: answer.status };
   } catch {
-    return { status: 0 };
+    return { http: 0 };
   }
 }
 
 /**
- * Resolves to {status} of this very page; a redirect counts as 302.
+ * Resolves to {http}, the status of this very page; a redirect counts as 302.
  */
 export async function fetchPage() {
   try {
@@ -29,10 +42,26 @@ export async function fetchPage() {
       redirect: "manual",
       signal: AbortSignal.timeout(10_000),
     });
-    return { status: answer.type === "opaqueredirect" ? 302 : answer.status };
+    takeTime(answer);
+    return { http: answer.type === "opaqueredirect" ? 302 : answer.status };
   } catch {
-    return { status: 0 };
+    return { http: 0 };
   }
 }
 
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+/** Says how long something took, or since when: "9 s", "2 min 5 s", "3 h 20 min". */
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
+/** The time of day of a moment in unix seconds, with the date where that is another day. */
+export function clock(seconds) {
+  const then = new Date(seconds * 1000);
+  const today = then.toDateString() === new Date().toDateString();
+  return today ? then.toLocaleTimeString() : then.toLocaleString();
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -20,6 +21,7 @@ from playwright.async_api import (
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from websockets.asyncio.server import ServerConnection
 
+from shared.statuses import Status
 from tests.conftest import chromium
 from tests.gateway.conftest import World
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
@@ -217,6 +219,35 @@ async def test_a_starting_session_is_followed_and_entered_without_a_click(
         assert person.page.url == person.url(sid, "/deep?x=1")
 
 
+async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
+    world: World, person: Person
+) -> None:
+    now = time.time()
+    queued = {"phase": "queued", "since": now - 100, "app": "Lab <b>", "detail": "no GPU is free"}
+    sid = await world.publish(state="starting", message="older pages read this", status=queued)
+    await person.follow_link(sid)
+    page = person.page
+    await expect(page.get_by_role("heading")).to_have_text("Lab <b> waits for its turn")
+    await expect(page.get_by_role("status")).to_have_text("No GPU is free.")
+    step = page.locator("#steps li")
+    await expect(step).to_contain_text("In the queue1 min")
+    # It went on; its program runs since long, and does not answer.
+    times = [["queued", now - 200], ["preparing", now - 120]]
+    silent = {"phase": "starting", "since": now - 90, "app": "Lab <b>", "port": 8888}
+    await world.change(sid, state="starting", status=silent | {"times": times})
+    await expect(page.get_by_role("heading")).to_have_text("Lab <b> is starting")
+    await expect(step).to_have_count(3)
+    await expect(step.nth(0)).to_have_text("In the queue1 min 20 s")
+    await expect(step.nth(1)).to_have_text("Being prepared30 s")
+    await expect(page.locator("#stuck")).to_contain_text("Nothing has answered on port 8888 since")
+    await expect(page.get_by_text("session_starting")).to_be_hidden()
+    await page.get_by_text("Details").click()
+    await expect(page.get_by_text("session_starting")).to_be_visible()
+    # A status that nobody can read is none.
+    await world.change(sid, state="starting", message="as ever", status={"phase": 7})
+    await expect(page.get_by_role("status")).to_have_text("as ever")
+
+
 async def test_a_public_link_is_entered_without_a_click_and_has_its_looks(
     world: World, person: Person
 ) -> None:
@@ -258,6 +289,15 @@ async def test_a_session_that_ends_says_so_with_its_looks(world: World, person: 
         await world.remove(sid)
         await person.page.reload()
         await expect(person.page.get_by_role("heading")).to_have_text("This session has ended")
+        await world.change(sid, port=app.port)
+        failed = Status(phase="failed", detail="job 0 ended with exit code 3", app="My <i>Lab")
+        await world.remove(sid, failed)
+        await person.page.reload()
+        await expect(person.page.get_by_role("heading")).to_have_text("My <i>Lab has failed")
+        told = person.page.get_by_role("status")
+        await expect(told).to_have_text("Job 0 ended with exit code 3.")
+        link = person.page.get_by_role("link", name="Go to the job")
+        assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
         card = person.page.locator(".card")
         radius = await card.evaluate("element => getComputedStyle(element).borderRadius")
         assert radius == "12px"
@@ -279,8 +319,8 @@ async def test_a_terminal_types_resizes_and_says_when_it_has_ended(
         async with asyncio.timeout(5):
             while _sizes(hub)[-1] == before:
                 await asyncio.sleep(0.02)
-        await world.remove(sid)
-        await expect(person.page.get_by_text("The session has ended")).to_be_visible()
+        await world.remove(sid, Status(phase="expired", app="Shell"))
+        await expect(person.page.get_by_text("The time of Shell is over")).to_be_visible()
         await expect(person.page.get_by_role("button", name="Try now")).to_be_hidden()
 
 

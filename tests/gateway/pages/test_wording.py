@@ -1,0 +1,98 @@
+"""What people read of a session: plain words, with the app's name, and nobody else in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.core.access.answers import REFUSALS, Refusal, Subject, subject_of
+from gateway.pages.assets import load_assets
+from gateway.pages.errors import PageErrors
+from gateway.pages.parts import Inside
+from gateway.pages.wording import words_of
+from shared.routes import RouteReader
+from shared.statuses import Status
+from tests.shared.samples import SID, encode, make_route
+
+HTML = b"text/html"
+
+
+def about(code: str, status: Status | None, job: str = "j1") -> Refusal:
+    return REFUSALS[code].about(Subject(SID, job, 8888, status))
+
+
+@pytest.fixture(scope="module")
+def errors() -> PageErrors:
+    url = "https://cloud.example.org/#/jobs/{job}?sid={sid}"
+    parts = Inside(load_assets())
+    return PageErrors(parts, frame_ancestors="frame-ancestors 'self'", home=None, orchestrator=url)
+
+
+ENDS = ["finished", "stopped", "failed", "expired", "out_of_funds", "evicted"]
+
+
+@pytest.mark.parametrize("phase", ENDS)
+def test_every_end_names_the_app_and_says_how(phase: str) -> None:
+    told = words_of(about("session_ended", Status(phase=phase, app="Lab")))
+    assert told is not None
+    assert "Lab" in told.title
+    assert told.text
+    assert told.advice
+    unnamed = words_of(about("session_ended", Status(phase=phase)))
+    assert unnamed is not None
+    assert "your app" in unnamed.title.lower()
+
+
+def test_a_session_that_was_closed_does_not_tell_to_start_the_job_again() -> None:
+    told = words_of(about("session_ended", Status(phase="closed")))
+    assert told is not None
+    assert "goes on" in told.text
+    assert not told.advice.strip()
+
+
+@pytest.mark.parametrize("phase", ["queued", "suspended", "preparing", "starting"])
+def test_every_phase_of_a_start_has_words(phase: str) -> None:
+    told = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")))
+    assert told is not None
+    assert told.title.startswith("{app} {0} ")
+
+
+@pytest.mark.parametrize("status", [None, Status(phase="later"), Status(phase="ended", app="x")])
+def test_where_nothing_more_is_known_the_usual_words_stay(
+    errors: PageErrors, status: Status | None
+) -> None:
+    for code in ("session_ended", "session_starting"):
+        assert words_of(about(code, status)) is None
+        told = json.loads(errors.render(about(code, status), b"application/json").body)
+        assert told == {"code": code, "message": REFUSALS[code].message}
+
+
+def test_words_of_others_are_text_in_one_direction(errors: PageErrors) -> None:
+    nasty = Status(phase="failed", detail="<script>\u202e\n", app="<b>\u202e", reason="<i>\x00")
+    page = errors.render(about("session_ended", nasty, job="<j>"), HTML).body.decode()
+    for bad in ("<script>\u202e", "\u202e", "<b>", "<i>", "<j>", "\x00"):
+        assert bad not in page
+
+
+def test_a_job_is_managed_where_the_setting_says(errors: PageErrors) -> None:
+    refusal = about("session_ended", Status(phase="failed"), job="a/b?c#d&e {sid}")
+    page = errors.render(refusal, HTML).body.decode()
+    where = f"https://cloud.example.org/#/jobs/a%2Fb%3Fc%23d%26e%20%7Bsid%7D?sid={SID}"
+    assert f'href="{where}"' in page
+
+
+def test_an_app_that_does_not_answer_is_named_by_its_port(errors: PageErrors) -> None:
+    page = errors.render(about("app_unreachable", None), HTML).body.decode()
+    assert 'data-port="8888"' in page
+
+
+def test_under_a_public_link_nothing_is_told_of_the_job(errors: PageErrors) -> None:
+    status = {"phase": "queued", "detail": "secret words", "app": "Lab"}
+    raw = encode(make_route(status=status, state="starting", target=None))
+    route = RouteReader().read(SID, raw, epoch="")
+    refusal = REFUSALS["session_starting"].about(subject_of(route, public=True))
+    page = errors.render(refusal, HTML).body.decode()
+    assert "secret words" not in page
+    assert "cloud.example.org" not in page
+    assert "job: j1" not in page
