@@ -20,6 +20,8 @@ REVOCATION_KEPT_SECONDS = 86400
 
 _Sid = Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""What any of those who pass it on can write down; Redis' own counters end there, too."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -35,13 +37,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     epoch: _Text
-    seq: Annotated[int, msgspec.Meta(ge=0)]
-    term: Annotated[int, msgspec.Meta(ge=0)]
-    routes: Annotated[int, msgspec.Meta(ge=0)]
-    revoked: Annotated[int, msgspec.Meta(ge=0)]
+    seq: _Count
+    term: _Count
+    routes: _Count
+    revoked: _Count
     since: float | None = None
     server: str | None = None
-    build: Annotated[int, msgspec.Meta(ge=0)] = 0
+    build: _Count = 0
     signed: str | None = None
     moved: bool = False
 
@@ -61,7 +63,7 @@ class Revocation(msgspec.Struct, frozen=True, gc=False):
 
 class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     epoch: _Text
-    seq: Annotated[int, msgspec.Meta(ge=0)]
+    seq: _Count
     at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     # A factory, because omit_defaults would leave a plain default out.
     v: Annotated[int, msgspec.Meta(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)] = msgspec.field(
@@ -148,7 +150,7 @@ class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int
     epoch: _Text
-    seq: Annotated[int, msgspec.Meta(ge=0)]
+    seq: _Count
     type: str
 
 
@@ -160,7 +162,7 @@ KNOWN_TYPES = frozenset({"RouteUpserted", "RouteRemoved", "GrantRevoked", "Heart
 class _Any(msgspec.Struct):
     v: int
     epoch: _Text
-    seq: Annotated[int, msgspec.Meta(ge=0)]
+    seq: _Count
     type: str
 
 

@@ -237,6 +237,7 @@ async def test_nothing_of_an_empty_redis_is_a_snapshot(redis: Redis, reader: Bus
         {b"epoch": b"e"},
         {b"epoch": b"e", b"seq": b"x", b"term": b"1"},
         {b"\xff": b"\xff"},
+        {b"epoch": b"e", b"seq": b"9" * 30, b"term": b"1", b"routes": b"0", b"revoked": b"0"},
         {b"epoch": b"e", b"seq": b"\xff", b"term": b"1", b"routes": b"0", b"revoked": b"0"},
     ],
 )
