@@ -2,12 +2,11 @@
 
 For each number of routes a follower, in a process of its own, takes the table from a real Redis,
 and then another one when the publisher begins a new epoch. Told are the time, the longest time for
-which the loop did not turn, the resident memory per route, and what applying one event costs. Then
-the table goes over a socket to a worker's feed, which runs on the same loop, so that both sides'
-longest stall is seen. Times are processor time of this process, so that other load cancels;
-watching for stalls costs time itself, so what is timed is not watched. A table of 100,000 that the
-controller has signed is taken by a process of its own, with the events that follow. With
-``--write`` the table goes into docs/tables.md.
+which the loop did not turn, the resident memory per route, and what applying one event costs. Times
+are processor time of this process, so that other load cancels; watching for stalls costs time
+itself, so what is timed is not watched. A table of 100,000 that the controller has signed is taken
+by a process of its own, with the events that follow. With ``--write`` the table goes into
+docs/tables.md.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import asyncio
 import gc
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,9 +35,6 @@ from deploy.local.redis import redis_program
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import BusClock
-from gateway.workers import messages as m
-from gateway.workers.fed import Fed
-from gateway.workers.feeding import Broadcast, Feeding, ToldClock
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.events import Event, RouteUpserted, decode_event
 from shared.jws import read_key_set
@@ -80,8 +75,6 @@ class Result:
     snapshot_stall_ms: float
     route_bytes: float
     event_us: float
-    feed_s: float
-    feed_stall_ms: float
 
 
 def sid_of(number: int) -> str:
@@ -164,27 +157,22 @@ async def measure(url: str, count: int) -> Result:
     head = await publisher.head()
     assert head is not None
     publisher.follow(head)
-    clock = ToldClock(**_GRACE)
     follower = Follower(
         BusReader(redis, KEYS),
         RouteReader(),
-        clock=clock,
+        clock=BusClock(**_GRACE),
         monotonic=time.monotonic,
         wall=time.time,
         random=lambda: 0.0,
-        on_change=lambda sids: broadcast.on_change(sids),
+        on_change=lambda _sids: None,
         on_closed=lambda: None,
-        on_event=lambda event: broadcast.on_event(event),
     )
-    broadcast = Broadcast(clock, table=lambda: follower.table)
     before = resident()
     running = asyncio.create_task(follower.run())
     snapshot = await timed(until(lambda: follower.table is not None))
     route_bytes = (resident() - before) / count
     await asyncio.sleep(0.1)
     stall = await stalled(_another_epoch(publisher, follower))
-    feed = await timed(_feed(broadcast, follower))
-    feed_stall = await stalled(_feed(broadcast, follower))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     table = follower.table
@@ -198,8 +186,6 @@ async def measure(url: str, count: int) -> Result:
         snapshot_stall_ms=stall * 1e3,
         route_bytes=route_bytes,
         event_us=event_us,
-        feed_s=feed,
-        feed_stall_ms=feed_stall * 1e3,
     )
 
 
@@ -268,39 +254,6 @@ async def _another_epoch(publisher: Publisher, follower: Follower) -> None:
     await until(lambda: follower.table is not None and follower.table.epoch == "another")
 
 
-async def _feed(broadcast: Broadcast, follower: Follower) -> None:
-    """Feed a worker over a socket pair until it holds the whole table."""
-    ours, theirs = socket.socketpair()
-    fed = Fed(
-        clock=BusClock(**_GRACE),
-        monotonic=time.monotonic,
-        wall=time.time,
-        send=lambda _message: None,
-        on_change=lambda _sids: None,
-        on_closed=lambda: None,
-    )
-    feeding = Feeding(
-        broadcast, follower, on_standing=lambda _told: None, on_measured=lambda _told: None
-    )
-    task = asyncio.create_task(feeding.run(ours))
-    transport, _ = await asyncio.get_running_loop().create_unix_connection(
-        lambda: _Link(fed), sock=theirs
-    )
-    await until(lambda: fed.table is not None)
-    transport.abort()
-    await task
-
-
-class _Link(asyncio.Protocol):
-    def __init__(self, fed: Fed) -> None:
-        self._fed = fed
-        self._frames = m.Frames()
-
-    def data_received(self, data: bytes) -> None:
-        for body in self._frames.feed(data):
-            self._fed.take(m.decode_down(body))
-
-
 def _apply_events(table: RouteTable, count: int) -> float:
     events = [
         RouteUpserted(
@@ -351,19 +304,18 @@ def _one_signed(url: str, count: int) -> None:
 def table_of(results: list[Result], signed: SignedResult) -> str:
     """Return *results* as Markdown."""
     lines = [
-        "| routes | snapshot | longest stall | memory a route | one event | to a worker "
-        "| longest stall |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
+        "| routes | snapshot | longest stall | memory a route | one event |",
+        "|---:|---:|---:|---:|---:|",
     ]
     lines += [
         f"| {r.routes:,} | {r.snapshot_s:.2f} s | {r.snapshot_stall_ms:.1f} ms | {_bytes(r)} "
-        f"| {r.event_us:.0f} µs | {r.feed_s:.2f} s | {r.feed_stall_ms:.1f} ms |"
+        f"| {r.event_us:.0f} µs |"
         for r in results
     ]
     lines.append(
         f"| signed, {signed.routes:,} | {signed.snapshot_s:.2f} s "
         f"| {signed.snapshot_stall_ms:.1f} ms | {signed.route_bytes / 1024:.2f} KiB "
-        f"| {signed.event_us:.0f} µs | – | – |"
+        f"| {signed.event_us:.0f} µs |"
     )
     return "\n".join(lines)
 

@@ -2,13 +2,13 @@
 
 ::
 
-    Redis ──▶ Feed ──▶ Live ──▶ ends connections
+    Redis ──▶ Follower ──▶ Live ──▶ ends connections
                │
     browser ──▶ DataPath ──▶ apps, Bridges ──▶ desktops and terminals
                  └─────────▶ pages (aiohttp)
 
-With one process the feed is a follower. With several, :mod:`gateway.workers` puts one supervisor
-with the follower above as many of these, and each has a feed from there.
+One process is this and no more; with several, :mod:`gateway.workers` keeps as many of these running
+behind one port.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates
 from shared.bus import AskWriter, BusReader, Keys, ReportWriter, connect
-from shared.events import Event
 from shared.jwks import KeySource
 from shared.jws import verified_payload
 from shared.link import AttachTokens, Seal
@@ -81,24 +80,14 @@ _FRESH_SECONDS: Final = 5.0
 """A signed head is renewed every second: so much is no silence yet."""
 
 
-def make_bus_clock(settings: Settings) -> BusClock:
-    """Return what remembers how the bus stands."""
-    return BusClock(
-        bus_grace_seconds=settings.bus_grace_seconds,
-        controller_grace_seconds=settings.controller_grace_seconds,
-    )
-
-
 def make_follower(
     settings: Settings,
     reader: BusReader,
     *,
-    clock: BusClock,
     on_change: Changed,
     on_closed: Callable[[], None],
-    on_event: Callable[[Event], None] | None = None,
 ) -> Follower:
-    """Return the feed that reads Redis."""
+    """Return what follows the bus as *settings* say."""
     keys = settings.route_keys
     verifier = None if keys is None else TableVerifier(keys, instance=settings.instance)
     policy = HeadPolicy(
@@ -106,6 +95,10 @@ def make_follower(
         wall=time.time,
         monotonic=time.monotonic,
         fresh_seconds=max(_FRESH_SECONDS, settings.controller_grace_seconds),
+    )
+    clock = BusClock(
+        bus_grace_seconds=settings.bus_grace_seconds,
+        controller_grace_seconds=settings.controller_grace_seconds,
     )
     return Follower(
         reader,
@@ -116,7 +109,6 @@ def make_follower(
         random=random.random,
         on_change=on_change,
         on_closed=on_closed,
-        on_event=on_event,
         policy=policy,
     )
 
@@ -126,14 +118,22 @@ def make_bounds(settings: Settings) -> Bounds:
     return Bounds(settings.upstream_networks, settings.refused_networks)
 
 
-MakeFeed = Callable[[BusReader, Changed, Callable[[], None]], Feed]
-"""Given a reader, and whom to tell of changes and that the bus is closed."""
-
-
 class Gateway:
-    """All parts of one process that serves browsers; make it inside the running loop."""
+    """All parts of one process that serves browsers; make it inside the running loop.
 
-    def __init__(self, settings: Settings, assets: Assets, make_feed: MakeFeed) -> None:
+    Args:
+        settings: What operators have set.
+        assets: Of the pages.
+        tell_workers: Called with session and token of each sign-out, for the other workers.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assets: Assets,
+        *,
+        tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None,
+    ) -> None:
         self.settings = settings
         self.draining = False
         self.meters = Meters()
@@ -156,10 +156,14 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self.redis = connect(settings.redis_url)
         reader = BusReader(self.redis, Keys(settings.instance))
-        self.feed = make_feed(reader, self._changed, self._closed)
+        self.feed: Feed = make_follower(
+            settings, reader, on_change=self._changed, on_closed=self._closed
+        )
         limits = settings.limits
         self.sign_outs = SignOuts(
-            feed=self.feed, asks=AskWriter(self.redis, Keys(settings.instance))
+            feed=self.feed,
+            asks=AskWriter(self.redis, Keys(settings.instance)),
+            tell_workers=tell_workers,
         )
         process = secrets.token_hex(_PROCESS_BYTES)
         self.audit = Trail(issuer=settings.token_issuer, process=process, wall=time.time)

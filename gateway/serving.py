@@ -7,16 +7,15 @@ import logging
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client.registry import Collector
 
-from gateway.app import Gateway, make_bounds, make_bus_clock, make_follower
-from gateway.bus.feed import Changed, Feed
-from gateway.bus.measures import FeedMeters, make_conditions, make_debug_route
+from gateway.app import Gateway, make_bounds
+from gateway.bus.measures import FollowedMeters, TableMeters, make_conditions, make_debug_route
 from gateway.core.http.heads import MAX_HEAD_BYTES
 from gateway.overload.measures import OverloadMeters
 from gateway.pages.assets import Assets
@@ -24,7 +23,6 @@ from gateway.relay.draining import drain
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
 from gateway.settings import Address, Settings
-from shared.bus import BusReader
 from shared.listening import listen
 from shared.metrics import make_ops_app, make_registry
 from shared.process import join_address, write_address_file
@@ -41,24 +39,18 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
     Raises:
         OSError: If an address cannot be taken.
     """
-
-    def follow(reader: BusReader, on_change: Changed, on_closed: Callable[[], None]) -> Feed:
-        clock = make_bus_clock(settings)
-        return make_follower(
-            settings, reader, clock=clock, on_change=on_change, on_closed=on_closed
-        )
-
     async with AsyncExitStack() as stack:
         # The addresses first: who cannot take them has nothing to follow the bus for.
         sockets = listen(*settings.listen)
         for sock in sockets:
             stack.callback(sock.close)
-        gateway = Gateway(settings, assets, follow)
+        gateway = Gateway(settings, assets)
         path = await stack.enter_async_context(relaying(gateway))
         registry = make_registry()
         for collector in collectors(gateway, path):
             registry.register(collector)
-        registry.register(FeedMeters(gateway.feed))
+        registry.register(FollowedMeters(gateway.feed))
+        registry.register(TableMeters(gateway.feed))
         conditions = make_conditions(gateway.feed, make_bounds(settings), time.time)
         debug = make_debug_route(gateway.feed, conditions)
         ops = make_ops_app(registry, gateway.reasons, [debug])
@@ -115,7 +107,12 @@ def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
 
 
 async def work(
-    gateway: Gateway, path: DataPath, *, close: Callable[[], None], stop: asyncio.Event
+    gateway: Gateway,
+    path: DataPath,
+    *,
+    close: Callable[[], None],
+    stop: asyncio.Event,
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Keep all that is kept fresh until *stop* is set, then drain and return.
 
@@ -124,6 +121,7 @@ async def work(
         path: What is drained.
         close: Has no further connections accepted.
         stop: Begins the end.
+        beside: Runs meanwhile.
     """
     async with asyncio.TaskGroup() as tasks:
         background = [
@@ -138,6 +136,8 @@ async def work(
             background.append(tasks.create_task(gateway.certificates.keep_fresh()))
         if gateway.assertion_keys is not None:
             background.append(tasks.create_task(gateway.assertion_keys.keep_fresh()))
+        if beside is not None:
+            background.append(tasks.create_task(beside()))
         await stop.wait()
         gateway.draining = True
         close()

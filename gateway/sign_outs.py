@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from shared.bus import AskWriter
@@ -28,13 +29,21 @@ class SignOuts:
     """Ends grants.
 
     Args:
-        feed: Knows at once, for all workers.
+        feed: Knows at once.
         asks: Tells the controller.
+        tell_workers: Tells the other workers of this gateway.
     """
 
-    def __init__(self, *, feed: Feed, asks: AskWriter) -> None:
+    def __init__(
+        self,
+        *,
+        feed: Feed,
+        asks: AskWriter,
+        tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None,
+    ) -> None:
         self._feed = feed
         self._asks = asks
+        self._tell_workers = tell_workers
         self._pending: deque[tuple[str, str]] = deque(maxlen=MOST_PENDING)
         self.ended = 0
         """Grants, so far."""
@@ -51,6 +60,7 @@ class SignOuts:
         """
         self.ended += 1
         self._feed.end_grant(grant.sid, grant.jti)
+        self._tell_workers(grant.sid, grant.jti)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._asks.add(grant.sid, grant.jti)

@@ -353,15 +353,6 @@ class RouteTable:
         self._revoked[member] = max(score, self._revoked.get(member, 0.0))
         self.changes += 1
 
-    def copy(self, head: Head) -> RouteTable:
-        """Return another table that holds the same and stands at *head*."""
-        other = RouteTable(head, self._reader)
-        other.hash, other.unreadable = self.hash, self.unreadable
-        other.states, other.ended = self.states.copy(), self.ended.copy()
-        other._entries, other._hosts = self._entries.copy(), self._hosts.copy()
-        other._ambiguous, other._revoked = self._ambiguous.copy(), self._revoked.copy()
-        return other
-
     def complete(self, *, replaces: RouteTable | None = None) -> None:
         """Accept the loaded table.
 
@@ -411,11 +402,7 @@ class RouteTable:
             entry = Entry(self._reader.read(sid, raw, epoch=self.epoch), share)
         except UnreadableRoute as error:
             entry = Entry(None, share, str(error))
-        self.put(sid, entry)
-
-    def put(self, sid: str, entry: Entry) -> None:
-        """Hold *entry*, which was read elsewhere, as that of *sid*."""
-        self.drop(sid)
+        self._drop(sid)
         # One string for key, route and hosts, where there are two that are equal.
         sid = sid if entry.route is None else entry.route.sid
         self._entries[sid] = entry
@@ -431,7 +418,7 @@ class RouteTable:
     def remove(self, sid: str, status: msgspec.Raw | msgspec.UnsetType) -> None:
         """Hold nothing of *sid*, which has ended, but how: *status* as it came with the event."""
         route = self.route(sid)
-        self.drop(sid)
+        self._drop(sid)
         if route is None:
             return
         # No signature covers what an event says beside the table: where one is asked for, what
@@ -448,8 +435,7 @@ class RouteTable:
         if len(self.ended) > MOST_ENDED:
             del self.ended[next(iter(self.ended))]
 
-    def drop(self, sid: str) -> None:
-        """Hold nothing of *sid*."""
+    def _drop(self, sid: str) -> None:
         entry = self._entries.pop(sid, None)
         if entry is None:
             return

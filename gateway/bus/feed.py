@@ -1,8 +1,7 @@
 """What a gateway process knows of the world: the table, the revocations, the state of the bus.
 
-There are two kinds. A :class:`gateway.bus.follower.Follower` reads them from Redis. A
-:class:`gateway.workers.fed.Fed` is told by the supervisor of several workers, whose follower
-reads for all. Whatever serves requests takes either.
+The rest of the gateway reads this, and nothing else of the package. :class:`Follower
+<gateway.bus.follower.Follower>` is what keeps it.
 """
 
 from __future__ import annotations
@@ -109,10 +108,10 @@ class Feed(ABC):
 
     @abstractmethod
     def end_grant(self, sid: str, jti: str) -> None:
-        """Hold the grants of the token *jti* to be revoked from now on, at all workers.
+        """Hold the grants of the token *jti* to be revoked from now on, in this process.
 
         What is open by them ends at once. The controller has to be asked, too: nobody else learns
-        of it from here, and a process that is started later does not know.
+        of it from here.
         """
 
     @abstractmethod

@@ -16,7 +16,6 @@ from gateway.bus.repairer import Repairer
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable
-from shared.events import Event
 from shared.routes import RouteReader
 
 DEAF_SECONDS: Final = 10.0
@@ -37,9 +36,8 @@ class Follower(RouteTableHolder):
         monotonic: Seconds that only rise.
         wall: Unix seconds.
         random: A number from 0 to below 1.
-        on_change: As the holder's, like the two below.
+        on_change: As the holder's, like the two that follow.
         on_closed: See there.
-        on_event: See there.
         policy: See there.
     """
 
@@ -54,7 +52,6 @@ class Follower(RouteTableHolder):
         random: Callable[[], float],
         on_change: Changed,
         on_closed: Callable[[], None],
-        on_event: Callable[[Event], None] | None = None,
         policy: HeadPolicy | None = None,
     ) -> None:
         super().__init__(
@@ -63,7 +60,6 @@ class Follower(RouteTableHolder):
             wall=wall,
             on_change=on_change,
             on_closed=on_closed,
-            on_event=on_event,
             policy=policy,
         )
         self._reader = reader
@@ -75,10 +71,17 @@ class Follower(RouteTableHolder):
         """Return when the table is what Redis held after this call, or *seconds* are over.
 
         None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
-        of it, however many ask.
+        of it, however many ask. A process that is stopped meanwhile looks anew: what Redis said
+        before the stop says nothing after it.
         """
+        was_stale = self.stale
+        await self._caught_up_within(self.patience if seconds is None else seconds)
+        if self.stale and not was_stale:
+            await self._caught_up_within(self.patience)
+
+    async def _caught_up_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.patience if seconds is None else seconds):
+            async with asyncio.timeout(seconds):
                 await self.catch_up.ask()
 
     async def run(self) -> None:

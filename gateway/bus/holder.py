@@ -7,11 +7,10 @@ look at the head is requested (:mod:`gateway.bus.catch_up`).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
-
-import msgspec
 
 from gateway.bus.catch_up import CatchUp
 from gateway.bus.feed import Changed, Feed, Noted
@@ -31,6 +30,8 @@ from shared.routes import Outcome, RouteTable
 
 UNKNOWN_SECONDS: Final = 30.0
 """Between two snapshots for events that this version does not know."""
+MOST_EARLY_SIGN_OUTS: Final = 1000
+"""That another process told of, and that are kept until there is a table."""
 _CHECKED_AT_ONCE: Final = 64
 """Some ten milliseconds of signatures."""
 
@@ -46,8 +47,6 @@ class RouteTableHolder(Feed):
         wall: Unix seconds.
         on_change: Called with the sessions that changed, or None for all, after the table has.
         on_closed: Called when the bus has been lost for longer than its grace.
-        on_event: Called with each event once it has been applied, before *on_change*: for who
-            keeps other tables in step.
         policy: Says what is believed; None: what Redis says.
     """
 
@@ -59,7 +58,6 @@ class RouteTableHolder(Feed):
         wall: Callable[[], float],
         on_change: Changed,
         on_closed: Callable[[], None],
-        on_event: Callable[[Event], None] | None,
         policy: HeadPolicy | None = None,
     ) -> None:
         super().__init__(clock=clock, monotonic=monotonic)
@@ -72,7 +70,7 @@ class RouteTableHolder(Feed):
         self._wall = wall
         self._on_change = on_change
         self._on_closed = on_closed
-        self._on_event = on_event
+        self._signed_out: deque[tuple[str, str]] = deque(maxlen=MOST_EARLY_SIGN_OUTS)
         self._anew_at = float("-inf")
         self._arrived: list[Event] | None = None
         self._was = Bus.STARTING
@@ -131,23 +129,25 @@ class RouteTableHolder(Feed):
             return
         if table.revoke(event):
             self.note("early")
-            self._revoked_at_once(event, table)
-
-    def _revoked_at_once(self, event: GrantRevoked, table: RouteTable) -> None:
-        if self._on_event is not None:
-            self._on_event(msgspec.structs.replace(event, seq=table.seq))
-        self._on_change(None if event.sid is None else (event.sid,))
+            self._on_change(None if event.sid is None else (event.sid,))
 
     def end_grant(self, sid: str, jti: str) -> None:
-        """Hold the grants of the token *jti* to be revoked from now on; see :class:`Feed`."""
+        """Hold the grants of the token *jti* to be revoked from now on; see :class:`Feed`.
+
+        Before there is a table it is kept for the first one.
+        """
         table = self.table
         if table is None:
-            return
+            self._signed_out.append((sid, jti))
+        elif self._sign_out(sid, jti, table):
+            self._on_change((sid,))
+
+    def _sign_out(self, sid: str, jti: str, table: RouteTable) -> bool:
         at = event_time(self._wall())
         event = GrantRevoked(epoch=table.epoch, seq=table.seq, at=at, sid=sid, jti=jti)
-        if table.revoke(event):
-            self.note("signed_out")
-            self._revoked_at_once(event, table)
+        fresh = table.revoke(event)
+        self.note("signed_out", fresh)
+        return fresh
 
     def advance_by(self, event: Event, table: RouteTable, *, asked: bool = False) -> Outcome:
         """Apply *event* to *table*, which is in use, if it is the next one.
@@ -169,8 +169,6 @@ class RouteTableHolder(Feed):
         at = None if isinstance(event, UnknownEvent) else event.at
         if at is not None:
             self.lag_seconds = max(0.0, self._wall() - at.timestamp())
-        if self._on_event is not None:
-            self._on_event(event)
         self.advance()
         match event:
             case RouteUpserted(sid=sid) | RouteRemoved(sid=sid):
@@ -219,6 +217,8 @@ class RouteTableHolder(Feed):
         moved = old is None or (old.epoch, old.seq) != (table.epoch, table.seq)
         if moved and not is_proven(table):
             self._clock.heard(self._monotonic())
+        while self._signed_out:
+            self._sign_out(*self._signed_out.popleft(), table)
         self.table = table
         self._clock.good(read_at)
         log.info(

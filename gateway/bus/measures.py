@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
 from aiohttp import web
@@ -20,26 +20,36 @@ if TYPE_CHECKING:
     from shared.networks import Bounds
 
 
-class FeedMeters(Collector):
+class FollowedMeters(Collector):
+    """Counts what happened while following; all labels come from closed sets."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield how the table got where it is."""
+        noted = CounterMetricFamily(
+            "fumarole_gateway_bus_noted", "What happened while following.", labels=["what"]
+        )
+        for what, count in self._feed.noted.items():
+            noted.add_metric([what], count)
+        yield noted
+
+
+class TableMeters(Collector):
     """Reads the follower whenever Prometheus asks; all labels come from closed sets."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
 
     def collect(self) -> Iterator[Metric]:
-        """Yield where the table stands and how it got there."""
+        """Yield where the table and the bus stand."""
         feed = self._feed
         bus = feed.bus
         state = GaugeMetricFamily("fumarole_gateway_bus", "1 for its state.", labels=["state"])
         for each in Bus:
             state.add_metric([each.value], float(each is bus))
         yield state
-        noted = CounterMetricFamily(
-            "fumarole_gateway_bus_noted", "What happened while following.", labels=["what"]
-        )
-        for what, count in feed.noted.items():
-            noted.add_metric([what], count)
-        yield noted
         yield _gauge("bus_lag_seconds", "Of the last event.", feed.lag_seconds)
         yield _gauge("controller_silent", "1 beyond its grace.", float(not feed.dialling))
         table = feed.table
@@ -65,29 +75,27 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"fumarole_gateway_{name}", text, value=value)
 
 
-def make_debug_route(
-    feed: Feed,
-    conditions: Callable[[], Conditions],
-    *,
-    more: Callable[[], Awaitable[dict[str, Any]]] | None = None,
-) -> web.RouteDef:
+def make_debug_route(feed: Feed, conditions: Callable[[], Conditions]) -> web.RouteDef:
     """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does.
 
     Args:
         feed: Keeps the table.
         conditions: What holds for all hosts at the moment.
-        more: What else there is to tell: of the workers.
     """
 
     async def debug(request: web.Request) -> web.Response:
-        workers = {} if more is None else await more()
-        told = describe(feed) | workers
-        host = request.query.get("host")
-        if host is not None:
-            told["host"] = explain(host, feed.table, conditions())
-        return web.json_response(told)
+        return web.json_response(describe(feed, request.query.get("host"), conditions))
 
     return web.get("/debug/routes", debug)
+
+
+def rank_of(feed: Feed) -> tuple[int, ...]:
+    """Return what orders followers by what they know: the least is furthest behind."""
+    table = feed.table
+    known = list(Bus)[::-1].index(feed.bus) if feed.bus is not Bus.STARTING else -1
+    if table is None:
+        return (known,)
+    return known, table.head.term, table.head.build, table.seq
 
 
 def make_conditions(
@@ -97,8 +105,17 @@ def make_conditions(
     return lambda: Conditions(bus=feed.bus, dialling=feed.dialling, bounds=bounds, now=wall())
 
 
-def describe(feed: Feed) -> dict[str, Any]:
-    """Return what can be told of the table without its secrets."""
+def describe(
+    feed: Feed, host: str | None = None, conditions: Callable[[], Conditions] | None = None
+) -> dict[str, Any]:
+    """Return what can be told of the table, and of *host* in it, without its secrets."""
+    told = _describe(feed)
+    if host is not None and conditions is not None:
+        told["host"] = explain(host, feed.table, conditions())
+    return told
+
+
+def _describe(feed: Feed) -> dict[str, Any]:
     told: dict[str, Any] = {
         "bus": feed.bus.value,
         "controller_silent": not feed.dialling,

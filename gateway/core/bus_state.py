@@ -16,7 +16,7 @@ closed      5 s + the grace                no       no      no
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple
+from typing import Final
 
 LOST_SECONDS: Final = 5.0
 SLEPT_SECONDS: Final = 4.0
@@ -40,16 +40,6 @@ class Bus(enum.Enum):
     def opens(self) -> bool:
         """Whether new sessions may be opened."""
         return self is Bus.FOLLOWING
-
-
-class Marks(NamedTuple):
-    """What a BusClock remembers, in monotonic seconds of this machine: so it can be passed on."""
-
-    good_at: float | None
-    heard_at: float
-    deaf_since: float | None
-    looked_at: float | None
-    attested_at: float | None = None
 
 
 class BusClock:
@@ -113,19 +103,6 @@ class BusClock:
         """Note that heartbeats cannot be heard."""
         if self._deaf_since is None:
             self._deaf_since = at
-
-    # Passing it on
-
-    @property
-    def marks(self) -> Marks:
-        """All that is remembered."""
-        return Marks(
-            self._good_at, self._heard_at, self._deaf_since, self._looked_at, self._attested_at
-        )
-
-    def take(self, marks: Marks) -> None:
-        """Remember what another clock of this machine does."""
-        self._good_at, self._heard_at, self._deaf_since, self._looked_at, self._attested_at = marks
 
     # What follows
 

@@ -2,15 +2,14 @@
 
 ::
 
-    supervisor      follows the bus, keeps the table, serves the ops listener      supervise
-      ├─ nursery    forks workers and reaps them: no threads, no loop, no state    nursery
-      │    └─ worker 0, 1, …   serve browsers, as the one process does otherwise   work
-      └─ a socket to each worker: the table and its changes go down                feeding, fed
-         (messages), what the worker counts and how it stands comes up
+    supervisor            starts, watches and replaces workers (pool), serves      supervise
+      │                   the ops listener: metrics as one gateway's (sums, meters)
+      ├─ fork server      forks workers and reaps them: no threads, no loop        fork_server
+      │    └─ worker 0, 1, …   a whole gateway, which follows the bus itself       run
+      └─ a socket to each worker: looks and the drain go down, how the worker      channel
+         stands and what it counts comes up; sign-outs go both ways                (messages)
 
-What was read and verified once is encoded once and kept in a bounded journal, of which each
-worker is sent the rest that it has not got; who falls behind the journal, or is new, is sent the
-table. So nobody waits for a worker, and a worker that does not move costs a bounded amount until
-it is ended and started anew (staff). All take connections from one inherited socket, each its
-share (accepting).
+No worker needs another one, or the supervisor, to know what was withdrawn: one that stands still
+holds nobody up, and looks at the bus before it serves on. All take connections from one inherited
+socket, each its share (accepting).
 """

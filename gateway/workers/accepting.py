@@ -34,6 +34,11 @@ class Shares:
         """Note that worker *number* takes none."""
         self._counts[number] = _ABSENT
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether any worker takes connections."""
+        return any(count != _ABSENT for count in self._counts)
+
     def is_over(self, number: int) -> bool:
         """Say whether worker *number* has more than its share."""
         counts = [count for count in self._counts if count != _ABSENT]

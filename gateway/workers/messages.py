@@ -12,172 +12,37 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.core.bus_state import Marks
-from shared.events import Head
-from shared.routes import Ended, Entry
-
 _LENGTH: Final = struct.Struct("!I")
-MOST_BYTES: Final = 1 << 30
-"""A route can be as large as a value of Redis, 512 MB."""
+MOST_BYTES: Final = 1 << 26
+"""Metrics have closed sets of labels: a message takes far less."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     pass
 
 
-# From the supervisor: the table
-
-
-class Begins(_Message, frozen=True, tag="begins"):
-    """Another table follows: built up from nothing when ``anew``, else from the one in use."""
-
-    head: Head
-    anew: bool
-
-
-class Routes(_Message, frozen=True, tag="routes"):
-    """A piece of it: what is held of each session; None where nothing is any more."""
-
-    entries: tuple[tuple[str, Entry | None], ...]
-
-
-class Revocations(_Message, frozen=True, tag="revocations"):
-    """A piece of it: members of the revoked set with their scores."""
-
-    members: dict[str, float]
-
-
-class Ends(_Message, frozen=True, tag="ends"):
-    """The table is whole, and has this hash."""
-
-    hash: int
-
-
-# From the supervisor: changes of the table, each the next event
-
-
-class Put(_Message, frozen=True, tag="put"):
-    """The session ``sid`` has another entry. ``at`` is when that was published."""
-
-    seq: int
-    at: float | None
-    sid: str
-    entry: Entry
-
-
-class Drop(_Message, frozen=True, tag="drop"):
-    """The session ``sid`` has ended; how, if that is known."""
-
-    seq: int
-    at: float | None
-    sid: str
-    ended: Ended | None = None
-
-
-class Revoked(_Message, frozen=True, tag="revoked"):
-    """Grants have ended: on ``sid``, or anywhere when it is None."""
-
-    seq: int
-    at: float | None
-    sid: str | None
-    member: str
-    score: float
-
-
-class Passed(_Message, frozen=True, tag="passed"):
-    """An event that changes nothing here."""
-
-    seq: int
-    at: float | None
-
-
-# From the supervisor: the rest
-
-
-class Bus(_Message, frozen=True, tag="bus"):
-    """What is known of the bus' state, now that the worker has all of the above."""
-
-    marks: Marks
-
-
 class Look(_Message, frozen=True, tag="look"):
-    """Asks how the worker stands, and tells where its table should by now (None: there is none)."""
+    """From the supervisor: asks how the worker stands.
+
+    With ``measured`` also for what it has counted, with ``described`` for what it knows of the
+    table, and of ``host`` in it.
+    """
 
     number: int
-    epoch: str | None
-    seq: int
-    hash: int
-
-
-class Measure(_Message, frozen=True, tag="measure"):
-    """Asks for what the worker has counted."""
-
-    number: int
-
-
-class Repaired(_Message, frozen=True, tag="repaired"):
-    """Answers :class:`Repair`: all that it led to was sent before."""
-
-    number: int
-
-
-class Accept(_Message, frozen=True, tag="accept"):
-    """The worker has what the supervisor has, and may take connections."""
+    measured: bool = False
+    described: bool = False
+    host: str | None = None
 
 
 class Drain(_Message, frozen=True, tag="drain"):
-    """Take no further connections, end what is open in time, and exit."""
-
-
-Down: TypeAlias = (
-    Begins
-    | Routes
-    | Revocations
-    | Ends
-    | Put
-    | Drop
-    | Revoked
-    | Passed
-    | Bus
-    | Look
-    | Measure
-    | Repaired
-    | Accept
-    | Drain
-)
-
-# From the worker
-
-
-class Standing(_Message, frozen=True, tag="standing"):
-    """Answers :class:`Look`."""
-
-    number: int
-    epoch: str | None
-    seq: int
-    hash: int
-    lag_seconds: float
-    open: int
-    accepting: bool
-    reasons: tuple[str, ...]
-
-
-class Strayed(_Message, frozen=True, tag="strayed"):
-    """The worker's table is not what it should be: it asks for the whole one."""
+    """From the supervisor: take no further connections, end what is open in time, and exit."""
 
 
 class SignOut(_Message, frozen=True, tag="sign-out"):
-    """A user has ended the grants of one token, at all workers."""
+    """A user has ended the grants of one token: from one worker to the supervisor to the others."""
 
     sid: str
     jti: str
-
-
-class Repair(_Message, frozen=True, tag="repair"):
-    """Asks for a look at the bus on behalf of a request that waits for so many seconds."""
-
-    number: int
-    seconds: float
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -197,14 +62,35 @@ class Family(msgspec.Struct, frozen=True, array_like=True, gc=False):
     samples: tuple[Sample, ...]
 
 
-class Measured(_Message, frozen=True, tag="measured"):
-    """Answers :class:`Measure`."""
+class Measured(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a worker has counted, and how the table and the bus stand for it."""
+
+    counted: tuple[Family, ...]
+    table: tuple[Family, ...]
+
+
+class Standing(_Message, frozen=True, tag="standing"):
+    """From a worker: answers :class:`Look`.
+
+    ``rank`` orders workers by what they know of the bus: the least is furthest behind.
+    ``described`` is JSON: what routes hold is the controller's to say, and of any size.
+    """
 
     number: int
-    families: tuple[Family, ...]
+    epoch: str | None
+    seq: int
+    hash: int
+    rank: tuple[int, ...]
+    lag_seconds: float
+    open: int
+    accepting: bool
+    reasons: tuple[str, ...]
+    measured: Measured | None = None
+    described: str | None = None
 
 
-Up: TypeAlias = Standing | Strayed | SignOut | Repair | Measured
+Down: TypeAlias = Look | Drain | SignOut
+Up: TypeAlias = Standing | SignOut
 
 _encoder = msgspec.msgpack.Encoder()
 _down: Any = msgspec.msgpack.Decoder(Down)

@@ -6,21 +6,22 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from aiohttp import web
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway.workers.staff import Why
-from gateway.workers.sums import Sums, families_of
+from gateway.workers.pool import Why
+from gateway.workers.sums import Sums, families_of, metrics_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from gateway.workers.nursery import Nursery
-    from gateway.workers.staff import Desk, Staff
+    from gateway.workers.fork_server import ForkServer
+    from gateway.workers.pool import WorkerPool, WorkerSlot
 
 _SUPERVISOR: Final = -1
-_NURSERY: Final = -2
+_FORK_SERVER: Final = -2
 
 
 class ProcessMeters(Collector):
@@ -29,15 +30,15 @@ class ProcessMeters(Collector):
     Of start times and limits the smallest is told. Memory that processes share counts in each.
     """
 
-    def __init__(self, staff: Staff, nursery: Nursery) -> None:
-        self._staff = staff
+    def __init__(self, pool: WorkerPool, fork_server: ForkServer) -> None:
+        self._pool = pool
         self._sums = Sums()
         self._held: dict[int, tuple[int, ProcessCollector]] = {}
-        self._fixed = {_SUPERVISOR: os.getpid(), _NURSERY: nursery.pid}
+        self._fixed = {_SUPERVISOR: os.getpid(), _FORK_SERVER: fork_server.pid}
 
     def collect(self) -> Iterator[Metric]:
         """Yield the sums."""
-        found = {desk.number: desk.pid for desk in self._staff.desks if desk.pid is not None}
+        found = {slot.number: slot.pid for slot in self._pool.slots if slot.pid is not None}
         for number, pid in (self._fixed | found).items():
             held = self._held.get(number)
             if held is None or held[0] != pid:
@@ -54,21 +55,21 @@ def _collector_of(pid: int) -> ProcessCollector:
     return ProcessCollector(pid=lambda: pid, registry=None)
 
 
-class StaffMeters(Collector):
+class PoolMeters(Collector):
     """How many workers there are, and how they ended."""
 
-    def __init__(self, staff: Staff) -> None:
-        self._staff = staff
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
         """Yield them."""
-        desks = self._staff.desks
-        accepting = sum(desk.accepting for desk in desks)
+        slots = self._pool.slots
+        accepting = sum(slot.accepting for slot in slots)
         workers = GaugeMetricFamily(
             "fumarole_gateway_workers", "Worker processes by state.", labels=["state"]
         )
         workers.add_metric(["accepting"], accepting)
-        workers.add_metric(["starting"], len(desks) - accepting)
+        workers.add_metric(["starting"], len(slots) - accepting)
         yield workers
         ends = CounterMetricFamily(
             "fumarole_gateway_worker_ends",
@@ -76,9 +77,9 @@ class StaffMeters(Collector):
             labels=["why"],
         )
         for why in get_args(Why):
-            ends.add_metric([why], self._staff.ends[why])
+            ends.add_metric([why], self._pool.ends[why])
         yield ends
-        lags = [desk.standing.lag_seconds for desk in desks if desk.standing is not None]
+        lags = [slot.standing.lag_seconds for slot in slots if slot.standing is not None]
         yield GaugeMetricFamily(
             "fumarole_gateway_worker_lag_seconds",
             "Of the last event, at the worker that was last to apply it.",
@@ -86,15 +87,31 @@ class StaffMeters(Collector):
         )
 
 
-async def describe_staff(staff: Staff) -> dict[str, Any]:
-    """Return what can be told of each worker, as it stands now."""
-    await staff.look()
-    return {"workers": [_describe(desk) for desk in staff.desks]}
+class TableOfWorkers(Collector):
+    """How table and bus stand: as the worker sees them that is furthest behind."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what that worker told last."""
+        yield from metrics_of(self._pool.table)
 
 
-def _describe(desk: Desk) -> dict[str, Any]:
-    told: dict[str, Any] = {"worker": desk.number, "pid": desk.pid, "restarts": desk.restarts}
-    standing = desk.standing
+def make_debug_workers(pool: WorkerPool) -> web.RouteDef:
+    """Return ``/debug/routes``: what the worker furthest behind tells, and how each stands."""
+
+    async def debug(request: web.Request) -> web.Response:
+        told = await pool.describe(request.query.get("host"))
+        workers = [_describe(slot) for slot in pool.slots]
+        return web.json_response({**told, "workers": workers})
+
+    return web.get("/debug/routes", debug)
+
+
+def _describe(slot: WorkerSlot) -> dict[str, Any]:
+    told: dict[str, Any] = {"worker": slot.number, "pid": slot.pid, "restarts": slot.restarts}
+    standing = slot.standing
     if standing is None:
         return told | {"accepting": False}
     return told | {

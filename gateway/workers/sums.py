@@ -44,6 +44,15 @@ def families_of(collectors: Iterable[Collector]) -> tuple[Family, ...]:
     )
 
 
+def metrics_of(families: Iterable[Family]) -> Iterator[Metric]:
+    """Yield *families* as a registry takes them."""
+    for family in families:
+        metric = Metric(family.name, family.text, family.kind)
+        for sample in family.samples:
+            metric.add_sample(sample.name, sample.labels, sample.value)
+        yield metric
+
+
 class Sums(Collector):
     """Adds up what the workers told last."""
 
@@ -64,11 +73,7 @@ class Sums(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the sums."""
         told = [*self._past, *(family for each in self._told.values() for family in each)]
-        for family in _families(_added(told), told):
-            metric = Metric(family.name, family.text, family.kind)
-            for sample in family.samples:
-                metric.add_sample(sample.name, sample.labels, sample.value)
-            yield metric
+        yield from metrics_of(_families(_added(told), told))
 
 
 def _added(families: Iterable[Family]) -> dict[str, dict[_Key, float]]:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.core.bus_state import SLEPT_SECONDS
 from tests.contract.conftest import Serve
 from tests.contract.frames import alive, last_frame
+from tests.contract.messages import request
 from tests.contract.rig import Rig, Session, running_rig
 from tests.contract.streams import Stream
 from tests.contract.test_ends import *  # noqa: F403  # the same must hold with two workers
@@ -298,12 +300,12 @@ async def test_without_the_supervisor_no_worker_stays(tmp_path: Path, serve: Ser
         await until_gone(family, 5.0)
 
 
-async def test_without_the_nursery_the_gateway_ends_as_failed(tmp_path: Path) -> None:
+async def test_without_the_fork_server_the_gateway_ends_as_failed(tmp_path: Path) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         family = family_of(rig)
         workers = {one["pid"] for one in await workers_of(rig)}
-        (nursery,) = family - workers - {rig.process.pid}
-        os.kill(nursery, signal.SIGKILL)
+        (fork_server,) = family - workers - {rig.process.pid}
+        os.kill(fork_server, signal.SIGKILL)
         assert await rig.process.wait(10.0) == 1
         await until_gone(family, 5.0)
 
@@ -353,3 +355,72 @@ async def test_with_a_lost_bus_every_worker_ends_its_sessions(tmp_path: Path, se
         await rig.bus.rebuild()
         await rig.becomes(session, cookie, 200)
         await rig.settled()
+
+
+async def test_without_redis_at_the_start_everybody_is_told_so_and_later_all_workers_serve(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}, start=False) as rig:
+        rig.beating = False
+        rig.server.kill()
+        await rig.process.start(ready=False)
+        session = rig.make_session(await serve())
+        # One worker turns people away; the others wait for what there is to serve.
+        assert (await rig.get(session)).status == 503
+        assert (await rig.process.ops_answer("/readyz")).status == 503
+        rig.server.start()
+        await rig.bus.rebuild()
+        await rig.process.until_ready()
+        await until_workers(rig, accepting=True, restarts=0)
+        await rig.bus.upsert(session.sid, session.route)
+        await rig.settled()
+        assert (await rig.get(session)).status == 401
+
+
+async def test_a_worker_started_without_redis_leaves_browsers_to_those_that_know_the_routes(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        session = await rig.session(await serve())
+        cookie = await rig.opened(session)
+        rig.beating = False
+        rig.server.kill()
+        first, second = await workers_of(rig)
+        os.kill(first["pid"], signal.SIGKILL)
+        deadline = time.monotonic() + RESTART_SECONDS
+        while not (found := (await workers_of(rig))[0]).get("reasons"):
+            assert time.monotonic() < deadline
+            assert await rig.status(session, cookie) == 200
+            await asyncio.sleep(0.05)
+        assert (found["restarts"], found["accepting"]) == (1, False)
+        for _ in range(6):
+            assert await rig.status(session, cookie) == 200
+        assert (await rig.process.ops_answer("/readyz")).status == 200
+        rig.server.start()
+        await rig.bus.rebuild()
+        found, other = await until_workers(rig, accepting=True)
+        assert other["pid"] == second["pid"]
+        assert found["hash"] == other["hash"]
+
+
+async def test_a_gateway_that_was_stopped_serves_nothing_that_was_withdrawn_meanwhile(
+    tmp_path: Path, serve: Serve
+) -> None:
+    async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
+        session = await rig.session(await serve())
+        cookie = await rig.opened(session, iat=int(time.time()) - 2)
+        assert await rig.status(session, cookie) == 200
+        family = family_of(rig)
+        for pid in family:
+            os.kill(pid, signal.SIGSTOP)
+        await rig.bus.revoke(sid=session.sid)
+        # The kernel accepts them; the workers find all of this at once when they wake.
+        asked = request("GET", "/", host=session.host, fields=[("Cookie", cookie)])
+        waiting = [asyncio.create_task(rig.ask(asked, seconds=60.0)) for _ in range(24)]
+        await asyncio.sleep(SLEPT_SECONDS + 0.5)
+        for pid in family:
+            os.kill(pid, signal.SIGCONT)
+        assert {answer.status for answer in await asyncio.gather(*waiting)} <= {401, 503}
+        await until_workers(rig, accepting=True, seq=rig.bus.seq)
+        while (status := (await rig.ask(asked, seconds=60.0)).status) != 401:
+            assert status == 503

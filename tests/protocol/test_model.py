@@ -22,7 +22,7 @@ ABSTRACT = {"copy", "drop", "go_back", "announce", "answered", "script", "learn"
 
 # A sign-out: one gateway ends one grant of its own. The store hears of it by a report, and what
 # comes back is a revocation like any other.
-LOCAL = {"end_grant"}
+LOCAL = {"_sign_out"}
 
 
 def functions_of(path: str, name: str) -> dict[str, ast.AsyncFunctionDef | ast.FunctionDef]:

@@ -87,7 +87,6 @@ def test_how_a_session_ended_is_remembered_with_its_job() -> None:
     later = table_of()
     later.inherit(table)
     assert later.ended == table.ended
-    assert table.copy(table.head).ended == table.ended
 
 
 @pytest.mark.parametrize("status", [None, *UNREADABLE], ids=str)

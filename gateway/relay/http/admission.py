@@ -117,7 +117,8 @@ class Admission:
         repaired: bool = False,
     ) -> None:
         table = self._parts.world.table
-        if table is None:
+        # Also where this process was stopped while it waited for what led here.
+        if table is None or self._parts.world.stale:
             connection.refuse("bus_lost")
             return
         decision = self._access.decide(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -68,6 +69,19 @@ async def test_events_are_applied_in_order_and_told(redis: Redis) -> None:
         assert seen.changes == [None, (TWO,), (TWO,), None, (ONE,)]
         assert seen.follower.noted["snapshot"] == 1
         assert 0 <= seen.follower.lag_seconds < 5
+
+
+async def test_a_sign_out_before_there_is_a_table_counts_in_the_first_one(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis) as seen:
+        seen.follower.end_grant(ONE, "token")
+        await seen.until_equal(publisher)
+        table = seen.follower.table
+        assert table is not None
+        grant: dict[str, Any] = {"sid": ONE, "sub": "ada", "kid": "k1", "issued_at": time.time()}
+        assert table.is_revoked(jti="token", **grant)
+        assert not table.is_revoked(jti="another", **grant)
+        assert seen.follower.noted["signed_out"] == 1
 
 
 async def test_an_event_is_routable_within_50_ms(redis: Redis) -> None:

@@ -113,6 +113,31 @@ async def test_an_answer_from_before_a_stop_says_nothing(
         assert held(seen.follower.table) == set()
 
 
+async def test_a_repair_during_which_the_process_was_stopped_looks_anew(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
+    look = BusReader.head
+    stopped = asyncio.Event()
+
+    async def late(self: BusReader) -> Head | None:
+        head = await look(self)
+        if not stopped.is_set():
+            publisher._keys = Unheard("test")
+            await publisher.remove(ONE, "ended", now=time.time())
+            seen.clock.ahead += 4.5
+            stopped.set()
+        return head
+
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        monkeypatch.setattr(BusReader, "head", late)
+        await seen.follower.repair(10.0)
+        assert stopped.is_set()
+        assert not seen.stale()
+        assert held(seen.follower.table) == set()
+
+
 async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
     redis: Redis,
 ) -> None:

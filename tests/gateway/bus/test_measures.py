@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
-from gateway.bus.measures import FeedMeters, describe, make_conditions
+from gateway.bus.measures import TableMeters, describe, make_conditions
 from gateway.core.access.explain import explain
 from shared.networks import Bounds
 from tests.gateway.bus.following import BASE, encode, following, make_route, published, sid_of
@@ -24,7 +24,7 @@ async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis:
         assert told["bus"] == "starting"
         assert "epoch" not in told
         registry = CollectorRegistry()
-        registry.register(FeedMeters(seen.follower))
+        registry.register(TableMeters(seen.follower))
         text = generate_latest(registry).decode()
         assert 'fumarole_gateway_bus{state="starting"} 1.0' in text
         assert "fumarole_gateway_routes " not in text
@@ -54,7 +54,7 @@ async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
         assert explain(shared, table, conditions())["why"] == "ambiguous"
         assert explain(f"{THREE}.{BASE}", table, conditions())["why"] == "unreadable"
         registry = CollectorRegistry()
-        registry.register(FeedMeters(seen.follower))
+        registry.register(TableMeters(seen.follower))
         text = generate_latest(registry).decode()
         assert 'fumarole_gateway_routes{state="ready"} 2.0' in text
         assert "fumarole_gateway_routes_unreadable 1.0" in text

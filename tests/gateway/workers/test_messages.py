@@ -7,41 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.bus_state import Marks
 from gateway.workers import messages as m
-from shared.events import Head
-from shared.routes import Ended, Entry, RouteReader
-from shared.statuses import Status
-from tests.gateway.bus.following import encode, make_route, sid_of
 
-HEAD = Head(epoch="e", seq=3, term=1, routes=1, revoked=0, since=1.5)
-STATUS = Status(phase="ready", app="Lab", times=(("queued", 1.0),))
-ROUTE = RouteReader().read(
-    sid_of(1), encode(make_route(sid_of(1)) | {"status": msgspec.to_builtins(STATUS)}), epoch="e"
-)
-ENTRY = Entry(ROUTE, 2**64 - 1)
+FAMILY = m.Family("n", "t", "counter", (m.Sample("n_total", {"a": "b"}, 1.0),))
 DOWN: list[m.Down] = [
-    m.Begins(HEAD, True),
-    m.Revocations({"jti:x": 1.25}),
-    m.Routes(((sid_of(1), ENTRY), (sid_of(2), None), (sid_of(3), Entry(None, 5, "unreadable")))),
-    m.Ends(2**64 - 1),
-    m.Put(4, 1.5, sid_of(1), ENTRY),
-    m.Drop(5, None, sid_of(1)),
-    m.Drop(5, None, sid_of(1), Ended("j1", "vnc", STATUS)),
-    m.Revoked(6, 2.5, None, "kid:k", 7.5),
-    m.Passed(7, None),
-    m.Bus(Marks(1.0, 2.0, None, 3.0)),
-    m.Look(1, "e", 7, 2**64 - 1),
-    m.Measure(1),
-    m.Repaired(1),
-    m.Accept(),
+    m.Look(1),
+    m.Look(2, True, True, "a.example"),
+    m.SignOut("s", "j"),
     m.Drain(),
 ]
+STANDING = m.Standing(
+    number=1,
+    epoch="e",
+    seq=7,
+    hash=2**64 - 1,
+    rank=(2, 1, 0, 7),
+    lag_seconds=0.5,
+    open=3,
+    accepting=True,
+    reasons=("a reason",),
+)
 UP: list[m.Up] = [
-    m.Standing(1, "e", 7, 2**64 - 1, 0.5, 3, True, ("a reason",)),
-    m.Strayed(),
-    m.Repair(2, 0.5),
-    m.Measured(1, (m.Family("n", "t", "counter", (m.Sample("n_total", {"a": "b"}, 1.0),)),)),
+    STANDING,
+    msgspec.structs.replace(STANDING, measured=m.Measured((FAMILY,), ()), described="{}"),
+    m.SignOut("s", "j"),
 ]
 
 

@@ -1,5 +1,5 @@
-"""The nursery: starts, reaps, kills, and leaves nobody behind. Each runs in a process of its own,
-since a test's process has threads and loops that must not be forked."""
+"""The fork server: starts, reaps, kills, and leaves nobody behind. Each runs in a process of its
+own, since a test's process has threads and loops that must not be forked."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.gateway.process import ROOT
 
 PROLOGUE = """
 import os, select, signal, socket, sys, time
-from gateway.workers.nursery import Ended, Started, start_nursery
+from gateway.workers.fork_server import Ended, Started, start_fork_server
 
-def next_news(nursery):
-    assert select.select([nursery], [], [], 10)[0]
-    return nursery.news()
+def next_news(fork_server):
+    assert select.select([fork_server], [], [], 10)[0]
+    return fork_server.news()
 
-def start(nursery, number, listening=()):
+def start(fork_server, number, listening=()):
     ours, theirs = socket.socketpair()
-    nursery.start(number, theirs, listening)
+    fork_server.start(number, theirs, listening)
     theirs.close()
     return ours
 """
@@ -44,17 +44,17 @@ def test_a_worker_gets_its_sockets_and_its_end_is_told() -> None:
         def work(number, feed, listening):
             feed.sendall(b"%d %d %d" % (number, listening[0].getsockname()[1], os.getppid()))
             raise SystemExit(7)
-        nursery = start_nursery(work)
+        fork_server = start_fork_server(work)
         with socket.create_server(("127.0.0.1", 0)) as server:
-            feed = start(nursery, 3, [server])
-            started, ended = next_news(nursery), next_news(nursery)
+            feed = start(fork_server, 3, [server])
+            started, ended = next_news(fork_server), next_news(fork_server)
             number, port, parent = feed.recv(100).split()
             assert (int(number), int(port)) == (3, server.getsockname()[1])
-            assert int(parent) == nursery.pid
+            assert int(parent) == fork_server.pid
         assert isinstance(started, Started) and isinstance(ended, Ended), (started, ended)
         assert (ended.number, ended.pid, ended.code) == (3, started.pid, 7)
         assert feed.recv(1) == b""  # nobody else holds the worker's end
-        nursery.close()
+        fork_server.close()
         print("ok")
     """)
     assert told == "ok\n"
@@ -65,12 +65,12 @@ def test_a_worker_that_fails_says_why_and_ends_with_1() -> None:
         def work(number, feed, listening):
             os.dup2(feed.fileno(), 2)
             raise RuntimeError("this is why")
-        nursery = start_nursery(work)
-        feed = start(nursery, 0)
-        next_news(nursery)
-        assert next_news(nursery).code == 1
+        fork_server = start_fork_server(work)
+        feed = start(fork_server, 0)
+        next_news(fork_server)
+        assert next_news(fork_server).code == 1
         assert b"this is why" in feed.recv(10000)
-        nursery.close()
+        fork_server.close()
     """)
 
 
@@ -80,34 +80,34 @@ def test_a_worker_that_cannot_be_forked_has_ended_and_the_next_one_can() -> None
         forks, fork = [], os.fork
         def failing():
             forks.append(1)
-            if len(forks) == 2:  # the first is the nursery
+            if len(forks) == 2:  # the first is the fork server
                 raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             return fork()
         os.fork = failing
-        nursery = start_nursery(lambda number, feed, listening: None)
-        feed = start(nursery, 0)
-        ended = next_news(nursery)
+        fork_server = start_fork_server(lambda number, feed, listening: None)
+        feed = start(fork_server, 0)
+        ended = next_news(fork_server)
         assert isinstance(ended, Ended) and (ended.number, ended.pid, ended.code) == (0, 0, 1)
         assert feed.recv(1) == b""
-        start(nursery, 0)
-        started, ended = next_news(nursery), next_news(nursery)
+        start(fork_server, 0)
+        started, ended = next_news(fork_server), next_news(fork_server)
         assert isinstance(started, Started) and (ended.pid, ended.code) == (started.pid, 0)
-        nursery.close()
+        fork_server.close()
     """)
 
 
 def test_a_worker_can_be_killed_also_when_it_is_stopped() -> None:
     run("""
-        nursery = start_nursery(lambda number, feed, listening: time.sleep(100))
-        start(nursery, 5)
-        pid = next_news(nursery).pid
+        fork_server = start_fork_server(lambda number, feed, listening: time.sleep(100))
+        start(fork_server, 5)
+        pid = next_news(fork_server).pid
         os.kill(pid, signal.SIGSTOP)
-        nursery.kill(4)  # another one: nothing happens
-        nursery.kill(5)
-        ended = next_news(nursery)
+        fork_server.kill(4)  # another one: nothing happens
+        fork_server.kill(5)
+        ended = next_news(fork_server)
         assert (ended.number, ended.code) == (5, -signal.SIGKILL)
-        nursery.kill(5)  # it has ended: nothing happens
-        nursery.close()
+        fork_server.kill(5)  # it has ended: nothing happens
+        fork_server.close()
     """)
 
 
@@ -116,26 +116,26 @@ def test_signals_to_all_processes_are_the_supervisors_alone() -> None:
         def work(number, feed, listening):
             feed.sendall(b"+")
             feed.recv(1)
-        nursery = start_nursery(work)
-        feed = start(nursery, 0)
-        pid = next_news(nursery).pid
+        fork_server = start_fork_server(work)
+        feed = start(fork_server, 0)
+        pid = next_news(fork_server).pid
         assert feed.recv(1) == b"+"
-        for one in (nursery.pid, pid):
+        for one in (fork_server.pid, pid):
             os.kill(one, signal.SIGTERM)
             os.kill(one, signal.SIGINT)
         feed.sendall(b"-")
-        assert next_news(nursery).code == 0
-        nursery.close()
+        assert next_news(fork_server).code == 0
+        fork_server.close()
     """)
 
 
 def test_when_the_supervisor_goes_everybody_does() -> None:
     run("""
-        nursery = start_nursery(lambda number, feed, listening: time.sleep(100))
+        fork_server = start_fork_server(lambda number, feed, listening: time.sleep(100))
         for number in range(3):
-            start(nursery, number)
-        pids = [next_news(nursery).pid for _ in range(3)]
-        nursery.close()
+            start(fork_server, number)
+        pids = [next_news(fork_server).pid for _ in range(3)]
+        fork_server.close()
         for pid in pids:
             try:
                 os.kill(pid, 0)
@@ -145,15 +145,15 @@ def test_when_the_supervisor_goes_everybody_does() -> None:
     """)
 
 
-def test_when_the_nursery_goes_everybody_does_and_it_is_told() -> None:
+def test_when_the_fork_server_goes_everybody_does_and_it_is_told() -> None:
     run("""
-        nursery = start_nursery(lambda number, feed, listening: time.sleep(100))
-        feeds = [start(nursery, number) for number in range(2)]
+        fork_server = start_fork_server(lambda number, feed, listening: time.sleep(100))
+        feeds = [start(fork_server, number) for number in range(2)]
         for _ in range(2):
-            next_news(nursery)
-        os.kill(nursery.pid, signal.SIGKILL)
+            next_news(fork_server)
+        os.kill(fork_server.pid, signal.SIGKILL)
         try:
-            next_news(nursery)
+            next_news(fork_server)
         except EOFError:
             pass
         else:
@@ -166,9 +166,9 @@ def test_when_the_nursery_goes_everybody_does_and_it_is_told() -> None:
 
 def test_a_supervisor_that_goes_without_hearing_all_news_is_no_failure() -> None:
     run("""
-        nursery = start_nursery(lambda number, feed, listening: None)
-        start(nursery, 0)
+        fork_server = start_fork_server(lambda number, feed, listening: None)
+        start(fork_server, 0)
         time.sleep(0.5)  # Started and Ended wait to be read
-        nursery._control.close()
-        assert os.waitstatus_to_exitcode(os.waitpid(nursery.pid, 0)[1]) == 0
+        fork_server._control.close()
+        assert os.waitstatus_to_exitcode(os.waitpid(fork_server.pid, 0)[1]) == 0
     """)

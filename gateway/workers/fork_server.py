@@ -5,8 +5,8 @@ nothing takes a second of processor time, has its modules in memory a second tim
 settings and keys anew, which may be others by then. So the supervisor forks this before it does
 anything else. From then on it is told to start and to end workers, and tells which have ended.
 
-Nobody stays behind: when the supervisor is gone, however, its socket ends, and the nursery kills
-what it has started; when the nursery is killed, the kernel kills its children.
+Nobody stays behind: when the supervisor is gone, however, its socket ends, and the fork server
+kills what it has started; when the fork server is killed, the kernel kills its children.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ _read_news = msgspec.msgpack.Decoder(Started | Ended).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def start_nursery(work: Work) -> Nursery:
-    """Fork the nursery and return the supervisor's end; call it before there is a loop."""
+def start_fork_server(work: Work) -> ForkServer:
+    """Fork the fork server and return the supervisor's end; call it before there is a loop."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     supervisor = os.getpid()
     pid = os.fork()
     if not pid:
         ours.close()
-        _end_process(lambda: _Nurse(theirs, work, supervisor).run())
+        _end_process(lambda: _Server(theirs, work, supervisor).run())
     theirs.close()
     ours.setblocking(False)
-    return Nursery(ours, pid)
+    return ForkServer(ours, pid)
 
 
-class Nursery:
+class ForkServer:
     """The supervisor's end."""
 
     def __init__(self, control: socket.socket, pid: int) -> None:
@@ -95,7 +95,7 @@ class Nursery:
         """Have worker *number* started; it has *feed*, which can be closed here afterwards.
 
         Raises:
-            OSError: If the nursery is gone, or takes nothing any more.
+            OSError: If the fork server is gone, or takes nothing any more.
         """
         descriptors = [feed.fileno(), *(sock.fileno() for sock in listening)]
         socket.send_fds(self._control, [_encode(Start(number))], descriptors)
@@ -104,7 +104,7 @@ class Nursery:
         """Have worker *number* killed.
 
         Raises:
-            OSError: If the nursery is gone.
+            OSError: If the fork server is gone.
         """
         self._control.send(_encode(Kill(number)))
 
@@ -112,7 +112,7 @@ class Nursery:
         """Return what there is to tell; call it when the descriptor is readable.
 
         Raises:
-            EOFError: If the nursery is gone.
+            EOFError: If the fork server is gone.
         """
         try:
             data = self._control.recv(_MOST_BYTES)
@@ -121,18 +121,18 @@ class Nursery:
         except OSError:
             data = b""
         if not data:
-            raise EOFError("the nursery has ended")
+            raise EOFError("the fork server has ended")
         news: Started | Ended = _read_news(data)
         return news
 
     def close(self) -> None:
-        """End the nursery and what is left of its workers, and wait for it."""
+        """End the fork server and what is left of its workers, and wait for it."""
         self._control.close()
         os.waitpid(self.pid, 0)
 
 
-class _Nurse:
-    """The nursery's own process."""
+class _Server:
+    """The fork server's own process."""
 
     def __init__(self, control: socket.socket, work: Work, supervisor: int) -> None:
         self._control = control
@@ -144,7 +144,7 @@ class _Nurse:
     def run(self) -> None:
         """Do as told until the supervisor is gone."""
         # Whoever ends a gateway by a signal to all of its processes (a terminal, systemd) means
-        # the supervisor, which ends the workers in time and then lets go of the nursery.
+        # the supervisor, which ends the workers in time and then lets go of the fork server.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -183,7 +183,7 @@ class _Nurse:
         return True
 
     def _fork(self, number: int, sockets: Sequence[socket.socket]) -> None:
-        nursery = os.getpid()
+        fork_server = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
@@ -192,18 +192,18 @@ class _Nurse:
             self._tell(Ended(number, 0, EXIT_FAILED))
             return
         if not pid:
-            _end_process(lambda: self._become(number, sockets, nursery))
+            _end_process(lambda: self._become(number, sockets, fork_server))
         self._numbers[pid] = number
         self._tell(Started(number, pid))
 
-    def _become(self, number: int, sockets: Sequence[socket.socket], nursery: int) -> None:
+    def _become(self, number: int, sockets: Sequence[socket.socket], fork_server: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._woken)
         os.close(self._waker)
         self._control.close()
         _die_with_parent()
-        if os.getppid() != nursery:
+        if os.getppid() != fork_server:
             return  # it died before the kernel was told
         self._work(number, sockets[0], sockets[1:])
 

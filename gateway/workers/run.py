@@ -1,0 +1,198 @@
+"""A worker: a gateway of its own, which the supervisor looks at and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Final, assert_never
+
+import uvloop
+from prometheus_client.registry import Collector
+
+from gateway.app import Gateway, make_bounds
+from gateway.bus.measures import FollowedMeters, TableMeters, describe, make_conditions, rank_of
+from gateway.pages.assets import Assets
+from gateway.relay.gateway import DataPath
+from gateway.relay.listening import Listener
+from gateway.serving import collectors, relaying, work
+from gateway.settings import Settings
+from gateway.workers import messages as m
+from gateway.workers.accepting import Shares
+from gateway.workers.channel import Channel
+from gateway.workers.fork_server import Work
+from gateway.workers.sums import families_of
+from shared.log import handlers
+from shared.process import EXIT_FAILED
+
+_WAIT_SECONDS: Final = 0.05
+"""Between two looks at whether there is a table yet."""
+
+log = logging.getLogger(__name__)
+
+
+def make_work(settings: Settings, assets: Assets, shares: Shares) -> Work:
+    """Return what a worker does, for the fork server."""
+
+    def run(number: int, control: socket.socket, listening: Sequence[socket.socket]) -> None:
+        settings.log.apply(processes=settings.workers)
+        for handler in handlers():
+            handler.addFilter(_named(number))
+        uvloop.run(_work(settings, assets, shares, number, control, listening))
+
+    return run
+
+
+def _named(number: int) -> Callable[[logging.LogRecord], bool]:
+    def name(record: logging.LogRecord) -> bool:
+        record.worker = number
+        return True
+
+    return name
+
+
+async def _work(
+    settings: Settings,
+    assets: Assets,
+    shares: Shares,
+    number: int,
+    control: socket.socket,
+    listening: Sequence[socket.socket],
+) -> None:
+    channel = Channel(m.decode_down, lambda message: worker.take(message))
+    gateway = Gateway(
+        settings, assets, tell_workers=lambda sid, jti: channel.send(m.SignOut(sid, jti))
+    )
+    async with AsyncExitStack() as stack:
+        path = await stack.enter_async_context(relaying(gateway))
+        worker = Worker(
+            gateway, path, shares, number=number, listening=listening, answer=channel.send
+        )
+        stack.callback(worker.close)
+        channel.closed.add_done_callback(_end_at_once)
+        await channel.open(control)
+        await work(gateway, path, close=worker.close, stop=worker.stop, beside=worker.accept)
+        channel.closed.remove_done_callback(_end_at_once)
+        channel.close()
+
+
+def _end_at_once(_closed: asyncio.Future[None]) -> None:
+    """End this process: the supervisor is gone, and nobody would end it otherwise."""
+    logging.shutdown()
+    os._exit(EXIT_FAILED)
+
+
+class Worker:
+    """What a worker does beside serving.
+
+    Args:
+        gateway: What it serves with.
+        path: Its data path.
+        shares: Where all workers see how many connections each has.
+        number: This worker's.
+        listening: What it accepts from.
+        answer: Sends to the supervisor.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        path: DataPath,
+        shares: Shares,
+        *,
+        number: int,
+        listening: Sequence[socket.socket],
+        answer: Callable[[m.Up], None],
+    ) -> None:
+        self.stop = asyncio.Event()
+        self._gateway = gateway
+        self._path = path
+        self._shares = shares
+        self._number = number
+        self._listening = listening
+        self._answer = answer
+        follower = gateway.feed
+        self._counted: list[Collector] = [*collectors(gateway, path), FollowedMeters(follower)]
+        self._table: list[Collector] = [TableMeters(follower)]
+        self._conditions = make_conditions(follower, make_bounds(gateway.settings), time.time)
+        self._listener: Listener | None = None
+
+    # Connections
+
+    async def accept(self) -> None:
+        """Take connections once there is a table.
+
+        Without one everybody would be turned away, while other workers may know better. Where
+        none does, one worker does turn them away, rather than let them wait.
+        """
+        while not self._may_accept():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WAIT_SECONDS):
+                    await self.stop.wait()
+                    return
+        self._shares.set(self._number, 0)
+        self._listener = Listener(
+            self._path, self._listening, tls=self._gateway.tls, at_once=1, over=self._is_over
+        )
+        log.info("this worker accepts connections")
+
+    def _may_accept(self) -> bool:
+        feed = self._gateway.feed
+        return feed.table is not None or (feed.trouble is not None and not self._shares.is_taken)
+
+    def _is_over(self) -> bool:
+        self._shares.set(self._number, self._path.open)
+        return self._shares.is_over(self._number)
+
+    def close(self) -> None:
+        """Take no further connections."""
+        self._shares.leave(self._number)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        for sock in self._listening:
+            sock.close()
+        self._listening = ()
+
+    # What the supervisor says
+
+    def take(self, message: m.Down) -> None:
+        """Do what *message* says."""
+        match message:
+            case m.Look():
+                self._answer(self.standing(message))
+            case m.SignOut(sid=sid, jti=jti):
+                self._gateway.feed.end_grant(sid, jti)
+            case m.Drain():
+                self.stop.set()
+            case _:
+                assert_never(message)
+
+    def standing(self, look: m.Look) -> m.Standing:
+        """Return how this worker stands, and what else *look* asks for."""
+        feed = self._gateway.feed
+        table = feed.table
+        return m.Standing(
+            number=look.number,
+            epoch=None if table is None else table.epoch,
+            seq=0 if table is None else table.seq,
+            hash=0 if table is None else table.hash,
+            rank=rank_of(feed),
+            lag_seconds=feed.lag_seconds,
+            open=self._path.open,
+            accepting=self._listener is not None,
+            reasons=tuple(self._gateway.reasons()),
+            measured=self._measured() if look.measured else None,
+            described=self._described(look.host) if look.described else None,
+        )
+
+    def _described(self, host: str | None) -> str:
+        return json.dumps(describe(self._gateway.feed, host, self._conditions))
+
+    def _measured(self) -> m.Measured:
+        return m.Measured(families_of(self._counted), families_of(self._table))

@@ -1,0 +1,35 @@
+"""What the page about workers shows is what the benchmark writes."""
+
+from __future__ import annotations
+
+import os
+
+from benchmarks.workers import BEGIN, END, PAGE, Result, family_of, memory_mib, table_of
+
+ROWS = [
+    Result(
+        workers=2,
+        memory_mib=301.6,
+        redis_connections=6,
+        snapshot_s=3.06,
+        revoked_p50_ms=2.6,
+        revoked_p99_ms=9.3,
+    )
+]
+
+
+def test_the_page_has_the_table_that_is_written() -> None:
+    _, _, rest = PAGE.read_text().partition(BEGIN)
+    written, end, _ = rest.partition(END)
+    assert end
+    assert table_of([]) in written
+
+
+def test_a_row_says_what_was_measured() -> None:
+    assert table_of(ROWS).splitlines()[-1] == "| 2 | 302 MiB | 6 | 3.1 s | 3 ms | 9 ms |"
+
+
+def test_memory_is_that_of_a_process_and_all_that_came_of_it() -> None:
+    pids = list(family_of(os.getpid()))
+    assert pids[0] == os.getpid()
+    assert memory_mib(pids[:1]) > 10

@@ -1,0 +1,222 @@
+"""The pool: what it makes of the fork server's news, and of what workers say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import pytest
+
+from gateway.workers import messages as m
+from gateway.workers.accepting import Shares
+from gateway.workers.channel import Channel
+from gateway.workers.fork_server import Ended, ForkServer, Started
+from gateway.workers.pool import WorkerPool
+from tests.gateway.bus.following import until
+
+
+class FakeForkServer:
+    """Has no process for the first workers; of the others the test is the worker."""
+
+    def __init__(self, *, refuses: int = 0) -> None:
+        self.sockets: dict[int, socket.socket] = {}
+        self.killed: list[int] = []
+        self._refuses = refuses
+        self._told: list[Started | Ended] = []
+        self._readable, self._writable = os.pipe()
+
+    def fileno(self) -> int:
+        return self._readable
+
+    def start(self, number: int, control: socket.socket, _listen: Sequence[socket.socket]) -> None:
+        if self._refuses:
+            self._refuses -= 1
+            self._tell(Ended(number, 0, 1))
+        else:
+            self.sockets[number] = control.dup()
+            self._tell(Started(number, 4711 + number))
+
+    def kill(self, number: int) -> None:
+        self.killed.append(number)
+        self.end(number)
+
+    def end(self, number: int) -> None:
+        """Have the worker end."""
+        self._tell(Ended(number, 4711 + number, -9))
+
+    def news(self) -> Started | Ended | None:
+        os.read(self._readable, 1)
+        return self._told.pop(0)
+
+    def _tell(self, news: Started | Ended) -> None:
+        self._told.append(news)
+        os.write(self._writable, b"x")
+
+    def close(self) -> None:
+        os.close(self._readable)
+        os.close(self._writable)
+        for sock in self.sockets.values():
+            sock.close()
+
+
+class FakeWorker:
+    """A worker that answers as it is told to."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.mute = False
+        self.late = False
+        self._owed: list[m.Look] = []
+        self.seen: list[m.Down] = []
+        self.channel: Channel[m.Down] = Channel(m.decode_down, self._take)
+
+    def _take(self, message: m.Down) -> None:
+        self.seen.append(message)
+        if not isinstance(message, m.Look) or self.mute:
+            return
+        self._owed.append(message)
+        while len(self._owed) > self.late:
+            self.channel.send(self.standing(self._owed.pop(0)))
+
+    def standing(self, look: m.Look) -> m.Standing:
+        sample = m.Sample("seq", {}, float(self.seq))
+        family = (m.Family("seq", "", "gauge", (sample,)),)
+        return m.Standing(
+            number=look.number,
+            epoch="e",
+            seq=self.seq,
+            hash=1,
+            rank=(2, 1, 0, self.seq),
+            lag_seconds=0.0,
+            open=0,
+            accepting=True,
+            reasons=(),
+            measured=m.Measured((), family) if look.measured else None,
+            described=json.dumps({"seq": self.seq, "host": look.host}) if look.described else None,
+        )
+
+    @property
+    def sign_outs(self) -> list[m.Down]:
+        return [message for message in self.seen if isinstance(message, m.SignOut)]
+
+
+@asynccontextmanager
+async def running(fork_server: FakeForkServer, count: int) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(
+        count,
+        fork_server=cast(ForkServer, cast(Any, fork_server)),
+        listening=(),
+        shares=Shares(count),
+    )
+    task = asyncio.create_task(pool.run())
+    try:
+        yield pool
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        fork_server.close()
+
+
+async def working(fork_server: FakeForkServer, number: int, *, seq: int = 1) -> FakeWorker:
+    """Return the worker with that number, once it was started."""
+    await until(lambda: number in fork_server.sockets)
+    worker = FakeWorker(seq)
+    await worker.channel.open(fork_server.sockets.pop(number))
+    return worker
+
+
+def all_accept(pool: WorkerPool) -> Callable[[], bool]:
+    return lambda: all(slot.accepting for slot in pool.slots)
+
+
+async def test_a_worker_that_cannot_be_forked_is_tried_again() -> None:
+    fork_server = FakeForkServer(refuses=3)
+    async with running(fork_server, 1) as pool:
+        await working(fork_server, 0)
+        await until(all_accept(pool))
+        assert (pool.slots[0].pid, pool.slots[0].restarts, pool.ends["exited"]) == (4711, 3, 3)
+        assert pool.reasons() == []
+
+
+async def test_a_worker_for_which_there_is_no_descriptor_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair, tries = socket.socketpair, iter([OSError(24, "Too many open files")] * 2)
+
+    def scarce() -> tuple[socket.socket, socket.socket]:
+        for error in tries:
+            raise error
+        return pair()
+
+    monkeypatch.setattr("gateway.workers.pool.socket.socketpair", scarce)
+    fork_server = FakeForkServer()
+    async with running(fork_server, 1) as pool:
+        await working(fork_server, 0)
+        await until(all_accept(pool))
+        assert pool.slots[0].restarts == 2
+
+
+async def test_a_sign_out_reaches_the_other_workers_and_those_started_later() -> None:
+    fork_server = FakeForkServer()
+    async with running(fork_server, 2) as pool:
+        first, second = [await working(fork_server, number) for number in (0, 1)]
+        await until(all_accept(pool))
+        sign_out = m.SignOut("s", "j")
+        first.channel.send(sign_out)
+        await until(lambda: second.sign_outs == [sign_out])
+        assert first.sign_outs == []
+        fork_server.end(1)
+        later = await working(fork_server, 1)
+        await until(lambda: later.sign_outs == [sign_out])
+
+
+async def test_table_and_host_are_told_by_the_worker_furthest_behind_of_those_that_answer() -> None:
+    fork_server = FakeForkServer()
+    async with running(fork_server, 3) as pool:
+        workers = [await working(fork_server, number, seq=9 - number) for number in range(3)]
+        await until(all_accept(pool))
+        await pool.measure()
+        assert [family.samples[0].value for family in pool.table] == [7.0]
+        assert await pool.describe("a.example") == {"seq": 7, "host": "a.example"}
+        # Two who ask at once are told of their own hosts.
+        told = await asyncio.gather(pool.describe("a.example"), pool.describe("b.example"))
+        assert [one["host"] for one in told] == ["a.example", "b.example"]
+        workers[2].mute = True
+        assert (await pool.describe(None))["seq"] == 8
+
+
+async def test_a_worker_that_answers_no_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.workers.pool.LOOK_SECONDS", 0.01)
+    fork_server = FakeForkServer()
+    async with running(fork_server, 2) as pool:
+        first, _ = [await working(fork_server, number) for number in (0, 1)]
+        await until(all_accept(pool))
+        first.mute = True
+        await until(lambda: fork_server.killed == [0])
+        await until(lambda: pool.ends["stalled"] == 1)
+        await working(fork_server, 0)
+        await until(all_accept(pool))
+        # It was asked once, and then waited for: nothing piles up for who does not read.
+        assert len(first.seen) < 100
+
+
+async def test_a_worker_that_is_always_late_is_slow_and_not_stalled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.workers.pool.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.workers.pool.ANSWER_SECONDS", 0.02)
+    fork_server = FakeForkServer()
+    async with running(fork_server, 1) as pool:
+        worker = await working(fork_server, 0)
+        await until(all_accept(pool))
+        worker.late = True
+        # Each scrape finds the answer to the one before it, and none in time.
+        for _ in range(50):
+            await pool.measure()
+        assert fork_server.killed == []
