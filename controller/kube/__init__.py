@@ -4,6 +4,7 @@
 - ``client``: get, list, create, PUT with resourceVersion, merge and JSON patch, delete with
   preconditions; nothing else is called.
 - ``credentials``: read again before they expire, and when they were refused.
+- ``environment``: a proxy, read once; no ``.netrc``.
 - ``errors``: what every call may raise; nothing of the client library gets past this package.
 - ``watch``: a stream of a kind's objects that never ends: it lists again by itself when it must.
 - ``exec``: a command in a container, over WebSocket.

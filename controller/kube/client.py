@@ -14,6 +14,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 
 from controller.kube.credentials import Credentials
 from controller.kube.decoding import Object, Objects, Page, decode_object, decode_page
+from controller.kube.environment import read_environment_once
 from controller.kube.errors import (
     Expired,
     KubeError,
@@ -67,6 +68,7 @@ class Kube:
         credentials = Credentials(kubeconfig)
         await credentials.load()
         async with ApiClient(credentials.configuration) as api:
+            read_environment_once(api.rest_client, credentials.configuration.host or "")
             yield cls(api, credentials)
 
     @property

@@ -21,6 +21,7 @@ import msgspec
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
 
+from controller.kube.environment import read_environment_once
 from controller.kube.errors import Unavailable
 from shared.errors import FumaroleError
 from shared.numbers import whole_number
@@ -118,6 +119,7 @@ class PodExec:
         # Connections of its own, as many as there are shells: in a pool that is shared with other
         # calls a hundred shells would leave no connection for those.
         rest = RESTClientObject(configuration, maxsize=0)
+        read_environment_once(rest, configuration.host or "")
         try:
             yield cls(configuration, rest, renew)
         finally:

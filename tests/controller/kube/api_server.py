@@ -26,6 +26,7 @@ class Script:
         self._well: tuple[Answer, Answer] | None = None
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.tokens: list[str] = []
+        self.hosts: list[str] = []
 
     def answer(self, *answers: Answer) -> None:
         """Answer like this from now on."""
@@ -51,6 +52,7 @@ class Script:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path, dict(request.query)))
         self.tokens.append(request.headers.get("Authorization", ""))
+        self.hosts.append(request.host)
         return await self._next(request)(request)
 
 

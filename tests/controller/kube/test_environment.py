@@ -1,0 +1,79 @@
+"""What the environment says about the way to the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from controller.kube.client import Kube
+from controller.kube.environment import proxy_for
+from controller.kube.kinds import PODS
+from tests.controller.kube.api_server import Script, says, serving, thing, write_kubeconfig
+
+ASKED = says(thing("a", "1"))
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+async def test_a_netrc_that_knows_the_server_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password something\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    script = Script(ASKED)
+    async with serving(script, tmp_path) as kube:
+        await kube.get(PODS, "a", "ns")
+    assert script.tokens == ["Bearer first"]
+
+
+async def test_hooks_that_hold_all_threads_keep_no_call_waiting(tmp_path: Path) -> None:
+    over, threads = Event(), ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+    async with serving(Script(ASKED), tmp_path) as kube:
+        held = asyncio.get_running_loop().run_in_executor(None, over.wait)
+        try:
+            async with asyncio.timeout(10):
+                await kube.get(PODS, "a", "ns")
+        finally:
+            over.set()
+            await held
+
+
+async def test_a_proxy_of_the_environment_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(ASKED)
+    async with serving(script, tmp_path) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", str(proxy.configuration.host))
+        path = write_kubeconfig(tmp_path / "other", "http://api.example.com")
+        async with Kube.connect(path) as kube:
+            await kube.get(PODS, "a", "ns")
+    assert script.hosts == ["api.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("url", "none_for", "proxy"),
+    [
+        ("https://api.example.com:6443", "", "http://p:3128"),
+        ("https://api.example.com", "localhost,.example.com", None),
+        ("https://10.0.0.1:6443", "10.0.0.1", None),
+        ("http://api.example.com", "", None),
+        ("", "", None),
+    ],
+)
+def test_which_proxy_leads_to_the_server(
+    url: str, none_for: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://p:3128")
+    monkeypatch.setenv("NO_PROXY", none_for)
+    assert proxy_for(url) == proxy
