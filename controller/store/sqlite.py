@@ -2,8 +2,8 @@
 
 SQLite is a library: a query by a key takes some microseconds, and handing it to a thread and back
 costs many times that, for each cursor, statement and fetch. So queries are done in the loop's own
-thread. What may wait is done in another: to become the writer, for who writes in another process;
-and to commit, for the disk.
+thread. What may wait is done in another: to become the writer while somebody writes in another
+process; and to commit, for the disk.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from sqlalchemy.util import await_only
 
 BUSY_SECONDS: Final = 10.0
 DRIVER: Final = "sqlite+inloop"
+_PATIENCE: Final = f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}"
+_BEGIN_AS_WRITER: Final = "BEGIN IMMEDIATE"
+_PRIMARY_CODE: Final = 0xFF
+"""Of SQLite's codes: the rest says why (https://sqlite.org/rescode.html)."""
 
 
 class Cursor(sqlite3.Cursor):
@@ -52,8 +56,22 @@ class Connection(sqlite3.Connection):
             return
         # At once: a transaction that begins as a reader and finds that another one has written
         # meanwhile fails with SQLITE_BUSY, which no timeout helps against.
-        await_only(_in_thread(self.waiting, lambda: self.execute("BEGIN IMMEDIATE")))
+        if not self._begin_at_once():
+            await_only(_in_thread(self.waiting, lambda: self.execute(_BEGIN_AS_WRITER)))
         self._writes = True
+
+    def _begin_at_once(self) -> bool:
+        """Become the writer if nobody else is, and say whether that is so."""
+        self.execute("PRAGMA busy_timeout=0")
+        try:
+            self.execute(_BEGIN_AS_WRITER)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        finally:
+            self.execute(_PATIENCE)
+        return True
 
     def commit(self) -> None:
         """Commit; what was written is on the disk then."""
@@ -106,8 +124,8 @@ class InLoopDialect(SQLiteDialect_pysqlite):
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(_PATIENCE).close()
     for pragma in (
-        f"busy_timeout={int(BUSY_SECONDS * 1000)}",
         "journal_mode=WAL",
         # Every commit reaches the disk: an answered call is not forgotten by a power cut.
         "synchronous=FULL",

@@ -76,10 +76,10 @@ async def test_a_commit_waits_in_another_thread(
 
     monkeypatch.setattr(loop, "run_in_executor", counted)
     await raise_it(file)
-    assert waited == ["<lambda>", "commit"]
+    assert waited == ["commit"], "nobody else writes"
     async with file.read() as transaction:
         await read_position(transaction)
-    assert len(waited) == 2
+    assert len(waited) == 1
 
 
 async def test_a_commit_needs_none_of_the_threads_that_names_are_resolved_in(file: Store) -> None:
