@@ -17,6 +17,8 @@ from controller.volcano.network import pods_in
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
 
 _POLICY: Final = "gateway"
+_NEVER: Final = 2**31 - 1
+"""Failures in a row, the most that a probe can name: 68 years."""
 
 
 class ProxyPlugin(JobPlugin):
@@ -30,14 +32,14 @@ class ProxyPlugin(JobPlugin):
     fields: ClassVar[frozenset[str]] = frozenset({"interactive"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add ports, a readiness probe, the policy that admits the gateways, and addresses."""
+        """Add ports, a probe, the policy that admits the gateways, and addresses."""
         _check(job, builder)
         for task in builder.volcano_job.tasks:
             endpoints, probed = endpoints_of(job, task.name), probed_endpoint(job, task.name)
             container = builder.container(task.name)
             container.ports.extend(Port(name=n, port=e.port) for n, e in endpoints.items())
             if probed is not None:
-                container.readiness_probe = _probe(probed.port)
+                container.startup_probe = _probe(probed.port)
         builder.add_companion(self._policy(job))
         if self.context.jobs.rank_services:
             for service in rank_services_of(job):
@@ -119,11 +121,13 @@ def _check(job: Job, builder: JobBuilder) -> None:
 
 def _probe(port: int) -> dict[str, Any]:
     # A connection is enough: an app may answer 401 to whoever has no cookie of it. Every second,
-    # since people wait for it; a pod that misses two is taken out of its routes.
+    # since people wait for it, until it answers, and again after each restart of the container. A
+    # readiness probe would go on for as long as the job does, and fill the app's log. The kubelet
+    # kills a container whose startup probe fails too often: how long an app takes is not for it.
     return {
         "tcpSocket": {"port": port},
         "periodSeconds": 1,
         "timeoutSeconds": 2,
         "successThreshold": 1,
-        "failureThreshold": 3,
+        "failureThreshold": _NEVER,
     }

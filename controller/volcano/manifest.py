@@ -107,6 +107,7 @@ class Container:
     mounts: list[Mount] = field(default_factory=list)
     working_directory: str | None = None
     readiness_probe: Json | None = None
+    startup_probe: Json | None = None
     security_context: Json = field(default_factory=dict)
     more: Json = field(default_factory=dict)
 
@@ -124,6 +125,7 @@ class Container:
                 "volumeMounts": [one.manifest() for one in self.mounts],
                 "workingDir": self.working_directory,
                 "readinessProbe": self.readiness_probe,
+                "startupProbe": self.startup_probe,
                 "securityContext": dict(self.security_context),
                 "resources": {"requests": amounts, "limits": dict(amounts)},
             }

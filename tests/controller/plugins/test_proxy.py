@@ -15,17 +15,20 @@ DESK: dict[str, Any] = {"desk": {"kind": "vnc", "port": 5900, "password": {"para
 
 async def test_the_first_endpoint_is_probed_by_a_connection_every_second() -> None:
     container = await container_of(interactive={**LAB, "board": {"kind": "web", "port": 6006}})
-    probe = container["readinessProbe"]
+    probe = container["startupProbe"]
     assert probe["tcpSocket"] == {"port": 8888}
     assert probe["periodSeconds"] == 1
+    # No slow app is killed for being slow, and none is asked again once it has answered.
+    assert probe["failureThreshold"] >= 10**9
+    assert "readinessProbe" not in container
     assert [one["containerPort"] for one in container["ports"]] == [8888, 6006]
 
 
 async def test_a_desktop_is_probed_only_where_there_is_nothing_else() -> None:
     desk = {"desk": {"kind": "vnc", "port": 5900}}
-    assert (await container_of(interactive=desk))["readinessProbe"]["tcpSocket"]["port"] == 5900
+    assert (await container_of(interactive=desk))["startupProbe"]["tcpSocket"]["port"] == 5900
     both = await container_of(interactive={**desk, **LAB})
-    assert both["readinessProbe"]["tcpSocket"] == {"port": 8888}
+    assert both["startupProbe"]["tcpSocket"] == {"port": 8888}
     assert [one["name"] for one in both["ports"]] == ["desk", "lab"]
 
 
@@ -34,17 +37,17 @@ async def test_each_task_is_probed_for_what_it_declares() -> None:
     tasks = [{"name": "master"}, {"name": "worker"}]
     plan = await plan_of(tasks=tasks, interactive={**board, "log": {"kind": "web", "port": 9}})
     master, worker = (one.template.containers[0] for one in plan.volcano_job.tasks)
-    assert master.readiness_probe is not None
-    assert worker.readiness_probe is not None
-    assert master.readiness_probe["tcpSocket"] == {"port": 6006}
-    assert worker.readiness_probe["tcpSocket"] == {"port": 9}
+    assert master.startup_probe is not None
+    assert worker.startup_probe is not None
+    assert master.startup_probe["tcpSocket"] == {"port": 6006}
+    assert worker.startup_probe["tcpSocket"] == {"port": 9}
     assert [one.port for one in master.ports] == [6006, 9]
     assert [one.port for one in worker.ports] == [9]
 
 
 async def test_a_job_without_an_endpoint_is_ready_when_it_runs() -> None:
     container = await container_of()
-    assert "readinessProbe" not in container
+    assert "startupProbe" not in container
     assert "ports" not in container
 
 

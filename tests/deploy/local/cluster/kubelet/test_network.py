@@ -9,6 +9,7 @@ import pytest
 
 from deploy.local.cluster.client import NETWORK_POLICIES, NODES, PODS, SERVICES, Client, Object
 from deploy.local.cluster.kubelet.node import POD_NETWORK_LABEL
+from tests.controller.plugins.making import container_of
 from tests.deploy.local.cluster.kubelet.test_pods import make_pod, output
 
 pytestmark = pytest.mark.needs("namespaces")
@@ -94,6 +95,30 @@ async def test_a_pod_reaches_another_at_its_address(client: Client, namespace: s
     asker = await client.get(PODS, namespace, "asker")
     assert asker is not None
     assert said == [f"server {asker['status']['podIP']}"]
+
+
+_COUNT = (
+    "import socket, time\n"
+    "time.sleep(1.5)\n"
+    "listening = socket.create_server(('0.0.0.0', 8888))\n"
+    "listening.accept()\n"
+    "count, over = 1, time.monotonic() + 5\n"
+    "while (left := over - time.monotonic()) > 0:\n"
+    "    listening.settimeout(left)\n"
+    "    try: listening.accept(); count += 1\n"
+    "    except TimeoutError: pass\n"
+    "print(count)\n"
+)
+
+
+async def test_an_app_is_probed_until_it_answers_and_then_left_alone(
+    client: Client, namespace: str
+) -> None:
+    made = await container_of(interactive={"lab": {"kind": "web", "port": 8888}})
+    probes = {name: probe for name, probe in made.items() if name.endswith("Probe")}
+    command = ["python", "-u", "-c", _COUNT]
+    pod = make_pod("counts", command, image="python", container=probes)
+    assert await output(client, namespace, pod) == "1\n"
 
 
 async def test_a_headless_service_names_its_pods(client: Client, namespace: str) -> None:
