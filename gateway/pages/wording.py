@@ -25,6 +25,7 @@ class Told(NamedTuple):
 
 
 _AGAIN: Final = "To go on, start it again."
+_OVER: Final = "This session has ended."
 _BY_ITSELF: Final = "You will be taken there by itself as soon as it is ready."
 
 _ENDS: Final[Mapping[str, Told]] = MappingProxyType(
@@ -71,8 +72,10 @@ def words_of(refusal: Refusal) -> Told | None:
             return None
     if told is None:
         return None
-    app = named(subject) or _ANY_APP
-    return Told(told.title.format(app=app), _text(told, subject.status), told.advice or again)
+    app, text = named(subject) or _ANY_APP, _text(told, subject.status)
+    if refusal.code == "session_ended":
+        text = f"{_OVER} {text}"
+    return Told(told.title.format(app=app), text, told.advice or again)
 
 
 def named(subject: Subject | None) -> str | None:

@@ -295,7 +295,7 @@ async def test_a_session_that_ends_says_so_with_its_looks(world: World, person: 
         await person.page.reload()
         await expect(person.page.get_by_role("heading")).to_have_text("My <i>Lab has failed")
         told = person.page.get_by_role("status")
-        await expect(told).to_have_text("Job 0 ended with exit code 3.")
+        await expect(told).to_have_text("This session has ended. Job 0 ended with exit code 3.")
         link = person.page.get_by_role("link", name="Go to the job")
         assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
         card = person.page.locator(".card")
@@ -321,6 +321,7 @@ async def test_a_terminal_types_resizes_and_says_when_it_has_ended(
                 await asyncio.sleep(0.02)
         await world.remove(sid, Status(phase="expired", app="Shell"))
         await expect(person.page.get_by_text("The time of Shell is over")).to_be_visible()
+        await expect(person.page.get_by_text("session has ended")).to_be_visible()
         await expect(person.page.get_by_role("button", name="Try now")).to_be_hidden()
 
 
