@@ -17,7 +17,8 @@ from controller.kube.errors import NotFound
 from controller.kube.kinds import EVENTS, QUEUES, VCJOBS
 from controller.volcano.names import volcano_job_name
 from deploy.local.cluster import EmbeddedCluster
-from deploy.local.cluster.lags import LAGS
+from deploy.local.cluster.lags import chosen_lags
+from tests.controller.lag_seeds import LAG_SEEDS
 from tests.controller.running import Controller, eventually, running
 from tests.controller.volcano.test_waiting import QUOTA, created
 from tests.programs import RedisServer
@@ -28,9 +29,9 @@ HUGE = {"cpu": 900, "memory": "64Mi"}
 QUEUE = "waits"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster(lags=LAGS) as one:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(seed=request.param, lags=chosen_lags(request.param)) as one:
         yield one
 
 

@@ -6,6 +6,7 @@ The file that names them is read at the start of a program and at SIGHUP.
 
 import asyncio
 import json
+import random
 import signal
 import time
 from collections.abc import Mapping
@@ -28,6 +29,12 @@ that fails meanwhile is seen by the SyncJob that waits, before the policies are 
 ``volcano-timeout`` is how many seconds at most pass between what a policy with ``timeout``
 deletes and the status that it writes, beside the worker.
 """
+
+
+def chosen_lags(seed: int) -> dict[str, float]:
+    """Return all lags as *seed* chooses them: from half of what `LAGS` says to twice that."""
+    chance = random.Random(f"lags {seed}")  # noqa: S311 - chooses behaviour, no secret
+    return {name: value * 2 ** chance.uniform(-1, 1) for name, value in LAGS.items()}
 
 
 class Lags:

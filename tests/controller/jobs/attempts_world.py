@@ -89,7 +89,11 @@ class World:
 
 @asynccontextmanager
 async def open_world(
-    folder: Path, *, instance: str, lags: Mapping[str, float] | None = None
+    folder: Path,
+    *,
+    instance: str,
+    seed: int | None = None,
+    lags: Mapping[str, float] | None = None,
 ) -> AsyncIterator[World]:
     """Give a store, a cluster that is as late as *lags* say, and a controller of both."""
     store = Store(f"sqlite:///{folder}/store.db")
@@ -98,7 +102,7 @@ async def open_world(
         await ensure_position(transaction, new_identity=os.urandom(4).hex())
         term = await raise_term(transaction)
     async with (
-        EmbeddedCluster(lags=lags) as cluster,
+        EmbeddedCluster(seed=seed, lags=lags) as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
     ):

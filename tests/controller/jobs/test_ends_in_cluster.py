@@ -9,7 +9,9 @@ import pytest
 import pytest_asyncio
 
 from controller.kube.kinds import CONFIG_MAPS, PODS
+from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.attempts_world import World, open_world
+from tests.controller.lag_seeds import LAG_SEEDS
 from tests.controller.running import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -19,10 +21,13 @@ SLOW = {"collector": 1.0}
 EVICTED = [{"event": "PodEvicted", "action": "RestartJob"}]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    folder = tmp_path_factory.mktemp("ends")
-    async with open_world(folder, instance="ends", lags=SLOW) as one:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[World]:
+    folder, seed = tmp_path_factory.mktemp("ends"), request.param
+    lags = chosen_lags(seed) | SLOW
+    async with open_world(folder, instance="ends", seed=seed, lags=lags) as one:
         yield one
 
 

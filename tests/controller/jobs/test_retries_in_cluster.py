@@ -19,7 +19,9 @@ from controller.store.leadership import raise_term
 from controller.store.position import ensure_position
 from controller.store.progress import companions_of, record_companions
 from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION
+from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.attempts_world import World, open_world
+from tests.controller.lag_seeds import LAG_SEEDS
 from tests.controller.running import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -27,15 +29,18 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 FAILS = {"command": ["sh", "-c", "sleep 3; exit 7"]}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    async with open_world(tmp_path_factory.mktemp("retries"), instance="retries") as one:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[World]:
+    folder, seed = tmp_path_factory.mktemp("retries"), request.param
+    async with open_world(folder, instance="retries", seed=seed, lags=chosen_lags(seed)) as one:
         yield one
 
 
 async def lose_the_next_policy(world: World, job_id: str) -> None:
     """Have Volcano look at the job late, and see the pod failed before it asks any policy."""
-    world.cluster.set_lags({"volcano-sync": 8.0})
+    world.cluster.set_lags(chosen_lags(world.cluster.seed) | {"volcano-sync": 8.0})
     await asyncio.sleep(0.1)
     body = {"metadata": {"annotations": {"somebody": "else"}}}
     await world.admin.merge(VCJOBS, f"j-{job_id}", body, "jobs")
@@ -47,7 +52,7 @@ async def until_volcano_failed_it(world: World, job_id: str) -> None:
         return bool(found["status"]["state"]["phase"] == "Failed")
 
     await eventually(failed, seconds=40, what="Volcano did not lose the race")
-    world.cluster.set_lags({})
+    world.cluster.set_lags(chosen_lags(world.cluster.seed))
 
 
 async def lose(world: World, job_id: str, **fields: Any) -> None:

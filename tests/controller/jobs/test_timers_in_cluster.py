@@ -14,8 +14,9 @@ from controller.kube.kinds import NODES, PODS
 from controller.plugins import task
 from controller.store.timers import Timer, timers_of
 from controller.volcano.policies import Rule
-from deploy.local.cluster.lags import LAGS
+from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.attempts_world import SLEEPS, World, open_world
+from tests.controller.lag_seeds import LAG_SEEDS
 from tests.controller.running import eventually
 from tests.controller.samples import make_job
 
@@ -24,10 +25,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 FAILS = {"command": ["sh", "-c", "sleep 3; exit 7"]}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    folder = tmp_path_factory.mktemp("timers")
-    async with open_world(folder, instance="timers", lags=LAGS) as one:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[World]:
+    folder, seed = tmp_path_factory.mktemp("timers"), request.param
+    async with open_world(folder, instance="timers", seed=seed, lags=chosen_lags(seed)) as one:
         yield one
 
 
@@ -120,7 +123,7 @@ async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     attempts, _ = await world.history("older")
     # Of ours there is one restart at most: of one that Volcano has lost.
     assert len(attempts) == record.attempt <= 2
-    world.cluster.set_lags(LAGS)
+    world.cluster.set_lags(chosen_lags(world.cluster.seed))
 
 
 async def test_a_pod_that_waits_too_long_has_the_job_aborted_once(world: World) -> None:
@@ -150,8 +153,12 @@ async def test_the_return_of_a_ranks_pod_cancels_what_waits_for_it(world: World)
     await world.until("returns", "RUNNING")
     assert await timers(world, "returns") == {}
     (pod,) = await world.pods("returns")
+    # It does not return before anybody has looked.
+    lags = chosen_lags(world.cluster.seed)
+    world.cluster.set_lags(lags | {"volcano-client": 0.5})
     await world.admin.delete(PODS, pod["metadata"]["name"], "jobs")
     await until_timed(world, "returns", "PodEvicted")
+    world.cluster.set_lags(lags)
 
     async def cancelled() -> bool:
         await world.parts.reconciler.reconcile("returns")

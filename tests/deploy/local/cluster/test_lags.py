@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.client import CONFIG_MAPS, PODS, Client, Object
-from deploy.local.cluster.lags import LAGS, Lags, RateLimit, write_lags
+from deploy.local.cluster.lags import LAGS, Lags, RateLimit, chosen_lags, write_lags
 from deploy.local.cluster.volcano.definitions import JOBS
 from tests.deploy.local.cluster.test_manners import make_job
 
@@ -171,3 +171,11 @@ async def test_requests_pass_in_bursts_and_then_at_the_rate(tmp_path: Path) -> N
 def test_only_lags_that_are_known_can_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="tide"):
         write_lags(tmp_path / "lags.json", {"tide": 1.0})
+
+
+def test_a_seed_chooses_all_lags_and_always_the_same_ones() -> None:
+    chosen = [chosen_lags(seed) for seed in (1, 2, 1)]
+    assert chosen[0] == chosen[2] != chosen[1]
+    for lags in chosen:
+        assert lags.keys() == LAGS.keys()
+        assert all(LAGS[name] / 2 <= value <= LAGS[name] * 2 for name, value in lags.items())

@@ -1,0 +1,10 @@
+"""By which seeds the clusters of tests are late; a test's name, and so its failure, says which."""
+
+from __future__ import annotations
+
+import pytest
+
+LAG_SEEDS = [
+    pytest.param(1, id="lags-of-seed-1"),
+    pytest.param(2, id="lags-of-seed-2", marks=pytest.mark.long),
+]
