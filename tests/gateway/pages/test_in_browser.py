@@ -28,6 +28,8 @@ from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import App, listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
+# Waited for, not measured: the machine may be busy.
+expect.set_options(timeout=20_000)
 
 FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
 
@@ -223,7 +225,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     world: World, person: Person
 ) -> None:
     now = time.time()
-    queued = {"phase": "queued", "since": now - 100, "app": "Lab <b>", "detail": "no GPU is free"}
+    queued = {"phase": "queued", "since": now - 62, "app": "Lab <b>", "detail": "no GPU is free"}
     sid = await world.publish(state="starting", message="older pages read this", status=queued)
     await person.follow_link(sid)
     page = person.page
