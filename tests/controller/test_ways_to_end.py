@@ -48,6 +48,7 @@ WEB: dict[str, Any] = {
     "parameters": {"token": {"type": "secret", "value": "x"}},
 }
 HOOKS = {"start": "on_job_start", "complete": "on_job_complete", "cleanup": "on_cleanup"}
+STARTS = {plugin.name for plugin in PLUGINS if plugin.on_job_start is not JobPlugin.on_job_start}
 LABELLED = (VCJOBS, PODS, SECRETS, NETWORK_POLICIES, SERVICES, CONFIG_MAPS, COMMANDS)
 
 
@@ -142,6 +143,13 @@ async def live(world: World, job: str, way: Way) -> None:
     await world.controller.submit(job, **fields)
     world.sids[job] = await world.controller.open(job, endpoint="site")
     await world.controller.until(job, "RUNNING", way.state, seconds=60)
+
+    async def started() -> bool:
+        rows = await world.rows(tables.hooks, job)
+        return {one.plugin for one in rows if one.hook == "start"} == STARTS
+
+    # What ends before that was never started, as far as plugins are told.
+    await eventually(started, seconds=60, what="not every plugin was told of the start")
     await way.bring(world, job)
     await world.controller.until(job, "SUCCESS", "FAILURE", "EXPIRED", seconds=90)
 
