@@ -17,13 +17,14 @@ import pytest
 from tests.pressure.attack import nothing_stays
 from tests.pressure.attackers import ATTACKERS, attack_on
 from tests.pressure.conftest import WIRES
-from tests.pressure.ground import Ground, running_ground
+from tests.pressure.ground import Ground, Others, running_ground
 from tests.pressure.honest import WORKS, Seen
 
 SECONDS = float(os.environ.get("FUMAROLE_PRESSURE_SECONDS", "600"))
 SESSIONS = int(os.environ.get("FUMAROLE_PRESSURE_SESSIONS", "200"))
 QUIET_SECONDS = 10.0
 SETTLE_SECONDS = 60.0
+TAKE_DOWN_SECONDS = 60.0
 # Of what it was before, once all are gone.
 RETURN = 1.1
 
@@ -49,8 +50,18 @@ async def attacked_by_all(ground: Ground, seconds: float) -> None:
     await asyncio.sleep(seconds)
     for one in attacks:
         one.cancel()
-    await asyncio.gather(*attacks, return_exceptions=True)
+    _, left = await asyncio.wait(attacks, timeout=TAKE_DOWN_SECONDS)
+    assert not left, f"attackers that do not end: {left}"
     ground.close()
+
+
+async def all_are_served(others: Others) -> None:
+    """Wait until the honest sessions have made about a round trip each."""
+    trips = 0
+    async with asyncio.timeout(SETTLE_SECONDS):
+        while trips < 2 * SESSIONS:
+            trips += (await others.seen()).trips
+            await asyncio.sleep(0.5)
 
 
 async def settled_memory(ground: Ground, most: float) -> int:
@@ -69,6 +80,7 @@ async def test_honest_sessions_are_served_whole_beside_all_attackers(
 ) -> None:
     async with running_ground(tmp_path, tls=wire == "TLS") as ground:
         async with ground.honest(SESSIONS, pause=0.5, works=WORKS) as others:
+            await all_are_served(others)
             # What everybody uses once is loaded before it is measured.
             await attacked_by_all(ground, min(10.0, SECONDS / 4))
             await others.seen()
