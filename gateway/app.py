@@ -219,7 +219,6 @@ class Gateway:
             loop=loop,
             dial_seconds=limits.dial_seconds,
             trust=make_trust(settings.upstream_ca_file),
-            stall_seconds=limits.app_write_stall_seconds,
         )
 
     def _measure_limits(self) -> None:

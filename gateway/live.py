@@ -155,6 +155,17 @@ class Live:
         for observer in self._observers:
             observer.attached(member.kind, access_right)
 
+    def replace(self, member: Member, successor: Member) -> None:
+        """Enter *successor* in the place of *member*, by whose right it goes on.
+
+        Observers are not told: the same visitor stays.
+        """
+        session = self._sessions[member.access_right.sid]
+        session.members.remove(member)
+        session.members.add(successor)
+        self.kinds[member.kind] -= 1
+        self.kinds[successor.kind] += 1
+
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
         self.leaving.discard(member)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from gateway.relay.ending.closing import SHUTDOWN_SECONDS
-from gateway.relay.ending.keep_alive import keep_alive
 from shared.networks import Bounds
 
 if TYPE_CHECKING:
@@ -57,8 +56,6 @@ class Dialler:
         dial_seconds: For look-up and connecting together.
         trust: How ``https`` and ``wss`` targets are verified, see :func:`make_trust`; None for
             the system's authorities.
-        stall_seconds: How long what is sent may wait to be acknowledged before the kernel takes
-            the app for vanished.
     """
 
     def __init__(
@@ -69,13 +66,11 @@ class Dialler:
         loop: asyncio.AbstractEventLoop,
         dial_seconds: float = 5.0,
         trust: ssl.SSLContext | None = None,
-        stall_seconds: float = 300.0,
     ) -> None:
         self._bounds = Bounds(networks, refused)
         self._loop = loop
         self._dial_seconds = dial_seconds
         self._trust = trust
-        self._stall_seconds = stall_seconds
         # Most targets are pods, each dialled again and again: what an address is does not change.
         self._literal = lru_cache(_LITERALS)(_read_literal)
         self._allowed = lru_cache(_LITERALS)(self._bounds.allow)
@@ -134,7 +129,7 @@ class Dialler:
         self, target: Target, factory: Callable[[], P], **where: Any
     ) -> tuple[asyncio.Transport, P]:
         tls = target.scheme in ("https", "wss")
-        transport, protocol = await self._loop.create_connection(
+        return await self._loop.create_connection(
             factory,
             **where,
             ssl=self._tls() if tls else None,
@@ -142,8 +137,6 @@ class Dialler:
             server_hostname=target.host if tls else None,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS if tls else None,
         )
-        keep_alive(transport, stall_seconds=self._stall_seconds)
-        return transport, protocol
 
     def _tls(self) -> ssl.SSLContext:
         if self._trust is None:

@@ -53,6 +53,7 @@ class Tunnel(asyncio.Protocol):
         "browser",
         "browser_full",
         "ending",
+        "is_probed",
         "path",
         "phase",
         "tick",
@@ -81,35 +82,24 @@ class Tunnel(asyncio.Protocol):
         """Whether more waits to be sent to that side than may: then the other is not read."""
         self.backlog = b""
         """What came from the app in more frames than one turn can follow."""
+        self.is_probed = False
+        """Whether the kernel looks for the app's host: most that were just opened soon close."""
         self.ending: Ending | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.tick = 0
 
-    @classmethod
-    def splice(
-        cls,
-        *,
-        path: Context,
-        access_right: AccessRight,
-        browser: asyncio.Transport,
-        app: asyncio.Transport,
-        from_browser: bytes,
-        from_app: bytes,
-    ) -> Tunnel:
-        """Make a tunnel of two transports; the bytes came before it, and go first."""
-        tunnel = cls(path=path, access_right=access_right, browser=browser, app=app)
-        browser.set_protocol(tunnel)
-        app.set_protocol(AppSide(tunnel))
-        path.meters.tunnels += 1
-        path.parts.live.add(tunnel)
-        tunnel.arm_ping(path.parts.limits.web_ping_seconds)
-        resume_reading(browser)
-        resume_reading(app)
+    def begin(self, *, from_browser: bytes, from_app: bytes) -> None:
+        """Take both transports; the bytes came before it, and go first."""
+        self.browser.set_protocol(self)
+        self.app.set_protocol(AppSide(self))
+        self.path.meters.tunnels += 1
+        self.arm_ping(self.path.parts.limits.web_ping_seconds)
+        resume_reading(self.browser)
+        resume_reading(self.app)
         if from_app:
-            tunnel.from_app(from_app)
+            self.from_app(from_app)
         if from_browser:
-            app.write(from_browser)
-        return tunnel
+            self.app.write(from_browser)
 
     # Keeping alive, where the settings ask for it
 
@@ -133,6 +123,9 @@ class Tunnel(asyncio.Protocol):
     def look_for_stalls(self) -> None:
         """Have both sides watched where the kernel holds something for them."""
         if self.phase <= Phase.FINISHING:
+            if not self.is_probed:
+                self.is_probed = True
+                self.path.ends.keep_app_alive(self.app)
             self.path.ends.look_at(self.browser)
             self.path.ends.look_at_app(self.app, self._app_stalled)
 

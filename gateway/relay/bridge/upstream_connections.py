@@ -86,6 +86,7 @@ class BridgeUpstream(asyncio.Protocol):
         if self.dropped:
             self.transport.abort()
         self.transport.set_write_buffer_limits(high=self.bridge.parts.limits.write_high_bytes)
+        self.ends.keep_app_alive(self.transport)
 
     # When it is read
 

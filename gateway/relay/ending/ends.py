@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.relay.ending.closing import SilentClose
 from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.ending.hangups import Hangups
-from gateway.relay.ending.keep_alive import bound_orphan
+from gateway.relay.ending.keep_alive import bound_orphan, keep_alive
 from gateway.relay.ending.kernel import is_secured, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
 from gateway.relay.transports import reset
@@ -100,6 +100,11 @@ class Ends:
         """Watch a browser's *transport* while the kernel holds something for it."""
         if self._is_unwatched(transport):
             self.watch(transport, passing=True)
+
+    def keep_app_alive(self, transport: asyncio.Transport | None) -> None:
+        """Have the kernel find out when an app's host vanishes."""
+        if transport is not None:
+            keep_alive(transport, stall_seconds=self.limits.app_write_stall_seconds)
 
     def look_at_app(self, transport: asyncio.Transport | None, stalled: Callable[[], None]) -> None:
         """Watch an app's *transport* while the kernel holds something for it."""

@@ -215,10 +215,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def look_for_stalls(self) -> None:
         """Have both sides watched where the kernel holds something for them."""
-        ends, upstream = self.context.ends, self.upstream
-        ends.look_at(self.transport)
-        if upstream is not None:
-            ends.look_at_app(upstream.transport, upstream.stalled)
+        self.context.ends.look_at(self.transport)
+        if self.upstream is not None:
+            self.upstream.look_for_stalls()
 
     def due(self, now: float) -> float:
         """Act on a deadline that has passed; called by the wheel."""
@@ -448,31 +447,28 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def switch(self, beyond: bytes) -> None:
         """Make a tunnel of both transports."""
-        upstream, decision = self.upstream, self.decision
+        browser, upstream, decision = self.transport, self.upstream, self.decision
         if upstream is None or upstream.transport is None or decision is None:
             self.broken()
             return
-        app, access_right, early, full = (
-            upstream.transport,
-            decision.access_right,
-            self.inbox,
-            self.write_full,
-        )
-        upstream.exchange = self.upstream = None
-        self.inbox = b""
-        browser = self.give_up()
-        if browser is None:
+        if browser is None or browser.is_closing():
+            self.upstream = None
+            self.give_up()
             upstream.close()
             return
-        upstream.spliced()
-        tunnel = Tunnel.splice(
+        tunnel = Tunnel(
             path=self.context,
-            access_right=access_right,
+            access_right=decision.access_right,
             browser=browser,
-            app=app,
-            from_browser=early,
-            from_app=beyond,
+            app=upstream.transport,
         )
+        self.context.parts.live.replace(self, tunnel)
+        self.decision, self.activity = None, UNCOUNTED
+        early, full, self.inbox = self.inbox, self.write_full, b""
+        upstream.exchange = self.upstream = None
+        upstream.spliced()
+        self.give_up()
+        tunnel.begin(from_browser=early, from_app=beyond)
         if full:
             tunnel.pause_writing()
 

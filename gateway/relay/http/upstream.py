@@ -45,6 +45,7 @@ class UpstreamConnection(asyncio.Protocol):
         "exchange",
         "head",
         "idle_since",
+        "is_probed",
         "pool",
         "reading",
         "sid",
@@ -70,6 +71,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.tick = 0
         self.deadline = 0.0
         self.idle_since = 0.0
+        self.is_probed = False
         self.access_right: AccessRight | None = None
         """By which right it was last used."""
         self.head: ResponseHead | None = None
@@ -163,6 +165,16 @@ class UpstreamConnection(asyncio.Protocol):
             self.exchange.app_stalled()
         else:
             self.close()
+
+    def look_for_stalls(self) -> None:
+        """Have the kernel find a host that vanishes, and be watched where it holds something.
+
+        Idle, in its pool, a connection is closed before anybody would notice.
+        """
+        if not self.is_probed:
+            self.is_probed = True
+            self.pool.ends.keep_app_alive(self.transport)
+        self.pool.ends.look_at_app(self.transport, self.stalled)
 
     def due(self, now: float) -> float:
         """Close after having been idle for too long; called by the wheel."""

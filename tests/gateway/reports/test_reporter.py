@@ -76,7 +76,7 @@ class Bench:
 
     def attach(self, number: int, sub: str | None = "ada") -> AccessRight:
         sid = make_sid(number)
-        route = cast(Route, type("Route", (), {"sid": sid, "expires_at": None})())
+        route = cast(Route, type("Route", (), {"sid": sid, "hosts": ("h",), "expires_at": None})())
         grant = None if sub is None else Grant(sid, "j", "k", sub, "control", 0.0, 9e9)
         right = AccessRight(route=route, host="h", grant=grant)
         self.activities.attached("terminal", right)

@@ -80,6 +80,7 @@ def test_every_page_finds_what_it_names_in_the_build() -> None:
     manifest = json.loads((WEB / "build" / "manifest.json").read_text())
     names = {path.name for path in (WEB / "src").iterdir()} - {
         "clipboard.js",
+        "desktop-password.js",
         "link.js",
         "state.js",
         "adopted-styles.js",
