@@ -94,6 +94,7 @@ class Tunnel(asyncio.Protocol):
         self.app.set_protocol(AppSide(self))
         self.path.meters.tunnels += 1
         self.arm_ping(self.path.parts.limits.web_ping_seconds)
+        self.path.ends.seen_by_loop(self.browser, self._hung_up)
         resume_reading(self.browser)
         resume_reading(self.app)
         if from_app:
@@ -158,8 +159,12 @@ class Tunnel(asyncio.Protocol):
             resume_reading(self.browser)
 
     def eof_received(self) -> bool:
-        """The browser has left: a WebSocket is of no use with one direction."""
+        """The browser has left: a WebSocket is of no use with one direction.
+
+        What was written to it has two seconds to be taken.
+        """
         self._browser_left()
+        self.path.ends.close_within(self.browser, self.path.parts.limits.linger_seconds)
         return False
 
     def pause_writing(self) -> None:
@@ -225,7 +230,7 @@ class Tunnel(asyncio.Protocol):
             ends.hangups.watch(self.browser, self._hung_up)
         else:
             ends.stalls.forget(self.app)
-            ends.hangups.forget(self.browser)
+            ends.seen_by_loop(self.browser, self._hung_up)
             resume_reading(self.browser)
 
     def _follow_later(self, backlog: bytes) -> None:
@@ -243,9 +248,10 @@ class Tunnel(asyncio.Protocol):
     # Ending
 
     def _hung_up(self) -> None:
-        """The browser has left while it was not read."""
-        self._browser_left()
-        self.browser.abort()
+        """The browser has left, and the loop did not tell."""
+        if self.phase <= Phase.FINISHING:
+            self._browser_left()
+            self.browser.abort()
 
     def _browser_left(self) -> None:
         """Close the app's side; what was written to it has two seconds to go out."""

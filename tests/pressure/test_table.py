@@ -13,6 +13,7 @@ deadline can hide that nobody noticed; stalled connections are at one with short
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -88,8 +89,12 @@ BATCH_OF = {column: batch for batch, columns in BATCHES.items() for column in co
 # What a cell does
 
 
+_stalled_for = itertools.cycle((0.0, 1.0))
+
+
 async def leaves(held: Held) -> None:
-    """Send FIN, and nothing after it."""
+    """Send FIN, and nothing after it: at once, or when a download has filled all buffers."""
+    await asyncio.sleep(next(_stalled_for))
     held.browser.fin()
 
 
@@ -131,7 +136,7 @@ ACTS: dict[str, tuple[Mode, Callable[[Held], Coroutine[None, None, None]], int]]
     "hidden FIN": ("deaf", fills_and_leaves, 2),
     LOST: ("silent", fills, 2),
 }
-STALLING = ("download", "chunked download", "public link")
+STALLING = ("download", "chunked download", "public link", "WebSocket", "terminal", "desktop")
 
 
 # What must hold

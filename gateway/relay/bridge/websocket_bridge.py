@@ -141,6 +141,7 @@ class WebSocketBridge(Bridge):
         if self.transport is None:
             return
         self.transport.set_write_buffer_limits(high=self.parts.limits.write_high_bytes)
+        self.request.ends.seen_by_loop(self.transport, self._left)
         if self.subprotocol not in self.request.protocols:
             self.refuse("bad_upgrade")
         elif not self.parts.world.dialling:
@@ -224,7 +225,7 @@ class WebSocketBridge(Bridge):
             return
         if self._watches:
             self._watches = False
-            self.request.ends.hangups.forget(self.transport)
+            self.request.ends.seen_by_loop(self.transport, self._left)
         if self._yields:
             pause_reading(self.transport)
         else:
@@ -282,12 +283,12 @@ class WebSocketBridge(Bridge):
 
     def eof_received(self) -> bool:
         """The browser has left: without its Close nothing more is to come, or to be sent."""
-        if self.state is not BridgeState.CLOSING:
-            self._left()
+        self._left()
         return False
 
     def _left(self) -> None:
-        reset(self.transport)
+        if self.state is not BridgeState.CLOSING:
+            reset(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.relay.ending.closing import SilentClose
 from gateway.relay.ending.deferred_aborts import DeferredAborts
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.relay.limits import Limits
+
+
+_TOLD_SECONDS: Final = 0.1
+"""In which a loop reads what came before a FIN, and tells of it where it does."""
 
 
 class Ends:
@@ -36,6 +40,17 @@ class Ends:
         self.stalls = StallWatch(loop)
         self.hangups = Hangups(loop)
         self.deferred = DeferredAborts(loop=loop, seconds=limits.app_abort_seconds)
+
+    def seen_by_loop(self, transport: asyncio.Transport | None, left: Callable[[], None]) -> None:
+        """Leave it to the loop to tell when the browser leaves, whose *transport* is read.
+
+        Under TLS a loop tells of a FIN only once everything was sent, and not at all while reading
+        is paused for a turn: there *left* is called a moment later, in case that it said nothing.
+        """
+        if transport is not None and is_secured(transport):
+            self.hangups.watch(transport, partial(self.loop.call_later, _TOLD_SECONDS, left))
+        else:
+            self.hangups.forget(transport)
 
     def close(self, transport: asyncio.Transport | None) -> None:
         """Close *transport* after what was written; closing it twice changes nothing.

@@ -32,7 +32,7 @@ class Hangups:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._epoll: select.epoll | None = None
-        self._watched: dict[int, tuple[asyncio.Transport, Callable[[], None]]] = {}
+        self._watched: dict[int, tuple[asyncio.Transport, Callable[[], object]]] = {}
         self._descriptors: dict[asyncio.Transport, int] = {}
         self._closed = False
 
@@ -40,7 +40,7 @@ class Hangups:
         """Return how many transports are watched."""
         return len(self._watched)
 
-    def watch(self, transport: asyncio.Transport | None, left: Callable[[], None]) -> None:
+    def watch(self, transport: asyncio.Transport | None, left: Callable[[], object]) -> None:
         """Call *left* when the peer of *transport* leaves, or has left already.
 
         Whoever watches a transport forgets it in ``connection_lost`` at the latest, while its

@@ -165,6 +165,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.draining = context.draining
         transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
         context.meters.connections += 1
+        context.ends.seen_by_loop(transport, self.hung_up)
         if self.verdict is Verdict.WELCOME:
             self.set_deadline(context.parts.limits.idle_seconds)
         else:
@@ -237,13 +238,13 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def set_reading(self, reading: bool) -> None:
         """Take bytes from the browser, or stop; unread it may still leave."""
-        hangups = self.context.ends.hangups
+        ends = self.context.ends
         if reading:
-            hangups.forget(self.transport)
+            ends.seen_by_loop(self.transport, self.hung_up)
             resume_reading(self.transport)
         else:
             pause_reading(self.transport)
-            hangups.watch(self.transport, self.hung_up)
+            ends.hangups.watch(self.transport, self.hung_up)
 
     def later(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* in a later turn of the loop."""
