@@ -181,18 +181,22 @@ async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[s
     seen: set[str] = set()
 
     async def next_state() -> Any:
+        pods = await kube.core.list_namespaced_pod(
+            namespace, label_selector=f"volcano.sh/job-name={name}"
+        )
+        # Read after its pods: what runs now runs with these.
         status = (await kube.job(namespace, name)).get("status") or {}
         phase = status.get("state", {}).get("phase")
         if phase == "Failed":
             return phase, None
-        pods = await kube.core.list_namespaced_pod(
-            namespace, label_selector=f"volcano.sh/job-name={name}"
-        )
         # A pod of an older version calls for nothing, so the job has to have come up again.
         fresh = [
             p
             for p in pods.items
-            if p.metadata.uid not in seen and not p.metadata.deletion_timestamp
+            if p.metadata.uid not in seen
+            and not p.metadata.deletion_timestamp
+            and (p.metadata.annotations or {}).get("volcano.sh/job-version")
+            == str(status.get("version", 0))
         ]
         return (phase, fresh[0]) if phase == "Running" and fresh else None
 

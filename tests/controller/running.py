@@ -103,14 +103,24 @@ class Controller:
             )  # fmt: skip
 
         async def told() -> bool:
-            assert self._popen is not None
-            assert self._popen.poll() is None, f"the controller ended\n{self.tail()}"
+            self._assert_runs()
             return addresses.exists()
+
+        async def is_ready() -> bool:
+            self._assert_runs()
+            try:
+                return await self.is_ready()
+            except aiohttp.ClientError:
+                return False
 
         await eventually(told, seconds=START_SECONDS, what="it has no addresses")
         self.addresses = json.loads(addresses.read_text())
         if ready:
-            await eventually(self.is_ready, seconds=START_SECONDS, what="it is not ready")
+            await eventually(is_ready, seconds=START_SECONDS, what="it is not ready")
+
+    def _assert_runs(self) -> None:
+        assert self._popen is not None
+        assert self._popen.poll() is None, f"the controller ended\n{self.tail()}"
 
     @property
     def pid(self) -> int:
