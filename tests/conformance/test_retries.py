@@ -176,36 +176,41 @@ async def test_the_tasks_policies_come_before_the_jobs(kube: Kube, namespace: st
     assert await _end(kube, namespace, row) == ("Aborted", 0)
 
 
+async def _pod_of(kube: Kube, namespace: str, name: str, version: str) -> Any:
+    """Return a pod that was made for that version of the job, and is not being deleted."""
+    pods = await kube.core.list_namespaced_pod(
+        namespace, label_selector=f"volcano.sh/job-name={name}"
+    )
+    for pod in pods.items:
+        made_for = (pod.metadata.annotations or {}).get("volcano.sh/job-version")
+        if made_for == version and not pod.metadata.deletion_timestamp:
+            return pod
+    return None
+
+
 async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[str, int]:
-    """Delete the job's pod each time that it runs; return the last phase and how often."""
-    seen: set[str] = set()
+    """Delete the job's pod each time that it runs; return the last phase and how often.
+
+    Once for each of the job's versions: Volcano may remake the pod before it looks at the eviction,
+    and what befalls a pod of an older version calls for nothing.
+    """
+    evicted: set[str] = set()
 
     async def next_state() -> Any:
-        pods = await kube.core.list_namespaced_pod(
-            namespace, label_selector=f"volcano.sh/job-name={name}"
-        )
-        # Read after its pods: what runs now runs with these.
         status = (await kube.job(namespace, name)).get("status") or {}
         phase = status.get("state", {}).get("phase")
         if phase == "Failed":
-            return phase, None
-        # A pod of an older version calls for nothing, so the job has to have come up again.
-        fresh = [
-            p
-            for p in pods.items
-            if p.metadata.uid not in seen
-            and not p.metadata.deletion_timestamp
-            and (p.metadata.annotations or {}).get("volcano.sh/job-version")
-            == str(status.get("version", 0))
-        ]
-        return (phase, fresh[0]) if phase == "Running" and fresh else None
+            return phase, None, ""
+        version = str(status.get("version", 0))
+        if phase != "Running" or version in evicted:
+            return None
+        pod = await _pod_of(kube, namespace, name, version)
+        return None if pod is None else (phase, pod, version)
 
-    evicted = 0
     while True:
-        phase, pod = await eventually(next_state, seconds=_SECONDS, every=0.2)
+        phase, pod, version = await eventually(next_state, seconds=_SECONDS, every=0.2)
         if pod is None:
-            return phase, evicted
-        seen.add(pod.metadata.uid)
+            return phase, len(evicted)
         wish = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
         try:
             await kube.core.delete_namespaced_pod(pod.metadata.name, namespace, body=wish)
@@ -213,7 +218,7 @@ async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[s
             if error.status not in (404, 409):  # gone meanwhile, or another one is there by now
                 raise
         else:
-            evicted += 1
+            evicted.add(version)
 
 
 async def test_an_eviction_that_a_policy_answers_uses_up_a_retry(
