@@ -113,12 +113,15 @@ class Browser:
             return await self._receive()
         while True:
             try:
-                self._unread += self._tls.read(READ_BYTES)
+                piece = self._tls.read(READ_BYTES)
             except ssl.SSLWantReadError:
                 await self._receive()
             except ssl.SSLError as error:
                 raise Gone(str(error)) from error
             else:
+                if not piece:
+                    raise Gone("close_notify")
+                self._unread += piece
                 return None
 
     def forget(self) -> None:
