@@ -17,6 +17,7 @@ from typing import Annotated, Literal, assert_never
 
 import msgspec
 
+from shared.ended_sessions import Ended, EndedSessions
 from shared.errors import SnapshotRefused, TokenRefused, UnreadableRoute
 from shared.events import (
     Event,
@@ -262,18 +263,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     problem: str | None = None
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
-    """What is remembered of a session that was seen to end: for those who come back to it."""
-
-    job: str
-    kind: Kind
-    status: Status | None
-
-
-MOST_ENDED = 2048
-"""Sessions that are remembered, 4 KiB each at most; of others it is known only that they ended."""
-
-
 class Outcome(enum.Enum):
     """What applying an event came to."""
 
@@ -329,8 +318,7 @@ class RouteTable:
         """The digest of what was published, where a signed head covers it."""
         self._head = head
         self._reader = reader
-        self.ended: dict[str, Ended] = {}
-        """The last sessions that were seen to end. Nothing is decided by it."""
+        self.ended = EndedSessions()
         self._entries: dict[str, Entry] = {}
         self._hosts: dict[str, str | tuple[str, ...]] = {}
         self._ambiguous: set[str] = set()
@@ -387,7 +375,7 @@ class RouteTable:
             case RouteUpserted(sid=sid, route=route):
                 self._put(sid, route)
             case RouteRemoved(sid=sid):
-                self.remove(sid, event.status)
+                self._remove(sid, event.status)
             case GrantRevoked():
                 self.revoke(event)
             case UnknownEvent():
@@ -415,7 +403,7 @@ class RouteTable:
         for host in entry.route.hosts:
             self._name(host, sid)
 
-    def remove(self, sid: str, status: msgspec.Raw | msgspec.UnsetType) -> None:
+    def _remove(self, sid: str, status: msgspec.Raw | msgspec.UnsetType) -> None:
         """Hold nothing of *sid*, which has ended, but how: *status* as it came with the event."""
         route = self.route(sid)
         self._drop(sid)
@@ -427,13 +415,7 @@ class RouteTable:
         end = read_status(told) if told is not None else None
         if end is None and route.status is not None:
             end = Status(phase="ended", app=route.status.app)
-        self.note_ended(sid, Ended(route.job, route.kind, end))
-
-    def note_ended(self, sid: str, ended: Ended) -> None:
-        """Remember how *sid* ended; beyond :data:`MOST_ENDED` the oldest are forgotten."""
-        self.ended[sid] = ended
-        if len(self.ended) > MOST_ENDED:
-            del self.ended[next(iter(self.ended))]
+        self.ended.note(sid, Ended(route.job, end))
 
     def _drop(self, sid: str) -> None:
         entry = self._entries.pop(sid, None)
@@ -544,10 +526,7 @@ class RouteTable:
         for member, score in older.revocations.items():
             if self._revoked.get(member, 0.0) < score:
                 self.load_revocation(member, score)
-        later, self.ended = self.ended, {}
-        for sid, ended in (older.ended | later).items():
-            if sid not in self._entries:
-                self.note_ended(sid, ended)
+        self.ended.inherit(older.ended, living=self._entries)
 
     def is_revoked(self, *, sid: str, jti: str, sub: str, kid: str, issued_at: float) -> bool:
         """Say whether a grant with these properties has been revoked.
@@ -570,7 +549,6 @@ class RouteTable:
 
 
 __all__ = [
-    "Ended",
     "Entry",
     "Found",
     "Kind",

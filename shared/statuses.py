@@ -1,4 +1,4 @@
-"""What people are told of a session: how far it has come, and how it ended.
+"""A session's status, which people are shown: how far it has come, or how it ended.
 
 The controller writes a status beside a route, and into the event that removes it. A status decides
 nothing. One that cannot be read is no status, and its route is served as if it had none.

@@ -1,4 +1,4 @@
-"""What people are told of a session: how far its job has come, or how it ended. No I/O.
+"""A session's status, which people are shown: how far its job is, or how it ended. No I/O.
 
 All of it follows from what the store and the cluster say, so that every leader says the same and
 a status changes only with what it tells of. It is shown on the session's own host, where the app's
@@ -24,7 +24,7 @@ _OUTCOMES: Final = MappingProxyType(
     {"SUCCESS": "finished", "FAILURE": "failed", "EXPIRED": "expired"}
 )
 _PULLS: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
-"""What kubelets say while they get an image, and while they do anything else with it."""
+"""A kubelet's words while it pulls an image; it has no other for that."""
 
 
 def status_of(

@@ -70,6 +70,8 @@ _WAIT_FOR_FENCE: Final = sa.text("SET LOCAL lock_timeout = '7s'")
 _END_HOLDERS: Final = sa.text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks"
     " WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
+    # Of another role it would be refused, and so would this transaction.
+    " AND pid IN (SELECT pid FROM pg_stat_activity WHERE usename = current_user)"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND classid = :one AND objid = :other AND objsubid = 2"
 ).bindparams(one=_FENCE[0], other=_FENCE[1])
@@ -258,7 +260,7 @@ class Store:
 async def close_fence(transaction: Transaction) -> None:
     """Wait until no transaction of a leader is under way; until this one ends, none begins.
 
-    What stays under way is ended: nothing of it is committed.
+    A transaction that stays under way is ended: nothing of it is committed.
     """
     if transaction.dialect.name != "postgresql":
         return

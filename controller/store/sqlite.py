@@ -2,8 +2,8 @@
 
 SQLite is a library: a query by a key takes some microseconds, and handing it to a thread and back
 costs many times that, for each cursor, statement and fetch. So queries are done in the loop's own
-thread. What may wait is done in another: to become the writer while somebody writes in another
-process; and to commit, for the disk.
+thread. Two things may wait, and are done in another thread: to become the writer while another
+process writes, and to commit, for the disk.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ MOST_ADDRESSES: Final = 8
 """Of one name: whoever answers for it does not decide how many sockets a dial costs."""
 
 _LITERALS: Final = 4096
-"""Addresses about which a dialler remembers what it found."""
+"""Addresses of which it is remembered what they are, and whether they may be dialled."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -67,13 +67,11 @@ class Dialler:
         dial_seconds: float = 5.0,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._bounds = Bounds(networks, refused)
         self._loop = loop
         self._dial_seconds = dial_seconds
         self._trust = trust
-        # Most targets are pods, each dialled again and again: what an address is does not change.
-        self._literal = lru_cache(_LITERALS)(_read_literal)
-        self._allowed = lru_cache(_LITERALS)(self._bounds.allow)
+        # Most targets are pods, each dialled again and again.
+        self._allowed = lru_cache(_LITERALS)(Bounds(networks, refused).allow)
 
     async def dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         """Return a connection to *target*.
@@ -144,7 +142,7 @@ class Dialler:
         return self._trust
 
     async def _addresses(self, target: Target) -> list[str]:
-        literal = self._literal(target.host)
+        literal = _read_literal(target.host)
         if literal is not None:
             candidates = [literal]
         else:
@@ -158,6 +156,7 @@ class Dialler:
         return allowed
 
 
+@lru_cache(_LITERALS)
 def _read_literal(host: str) -> str | None:
     """Return the address that *host* is, in its usual form; None for a name."""
     try:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from shared.ended_sessions import MOST_ENDED, Ended
 from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
-from shared.routes import MOST_ENDED, Ended, RouteReader, RouteTable, encode_route
+from shared.routes import RouteReader, RouteTable, encode_route
 from shared.statuses import MOST_APP, MOST_BYTES, MOST_DETAIL, Status, read_status
 from tests.shared.samples import SID, encode, make_route, make_sid
 
@@ -82,7 +83,7 @@ def test_how_a_session_ended_is_remembered_with_its_job() -> None:
     table.apply(removed({"phase": "failed", "reason": "exit_code", "app": "Lab"}))
     assert SID not in table
     status = Status(phase="failed", reason="exit_code", app="Lab")
-    assert table.ended == {SID: Ended("j1", "web", status)}
+    assert table.ended == {SID: Ended("j1", status)}
     # Another table, read whole, knows nothing of it by itself.
     later = table_of()
     later.inherit(table)

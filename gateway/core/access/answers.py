@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from shared.routes import Ended, Route
+    from shared.ended_sessions import Ended
+    from shared.routes import Route
     from shared.statuses import Status
 
 RETRY_SECONDS: Final = 2
