@@ -8,11 +8,12 @@ import time
 import pytest
 from redis.asyncio import Redis
 
-from shared.bus import BusReader, connect
+from shared.bus import BusReader, Publisher, connect
 from shared.errors import BusUnavailable
 from shared.events import Head
 from tests.gateway.bus.following import (
     ONE,
+    Following,
     Unheard,
     encode,
     following,
@@ -87,26 +88,33 @@ async def test_a_look_during_which_the_process_was_stopped_says_nothing(
         assert held(seen.follower.table) == set()
 
 
-async def test_an_answer_from_before_a_stop_says_nothing(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publisher = await published(redis, make_route(ONE))
+def stop_before_the_next_answer(
+    seen: Following, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> asyncio.Event:
+    """Have the process stand still once Redis has answered, and before that is read."""
     look = BusReader.head
     stopped = asyncio.Event()
 
     async def late(self: BusReader) -> Head | None:
         head = await look(self)
         if not stopped.is_set():
-            # Redis has answered; before the answer is read, the process stands still.
             publisher._keys = Unheard("test")
             await publisher.remove(ONE, "ended", now=time.time())
             seen.clock.ahead += 4.5
             stopped.set()
         return head
 
+    monkeypatch.setattr(BusReader, "head", late)
+    return stopped
+
+
+async def test_an_answer_from_before_a_stop_says_nothing(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await published(redis, make_route(ONE))
     async with following(redis, grace=10) as seen:
         await seen.until_equal(publisher)
-        monkeypatch.setattr(BusReader, "head", late)
+        stopped = stop_before_the_next_answer(seen, publisher, monkeypatch)
         await stopped.wait()
         while seen.stale():
             await asyncio.sleep(0)
@@ -117,21 +125,9 @@ async def test_a_repair_during_which_the_process_was_stopped_looks_anew(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher = await published(redis, make_route(ONE))
-    look = BusReader.head
-    stopped = asyncio.Event()
-
-    async def late(self: BusReader) -> Head | None:
-        head = await look(self)
-        if not stopped.is_set():
-            publisher._keys = Unheard("test")
-            await publisher.remove(ONE, "ended", now=time.time())
-            seen.clock.ahead += 4.5
-            stopped.set()
-        return head
-
     async with following(redis) as seen:
         await seen.until_equal(publisher)
-        monkeypatch.setattr(BusReader, "head", late)
+        stopped = stop_before_the_next_answer(seen, publisher, monkeypatch)
         await seen.follower.repair(10.0)
         assert stopped.is_set()
         assert not seen.stale()
