@@ -10,6 +10,7 @@ import asyncio
 import json
 import sqlite3
 import subprocess
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.kube.client import Kube
-from controller.kube.errors import AlreadyExists, KubeError
+from controller.kube.errors import AlreadyExists, Forbidden, KubeError
 from controller.kube.kinds import (
     COMMANDS,
     CONFIG_MAPS,
@@ -58,6 +59,7 @@ _WEBHOOKS: Final = (
     Kind("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations",
          "ValidatingWebhookConfiguration", namespaced=False),
 )  # fmt: skip
+ACCOUNT_SECONDS: Final = 30.0
 _SERVER_WRITES: Final = (
     "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields",
     "deletionTimestamp", "deletionGracePeriodSeconds",
@@ -120,7 +122,7 @@ async def _make(admin: Kube, kind: Kind, wanted: Object) -> Object:
             k: v for k, v in wanted["spec"].items() if k not in ("clusterIP", "clusterIPs")
         }
     try:
-        made = await admin.create(kind, body, namespace)
+        made = await _create(admin, kind, body, namespace)
     except AlreadyExists:
         made = await admin.get(kind, name, namespace)
     if kind in WITH_STATUS and "status" in wanted:
@@ -129,6 +131,18 @@ async def _make(admin: Kube, kind: Kind, wanted: Object) -> Object:
     if "deletionTimestamp" in metadata:
         await admin.delete(kind, name, namespace, uid=made["metadata"]["uid"])
     return made
+
+
+async def _create(admin: Kube, kind: Kind, body: Object, namespace: str | None) -> Object:
+    """Make an object; a namespace has its service account a moment after it was made."""
+    deadline = time.monotonic() + ACCOUNT_SECONDS
+    while True:
+        try:
+            return await admin.create(kind, body, namespace)
+        except Forbidden as error:
+            if "service account" not in str(error) or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.1)
 
 
 async def restore_redis(recording: Recording, redis: Any) -> None:
