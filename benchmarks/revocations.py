@@ -40,9 +40,9 @@ from benchmarks.requests import Visitor, socket_head
 from benchmarks.works import write_heads
 from controller.sessions.notices import Notices
 from controller.store.database import Store
-from controller.store.leadership import read_leadership
-from controller.store.position import ensure_position
-from controller.store.revocations import StoredRevocation, add_revocation
+from controller.store.instance.identity import ensure_position
+from controller.store.instance.leadership import read_leadership
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from gateway.bus.follower import Follower
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader, Keys, connect

@@ -37,7 +37,7 @@ from benchmarks.sites import (
     running_site,
     waiting_job,
 )
-from controller.jobs.ground import ensure_namespace
+from controller.jobs.cluster.prerequisites import ensure_namespace
 from controller.kube.client import Kube, Object
 from controller.kube.errors import NotFound
 from controller.kube.kinds import (

@@ -1,13 +1,14 @@
 """The controller: turns an orchestrator's jobs into Volcano jobs and publishes their sessions.
 
 - ``api``: the orchestrator-facing HTTP API; what it accepts is in the store before it answers.
-- ``jobs``: the job model, the plugin interface and pipeline, the lifecycle, the reconciler.
+- ``jobs``: spec, plugin pipeline, submission, reconcile, cluster cache, usage, history.
 - ``plugins``: what makes a VolcanoJob of a job, one file each.
 - ``volcano``: the VolcanoJob itself, its rules and phases (no I/O).
 - ``kube``: the Kubernetes client, its error border, watches.
 - ``sessions``: interactive sessions, and the publisher that keeps Redis as it should be.
 - ``hub``: the terminal hub, a role of its own.
-- ``election``, ``leading``: whose turn it is to lead, and what the leader does.
+- ``leader``: the election, and the loops of the elected leader.
+- ``site``: what operators offer and allow: products, images, licence servers, shares.
 - ``store``: what must outlive a process, in SQL.
 
 Flow: api → store → reconciler (store and cluster compared, per job) → cluster; watches and

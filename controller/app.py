@@ -17,22 +17,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from controller.api.app import ApiParts, make_api_app
+from controller.api.application import ApiParts, make_api_app
 from controller.hub.server import serving_hub
-from controller.jobs.border import PluginBorder
-from controller.jobs.dry_run import DryRun
-from controller.jobs.files import remember_places
-from controller.jobs.ledger import Ledger
-from controller.jobs.peers import Peers
-from controller.jobs.pipeline import Pipeline, make_plugins
-from controller.jobs.plugin import JobPlugin, PluginContext
-from controller.jobs.submission import Submissions
-from controller.jobs.wishes import Wishes
+from controller.jobs.pipeline.border import PluginBorder
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
+from controller.jobs.spec.files import remember_places
+from controller.jobs.spec.peers import Peers
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.dry_run import DryRun
+from controller.jobs.usage.ledger import Ledger
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
-from controller.leading import Leading, make_election
-from controller.measures import HookCounts, LoopStalls, count_dry_runs, make_debug_route
+from controller.leader.leader import Leading, make_election
+from controller.leader.watchdog import Watchdog
+from controller.metrics import HookCounts, LoopStalls, count_dry_runs, make_debug_route
 from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.activities import Activities
@@ -43,10 +44,9 @@ from controller.sessions.published import PublishedRoutes
 from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
-from controller.store.hooks import blocked_calls
-from controller.store.position import ensure_position
+from controller.store.instance.identity import ensure_position
+from controller.store.jobs.hook_runs import blocked_calls
 from controller.store.vault import Vault
-from controller.watchdog import Watchdog
 from shared.bus import BusReader, Keys, ReportReader, connect
 from shared.jwks import KeySource
 from shared.metrics import make_ops_app, make_registry

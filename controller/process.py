@@ -9,8 +9,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.pipeline import Pipeline
-from controller.jobs.wishes import Wishes
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.submission.commands import Wishes
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.vault import Vault

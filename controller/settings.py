@@ -10,12 +10,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
-from controller.fair_share import FairShare, read_fair_share
-from controller.images import AllowedImages, parse_images
-from controller.jobs.border import DEFAULT_TRIES, HookSeconds
-from controller.jobs.links import names_in_host
-from controller.licences import LicenceServer, parse_licence_servers
-from controller.pod_settings import PodSettings, read_pod_settings
+from controller.jobs.pipeline.border import DEFAULT_TRIES, HookSeconds
+from controller.jobs.spec.link_names import names_in_host
+from controller.site.images import AllowedImages, parse_images
+from controller.site.licences import LicenceServer, parse_licence_servers
+from controller.site.owner_shares import FairShare, read_fair_share
+from controller.site.pod_settings import PodSettings, read_pod_settings
 from controller.volcano.network import Dns
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url

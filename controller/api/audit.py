@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from controller.api.answers import ApiError, Handler
-from controller.api.bearer import CALLER
+from controller.api.authentication import CALLER
+from controller.api.error_responses import ApiError, Handler
 from shared.audit import AuditRecord, Event, write_audit
 from shared.record_quota import Counted, RecordQuota
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from controller.api.operations import EVENTS, JSON, Operation
-from controller.jobs.model import Job
+from controller.jobs.spec.model import Job
 
 _REF: Final = "#/components/schemas/{model}"
 _ERROR: Final = {

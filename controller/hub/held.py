@@ -22,7 +22,7 @@ from controller.hub.shell import BEGUN_ANEW, Ending, Shell
 from controller.kube.exec import Container, ExecFailed, Executor
 from controller.sessions.terminals import Terminal
 from controller.store.errors import StoreUnavailable
-from controller.store.revocations import StoredRevocation
+from controller.store.sessions.revocations import StoredRevocation
 
 REFRESH_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.store.revocations import StoredRevocation
+from controller.store.sessions.revocations import StoredRevocation
 from shared.link import ATTACH_SECONDS, Attach
 
 

@@ -1,19 +1,18 @@
 """JobManagement: what a job may say, what plugins make of it, and how it lives and ends.
 
-- ``model``, ``parameters``, ``problems``, ``accepted``: a job as asked for and as kept.
-- ``plugin``, ``builder``, ``pipeline``: the five hooks, what they change, and their order.
-- ``submission``: takes jobs into the store; what is there was accepted. ``wishes``: that one
-  ends, waits, goes on, has more time.
-- ``picture``: what the cluster shows, by watches. ``sight``: a job in store and picture.
-- ``states``, ``lifecycle``, ``explanations``: states as a table, the next step as a function of
-  what is seen, and what people are told (no I/O).
-- ``actions``, ``submitting``, ``ending``: do a step, by ``records`` in the store and by
-  ``cluster``, ``ground`` in the cluster, so that twice does no harm.
-- ``runs``, ``usage``, ``demand``, ``retry``: what is written down, entered and said of it (no
-  I/O). ``ledger``: enters what was used.
-- ``workqueue``, ``reconciler``: who looks at which job when.
-- ``adoption``: what the store does not know: adopted, or removed with evidence.
-- ``monitoring``, ``housekeeping``, ``sweeping``: what happens by the clock.
+A job passes these packages from its acceptance to its removal; each imports only those below it:
 
-Flow: submission → store → reconciler: sight → lifecycle → actions → cluster → picture → again.
+- ``reconcile``: compares store and cluster, decides one step for a job, does it, and looks again.
+- ``submission``: checks jobs and takes them into the store; later commands (end, pause, more time).
+- ``cluster``: the informer's cache, and what is made in and removed from the cluster for a job.
+- ``usage``: what a job takes of the cluster, and the ledger of what it has used.
+- ``pipeline``: the plugin interface, the builder, and the border around every hook.
+- ``history``: the states as a table, and what is recorded of attempts and pods.
+- ``spec``: the job as asked for and as accepted, validated. No I/O but the store's.
+
+``containment`` keeps one job's trouble from all others. ``builder``, ``helper``, ``model``,
+``plugin`` and ``problems`` are the names by which plugins of other packages import these modules.
+
+Flow: submission → store → reconcile: observe → lifecycle → actions → cluster → informer → again.
+Sources: the Kubernetes documentation on controllers, client-go's informers and work queues.
 """

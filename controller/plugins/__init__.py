@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.jobs.plugin import JobPlugin
+from controller.jobs.pipeline.plugin import JobPlugin
 from controller.plugins.accounting import AccountingPlugin
 from controller.plugins.connect_to_job import ConnectToJobPlugin
 from controller.plugins.expiry import ExpiryPlugin

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 
 
 class AccountingPlugin(JobPlugin):
     """Writes the ledger up whenever a period is over, and when nothing of the job runs any more.
 
     What it enters follows from the cluster's own record of the pods (see
-    :mod:`controller.jobs.usage`), so that it does not matter when it comes to do so.
+    :mod:`controller.jobs.usage.amounts`), so that it does not matter when it comes to do so.
     """
 
     name: ClassVar[str] = "accounting"

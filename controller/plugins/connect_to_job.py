@@ -10,14 +10,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.model import Job
-from controller.jobs.parameters import LicenceParameter
-from controller.jobs.peers import declared_ports, peers_of
-from controller.jobs.plugin import JobFromServer, JobPlugin
-from controller.jobs.problems import make_path
-from controller.licences import LicenceServers
-from controller.store.connections import Caller, Peer, basis_of
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.parameters import LicenceParameter
+from controller.jobs.spec.peers import declared_ports, peers_of
+from controller.jobs.spec.problems import make_path
+from controller.site.licences import LicenceServers
+from controller.store.jobs.connections import Caller, Peer, basis_of
 from controller.volcano.names import companion_name, labels_of, peer_service_name
 from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL

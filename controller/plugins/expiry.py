@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 
 
 class ExpiryPlugin(JobPlugin):

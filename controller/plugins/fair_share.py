@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from controller.fair_share import ClaimTemplate, FairShare
-from controller.jobs.builder import JobBuilder, SharedObject
-from controller.jobs.model import Job
-from controller.jobs.owners import (
+from controller.jobs.pipeline.builder import JobBuilder, SharedObject
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.owners import (
     OWNER_ANNOTATION,
     OWNER_LABEL,
     OwnerKey,
@@ -19,7 +19,7 @@ from controller.jobs.owners import (
     owner_hash,
     owner_key,
 )
-from controller.jobs.plugin import JobPlugin
+from controller.site.owner_shares import ClaimTemplate, FairShare
 
 _NAME: Final = "fumarole"
 _DENY: Final = "fumarole.default-deny"

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from controller.jobs.builder import JobBuilder
-from controller.jobs.files import files_of
-from controller.jobs.helper import make_helper
-from controller.jobs.model import Job
-from controller.jobs.paths import VolumePath, parse_path, place_of
-from controller.jobs.plugin import JobPlugin
-from controller.jobs.volumes import Place, find_place
-from controller.store.places import HeldPlace
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.helper_container import make_helper
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.files import files_of
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.paths import VolumePath, parse_path, place_of
+from controller.jobs.spec.volumes import Place, find_place
+from controller.store.jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Volume
 from controller.volcano.names import FILES_CONTAINER
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from controller.jobs.builder import JobBuilder
-from controller.jobs.links import exposed_by, why_not_name
-from controller.jobs.model import Job
-from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.link_names import exposed_by, why_not_name
+from controller.jobs.spec.model import Job
 
 
 class IngressPlugin(JobPlugin):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from controller.jobs.builder import JobBuilder
-from controller.jobs.model import EffectiveTask, Job
-from controller.jobs.plugin import JobPlugin
-from controller.products import Overhead, Product
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.model import EffectiveTask, Job
+from controller.site.product_list import Overhead, Product
 from controller.volcano.quantity import Quantity
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.model import Endpoint, Job
-from controller.jobs.plugin import JobPlugin
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.model import Endpoint, Job
 from controller.volcano.names import INDEX_LABEL, companion_name, labels_of
 from controller.volcano.observed import TASK_LABEL
 

@@ -12,9 +12,10 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.model import Invocation, Job, ParameterRef, Word
-from controller.jobs.parameters import (
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.model import Invocation, Job, ParameterRef, Word
+from controller.jobs.spec.parameters import (
     DirectoryParameter,
     FileParameter,
     LicenceParameter,
@@ -22,9 +23,8 @@ from controller.jobs.parameters import (
     SecretParameter,
     secret_of,
 )
-from controller.jobs.paths import parse_path, place_of
-from controller.jobs.plugin import JobPlugin
-from controller.jobs.problems import make_path
+from controller.jobs.spec.paths import parse_path, place_of
+from controller.jobs.spec.problems import make_path
 from controller.volcano.manifest import Variable, escape, reference
 from controller.volcano.names import companion_name
 

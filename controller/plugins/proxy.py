@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from controller.jobs.addresses import RankService, rank_services_of
-from controller.jobs.builder import Companion, JobBuilder
-from controller.jobs.endpoints import endpoints_of, probed_endpoint
-from controller.jobs.model import Job
-from controller.jobs.parameters import SecretParameter
-from controller.jobs.plugin import JobFromServer, JobPlugin
-from controller.jobs.problems import make_path
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.addresses import RankService, rank_services_of
+from controller.jobs.spec.endpoints import endpoints_of, probed_endpoint
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.parameters import SecretParameter
+from controller.jobs.spec.problems import make_path
 from controller.volcano.manifest import Port
 from controller.volcano.names import companion_name, labels_of
 from controller.volcano.network import pods_in

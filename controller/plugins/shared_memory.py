@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from controller.jobs.builder import JobBuilder
-from controller.jobs.model import Job
-from controller.jobs.plugin import JobPlugin
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.model import Job
 from controller.volcano.manifest import Mount, Volume
 
 _VOLUME: Final = "shm"

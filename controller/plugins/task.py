@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from controller.jobs.builder import JobBuilder
-from controller.jobs.model import EffectiveTask, Job
-from controller.jobs.plugin import JobPlugin
-from controller.jobs.shape import (
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.model import EffectiveTask, Job
+from controller.jobs.spec.validation import (
     Found,
     amounts_of,
     delayed_problems,
@@ -21,7 +21,7 @@ from controller.jobs.shape import (
     rules_of,
     task_problems,
 )
-from controller.products import Product
+from controller.site.product_list import Product
 from controller.volcano.frameworks import FRAMEWORKS
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.store.database import Store
-from controller.store.sessions import end_sessions_of, live_sessions_of
+from controller.store.sessions.session_rows import end_sessions_of, live_sessions_of
 from shared.audit import AuditRecord, write_audit
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from controller.jobs.endpoints import probed_endpoint
-from controller.jobs.parking import read_known
-from controller.jobs.picture import Picture
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.history.unreadable import read_known
+from controller.jobs.spec.endpoints import probed_endpoint
 from controller.sessions.routes import (
     Reach,
     choose_hub,
@@ -22,9 +22,9 @@ from controller.sessions.routes import (
 from controller.sessions.statuses import status_of
 from controller.store.database import Store
 from controller.store.errors import StoreError
-from controller.store.hubs import Hub
-from controller.store.jobs import JobRecord
-from controller.store.sessions import Session, assign_shell
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.sessions.hubs import Hub
+from controller.store.sessions.session_rows import Session, assign_shell
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedPod
 from shared.routes import Route

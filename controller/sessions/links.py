@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from controller.jobs.links import exposed_by
-from controller.jobs.model import Job
-from controller.jobs.owners import owner_key
-from controller.jobs.problems import Problem
+from controller.jobs.spec.link_names import exposed_by
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.owners import owner_key
+from controller.jobs.spec.problems import Problem
 from controller.sessions.service import make_sid
 from controller.store.database import Store, Transaction
-from controller.store.jobs import hold_job
-from controller.store.links import has_links, release_links, take_links, why_not_links
-from controller.store.sessions import Session, insert_session, live_sessions_of
+from controller.store.jobs.job_rows import hold_job
+from controller.store.jobs.public_links import has_links, release_links, take_links, why_not_links
+from controller.store.sessions.session_rows import Session, insert_session, live_sessions_of
 
 log = logging.getLogger(__name__)
 

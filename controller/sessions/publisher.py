@@ -21,10 +21,10 @@ from controller.sessions.statuses import ended_status
 from controller.sessions.world import World, WorldReader
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.jobs import JobRecord
-from controller.store.leadership import raise_term_to
-from controller.store.position import read_position, record_published
-from controller.store.revocations import StoredRevocation
+from controller.store.instance.identity import read_position, record_published
+from controller.store.instance.leadership import raise_term_to
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.sessions.revocations import StoredRevocation
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
-from controller.jobs.links import link_host
-from controller.jobs.model import Job
+from controller.jobs.spec.link_names import link_host
+from controller.jobs.spec.model import Job
 from controller.sessions.service import host_of
 from controller.sessions.terminals import target_id, target_path
-from controller.store.hubs import Hub
-from controller.store.jobs import JobRecord
-from controller.store.sessions import Session
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.sessions.hubs import Hub
+from controller.store.sessions.session_rows import Session
 from controller.volcano.names import rank_service_name
 from controller.volcano.observed import ObservedPod, ObservedService
 from shared.routes import Route, Scheme, Target

@@ -12,17 +12,22 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
-from controller.jobs.addresses import ports_at
-from controller.jobs.links import link_host
-from controller.jobs.model import Job
-from controller.jobs.parking import read_known
-from controller.jobs.problems import Problem
-from controller.products import Catalogue
+from controller.jobs.history.unreadable import read_known
+from controller.jobs.spec.addresses import ports_at
+from controller.jobs.spec.link_names import link_host
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.problems import Problem
+from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
-from controller.store.jobs import JobRecord, hold_jobs
-from controller.store.leadership import read_leadership
-from controller.store.revocations import StoredRevocation, add_revocation
-from controller.store.sessions import Session, end_session, find_session, insert_session
+from controller.store.instance.leadership import read_leadership
+from controller.store.jobs.job_rows import JobRecord, hold_jobs
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_rows import (
+    Session,
+    end_session,
+    find_session,
+    insert_session,
+)
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked, event_time, revoked_at
 from shared.reports import Activity

@@ -16,9 +16,9 @@ from typing import Final, Literal
 
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
-from controller.store.position import read_asks, record_asks
-from controller.store.revocations import StoredRevocation, add_revocation
-from controller.store.sessions import Session, live_sessions_among
+from controller.store.instance.identity import read_asks, record_asks
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_rows import Session, live_sessions_among
 from shared.audit import AuditRecord, write_audit
 from shared.bus import Ask, AskReader, place_of
 from shared.bus.asks import BEGINNING

@@ -10,9 +10,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from controller.jobs.model import Job
-from controller.store.jobs import JobRecord
-from controller.store.sessions import Session
+from controller.jobs.spec.model import Job
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
 from shared.statuses import MOST_APP, MOST_DETAIL, Status
 

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.hubs import Hub, refresh_hub, remove_hub
-from controller.store.revocations import StoredRevocation, revocations_after
+from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
+from controller.store.sessions.revocations import StoredRevocation, revocations_after
 from controller.volcano.names import JOB_CONTAINER
 
 

@@ -10,16 +10,16 @@ from typing import Final
 from controller.sessions.looks import Looks
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.hubs import Hub, alive_hubs, forget_dead_hubs
-from controller.store.jobs import JobRecord, find_jobs
-from controller.store.leadership import read_leadership
-from controller.store.position import read_position
-from controller.store.revocations import (
+from controller.store.instance.identity import read_position
+from controller.store.instance.leadership import read_leadership
+from controller.store.jobs.job_rows import JobRecord, find_jobs
+from controller.store.sessions.hubs import Hub, alive_hubs, forget_dead_hubs
+from controller.store.sessions.revocations import (
     StoredRevocation,
     forget_revocations,
     revocations_that_matter,
 )
-from controller.store.sessions import (
+from controller.store.sessions.session_rows import (
     Session,
     jobs_with_changed_sessions,
     live_sessions,

@@ -3,9 +3,9 @@
 - ``tables``: the tables. ``migrations``: how a database becomes that.
 - ``database``: connections and transactions: reading, writing, writing as the leader.
   ``sqlite``: how that is done without keeping the event loop waiting.
-- ``jobs``, ``progress``, ``runs``, ``updates``, ``usage``, ``sessions``, … : queries, each taking
-  a transaction, so that a caller decides what belongs together.
-- ``leadership``: who leads, by which term. ``counters``: numbers in the order of commits.
+- ``jobs``, ``sessions``, ``outbox``, ``instance``: queries, each taking a transaction, so that a
+  caller decides what belongs together.
+- ``news``: hears at once of other processes' writes.
 - ``vault``: seals the secrets of jobs that are still to run.
 
 Several processes share one SQLite file (controller and hub): every writing transaction takes the

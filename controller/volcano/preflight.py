@@ -2,7 +2,7 @@
 
 They are those of Volcano's CRD and admission webhooks and of Kubernetes' pod validation. What
 only the cluster knows (a queue that nobody made, a quota) comes back from it: it is asked for a
-dry run before the job is accepted (``controller.jobs.dry_run``).
+dry run before the job is accepted (``controller.jobs.submission.dry_run``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.store.database import Store
-from controller.store.position import ensure_position
+from controller.store.instance.identity import ensure_position
 from tests.controller.postgres import Postgres, running_postgres
 
 

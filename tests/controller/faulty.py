@@ -11,8 +11,8 @@ SOURCE = '''
 import asyncio
 import time
 
-from controller.jobs.plugin import JobPlugin
-from controller.jobs.problems import JobRejected, Problem
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.problems import JobRejected, Problem
 
 
 class Huge(dict):

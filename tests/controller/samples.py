@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from controller.jobs.lifecycle import Seen
-from controller.jobs.model import Job
-from controller.jobs.pipeline import Pipeline, make_plugins
-from controller.jobs.plugin import JobControl, PluginContext, UsageLedger
-from controller.jobs.runs import make_runs
+from controller.jobs.history.pod_records import make_runs
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.plugin import JobControl, PluginContext, UsageLedger
+from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, read_settings
-from controller.store.connections import Caller, Peer
-from controller.store.jobs import JobRecord
-from controller.store.runs import Run
+from controller.store.jobs.connections import Caller, Peer
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.pods import Run
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment
 

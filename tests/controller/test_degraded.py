@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.jobs import reconciler as module
-from controller.jobs.reconciler import Reconciler
-from controller.jobs.workqueue import WorkQueue
-from controller.measures import Measures
+from controller.jobs.reconcile import reconciler as module
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.metrics import Measures
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, running
 

@@ -12,23 +12,23 @@ from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.ledger import Ledger
-from controller.jobs.lifecycle import Seen
-from controller.jobs.monitoring import Monitoring
-from controller.jobs.pipeline import Pipeline
-from controller.jobs.plugin import JobFromServer, JobPlugin
-from controller.jobs.reconciler import Reconciler
-from controller.jobs.workqueue import WorkQueue
-from controller.measures import Measures
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.monitoring import Monitoring
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.jobs.usage.ledger import Ledger
+from controller.metrics import Measures
 from controller.plugins.accounting import AccountingPlugin
 from controller.store.database import Store
-from controller.store.jobs import find_job, insert_job
-from controller.store.leadership import raise_term
-from controller.store.progress import record_attempt, set_due
-from controller.store.runs import record_runs
-from controller.store.usage import usage_after
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import find_job, insert_job
+from controller.store.jobs.pods import record_runs
+from controller.store.jobs.progress import record_attempt, set_due
+from controller.store.outbox.usage_entries import usage_after
 from tests.controller.conftest import Clock
-from tests.controller.jobs.test_usage import run
+from tests.controller.jobs.usage.test_amounts import run
 from tests.controller.samples import (
     make_context,
     make_defaults,

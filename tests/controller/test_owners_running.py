@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from controller.jobs.owners import decode_owner
-from controller.jobs.wishes import Wishes
+from controller.jobs.spec.owners import decode_owner
+from controller.jobs.submission.commands import Wishes
 from controller.kube.client import Kube
 from controller.kube.kinds import (
     NAMESPACES,

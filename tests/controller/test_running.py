@@ -24,8 +24,8 @@ from controller.kube.kinds import (
     VCJOBS,
     Kind,
 )
-from controller.store.capabilities import keep_capabilities
 from controller.store.database import Store
+from controller.store.instance.volcano_features import keep_capabilities
 from controller.volcano.capabilities import read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(240)
 STANDS_STILL = """
 import asyncio
 
-from controller.jobs import reconciler
-from controller.jobs.plugin import JobPlugin
+from controller.jobs.reconcile import reconciler
+from controller.jobs.pipeline.plugin import JobPlugin
 
 reconciler.STILL_SECONDS = 2.0
 real = reconciler.Reconciler.reconcile

@@ -17,7 +17,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 from redis.asyncio import Redis
 
-from controller.jobs.plugin import JobPlugin
+from controller.jobs.pipeline.plugin import JobPlugin
 from controller.kube.client import Kube
 from controller.kube.kinds import (
     COMMANDS,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.accepted import public_spec
+from controller.jobs.spec.accepted import public_spec
 from controller.store.database import Store
-from controller.store.jobs import insert_job
-from controller.store.position import ensure_position
+from controller.store.instance.identity import ensure_position
+from controller.store.jobs.job_rows import insert_job
 from shared.bus import BusReader, Keys, connect
 from shared.errors import BusUnavailable
 from tests.controller.conftest import Clock

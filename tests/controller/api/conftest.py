@@ -14,18 +14,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from controller.api.app import ApiParts, make_api_app
-from controller.jobs.dry_run import DryRun
-from controller.jobs.pipeline import Pipeline, make_plugins
-from controller.jobs.submission import Submissions
-from controller.jobs.wishes import Wishes
+from controller.api.application import ApiParts, make_api_app
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.dry_run import DryRun
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.plugins import PLUGINS
 from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
-from controller.store.position import ensure_position
+from controller.store.instance.identity import ensure_position
 from controller.store.vault import Vault
 from shared.jwks import KeySource
 from shared.settings import Environment

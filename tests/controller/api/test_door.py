@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller.api.bodies import MAX_BODY_BYTES
+from controller.api.request_bodies import MAX_BODY_BYTES
 from shared.tokens import SESSION_AUDIENCE
 from tests.controller.api.conftest import SIGNER, Api, service_token
 from tests.shared.samples import Signer, make_claims

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from controller.jobs.model import Job
-from controller.jobs.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from tests.controller.goldens.cases import CASES, PRODUCTS, Case
 from tests.controller.samples import NoPeers, make_context, make_defaults

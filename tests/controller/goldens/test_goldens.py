@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline import Pipeline
-from controller.jobs.problems import JobRejected
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
 from controller.plugins.task import TaskPlugin
 from deploy.local.cluster.apiserver.schema import unknown_fields, violations

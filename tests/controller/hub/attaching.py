@@ -17,8 +17,8 @@ from controller.hub.protocol import SUBPROTOCOL
 from controller.hub.server import HubRole, serving_hub
 from controller.kube.exec import Executor
 from controller.store.database import Store
-from controller.store.hubs import alive_hubs
-from controller.store.sessions import assign_shell
+from controller.store.sessions.hubs import alive_hubs
+from controller.store.sessions.session_rows import assign_shell
 from shared.link import AttachGrant, AttachTokens
 from shared.tokens import Mode
 from tests.controller.conftest import Clock

@@ -15,7 +15,7 @@ from controller.hub.shell import Ending
 from controller.kube.exec import Container, ExecFailed
 from controller.sessions.terminals import Terminal
 from controller.store.errors import StoreUnavailable
-from controller.store.revocations import StoredRevocation
+from controller.store.sessions.revocations import StoredRevocation
 from tests.controller.conftest import Clock
 from tests.controller.hub.streams import FakeExecutor
 

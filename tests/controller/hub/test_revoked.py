@@ -17,9 +17,9 @@ from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.hubs import alive_hubs
-from controller.store.revocations import StoredRevocation, add_revocation
-from controller.store.sessions import assign_shell
+from controller.store.sessions.hubs import alive_hubs
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_rows import assign_shell
 from shared.events import REVOCATION_KEPT_SECONDS
 from shared.link import Attach, AttachGrant
 from shared.tokens import Mode

@@ -19,10 +19,10 @@ from controller.hub.server import serving_hub
 from controller.kube.exec import PodExec
 from controller.sessions.terminals import target_id, target_path
 from controller.store.database import Store
-from controller.store.hubs import alive_hubs
-from controller.store.revocations import StoredRevocation, add_revocation
-from controller.store.sessions import Session as Row
-from controller.store.sessions import assign_shell, end_session, insert_session
+from controller.store.sessions.hubs import alive_hubs
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_rows import Session as Row
+from controller.store.sessions.session_rows import assign_shell, end_session, insert_session
 from shared.settings import key_file
 from tests.contract.rig import Rig, Session, running_rig
 from tests.controller.hub.attaching import Client

@@ -13,25 +13,25 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.actions import Actions
-from controller.jobs.adoption import Adoption
-from controller.jobs.calls import Calls
-from controller.jobs.cluster import JobsInCluster
-from controller.jobs.ground import Ground
-from controller.jobs.model import Job
-from controller.jobs.picture import Picture
-from controller.jobs.pipeline import HookRecorder, Pipeline
-from controller.jobs.reconciler import Reconciler
-from controller.jobs.records import Records
-from controller.jobs.sight import Sight
-from controller.jobs.submission import Submissions
-from controller.jobs.wishes import Wishes
-from controller.jobs.workqueue import WorkQueue
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.prerequisites import Ground
+from controller.jobs.history.job_record import Records
+from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
+from controller.jobs.reconcile.actions import Actions
+from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.reconcile.observe import Sight
+from controller.jobs.reconcile.plugin_calls import Calls
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.jobs.spec.model import Job
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.commands import Wishes
 from controller.kube.client import Kube
-from controller.measures import Measures
+from controller.metrics import Measures
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs import JobRecord, find_job
+from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.vault import Vault
 from tests.controller.samples import make_defaults
 

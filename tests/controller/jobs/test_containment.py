@@ -13,16 +13,16 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from controller.jobs import containment
-from controller.jobs import reconciler as module
 from controller.jobs.containment import Containment
-from controller.jobs.housekeeping import Housekeeping
-from controller.jobs.reconciler import Reconciler
-from controller.jobs.workqueue import WorkQueue
-from controller.measures import Measures
+from controller.jobs.history.retention import Housekeeping
+from controller.jobs.reconcile import reconciler as module
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.metrics import Measures
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.jobs import insert_job, known_jobs, touch_unsubmitted
-from controller.store.leadership import raise_term
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import insert_job, known_jobs, touch_unsubmitted
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_record

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline import Pipeline, Plan, make_plugins
-from controller.jobs.plugin import JobFromServer
-from controller.jobs.problems import JobRejected
-from controller.licences import parse_licence_servers
+from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.pipeline.plugin import JobFromServer
+from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
 from controller.plugins.connect_to_job import ConnectToJobPlugin
-from controller.store.connections import NOBODY, Caller, Peer
+from controller.site.licences import parse_licence_servers
+from controller.store.jobs.connections import NOBODY, Caller, Peer
 from tests.controller.plugins.making import problems_of
 from tests.controller.samples import NoPeers, make_context, make_defaults, make_job
 

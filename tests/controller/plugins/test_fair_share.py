@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.builder import SharedObject
-from controller.jobs.owners import decode_owner
-from controller.jobs.pipeline import Pipeline, Plan, make_plugins
-from controller.jobs.problems import JobRejected
+from controller.jobs.pipeline.builder import SharedObject
+from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.spec.owners import decode_owner
+from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from shared.settings import Environment

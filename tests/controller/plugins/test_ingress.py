@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.links import RESERVED, exposed_by, why_not_name
-from controller.jobs.plugin import JobFromServer
+from controller.jobs.pipeline.plugin import JobFromServer
+from controller.jobs.spec.link_names import RESERVED, exposed_by, why_not_name
 from controller.plugins.ingress import IngressPlugin
 from controller.sessions.service import make_sid
 from tests.controller.plugins.making import problems_of

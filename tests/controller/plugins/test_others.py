@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
 from controller.plugins import PLUGINS
 from tests.controller.samples import make_context, make_job
 
 STAMP = """
-from controller.jobs.plugin import JobPlugin
+from controller.jobs.pipeline.plugin import JobPlugin
 
 class Stamp(JobPlugin):
     name = "stamp"

@@ -17,19 +17,19 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import ValidationError
 
-from controller.jobs.pipeline import Plan
-from controller.jobs.plugin import JobFromServer
-from controller.jobs.submission import Submissions
-from controller.jobs.wishes import Wishes
+from controller.jobs.pipeline.pipeline import Plan
+from controller.jobs.pipeline.plugin import JobFromServer
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.commands import Wishes
 from controller.plugins import PLUGINS
 from controller.plugins.accounting import AccountingPlugin
 from controller.plugins.connect_to_job import ConnectToJobPlugin
 from controller.plugins.expiry import ExpiryPlugin
 from controller.plugins.file_mount import CHECK
 from controller.plugins.proxy import ProxyPlugin
-from controller.store.connections import Peer
 from controller.store.database import Store
-from controller.store.jobs import find_job, insert_job
+from controller.store.jobs.connections import Peer
+from controller.store.jobs.job_rows import find_job, insert_job
 from controller.store.vault import Vault
 from controller.volcano.capabilities import Capabilities
 from controller.volcano.policies import Rule, deciding, retries_left

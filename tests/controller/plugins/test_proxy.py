@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.plugin import JobFromServer
+from controller.jobs.pipeline.plugin import JobFromServer
 from controller.plugins.proxy import ProxyPlugin
 from tests.controller.plugins.making import container_of, plan_of, problems_of
 from tests.controller.samples import NoSessions, make_context, make_job

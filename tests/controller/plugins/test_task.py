@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.problems import JobRejected
+from controller.jobs.spec.problems import JobRejected
 from tests.controller.plugins.making import container_of, plan_of, pod_of, problems_of
 
 

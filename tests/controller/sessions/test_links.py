@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.model import Job
-from controller.jobs.submission import Submissions, Submitted
+from controller.jobs.spec.model import Job
+from controller.jobs.submission.accept import Submissions, Submitted
 from controller.sessions.links import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
-from controller.store.jobs import find_job
-from controller.store.links import PASSES_ON_SECONDS
-from controller.store.sessions import Session, end_sessions_of, live_sessions_of
+from controller.store.jobs.job_rows import find_job
+from controller.store.jobs.public_links import PASSES_ON_SECONDS
+from controller.store.sessions.session_rows import Session, end_sessions_of, live_sessions_of
 from controller.store.vault import Vault
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_defaults, make_job, make_pipeline, make_pod
@@ -61,7 +61,7 @@ def conflict(job_id: str, why: str) -> Submitted:
 
 
 def replace_path(why: str) -> Any:
-    from controller.jobs.problems import Problem
+    from controller.jobs.spec.problems import Problem
 
     return Problem("links[0]", why)
 

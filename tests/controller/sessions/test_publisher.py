@@ -15,8 +15,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from controller.jobs.accepted import public_spec
-from controller.jobs.picture import Picture
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.spec.accepted import public_spec
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.notices import Notices
 from controller.sessions.published import PublishedRoutes
@@ -24,11 +24,11 @@ from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.hubs import Hub, refresh_hub, remove_hub
-from controller.store.jobs import ask_to_end, find_job, insert_job
-from controller.store.leadership import raise_term, read_leadership
-from controller.store.position import read_position
-from controller.store.sessions import find_session
+from controller.store.instance.identity import read_position
+from controller.store.instance.leadership import raise_term, read_leadership
+from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
+from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
+from controller.store.sessions.session_rows import find_session
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.errors import BusUnavailable

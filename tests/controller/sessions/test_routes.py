@@ -14,8 +14,8 @@ from controller.sessions.routes import (
     route_of,
     service_at,
 )
-from controller.store.hubs import Hub
-from controller.store.sessions import Session
+from controller.store.sessions.hubs import Hub
+from controller.store.sessions.session_rows import Session
 from shared.routes import Target
 from tests.controller.samples import UID, make_job, make_pod, make_record, make_service
 from tests.shared.samples import SID

@@ -7,12 +7,12 @@ from typing import Literal
 
 import pytest
 
-from controller.jobs.accepted import public_spec
+from controller.jobs.spec.accepted import public_spec
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.database import Store
-from controller.store.jobs import hold_job, insert_job, move_job
-from controller.store.position import ensure_position
-from controller.store.sessions import end_sessions_of
+from controller.store.instance.identity import ensure_position
+from controller.store.jobs.job_rows import hold_job, insert_job, move_job
+from controller.store.sessions.session_rows import end_sessions_of
 from shared.events import GrantRevoked
 from tests.controller.postgres import Postgres
 from tests.controller.samples import make_job, make_record

@@ -6,11 +6,11 @@ from controller.sessions import world
 from controller.sessions.world import WorldReader
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.hubs import Hub, alive_hubs, refresh_hub
-from controller.store.jobs import insert_job
-from controller.store.leadership import raise_term
-from controller.store.position import record_published
-from controller.store.sessions import Session, end_session, insert_session
+from controller.store.instance.identity import record_published
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import insert_job
+from controller.store.sessions.hubs import Hub, alive_hubs, refresh_hub
+from controller.store.sessions.session_rows import Session, end_session, insert_session
 from shared.events import Head
 from tests.controller.samples import make_record
 

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from controller.store import database, tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.leadership import raise_term, refresh_leadership
-from controller.store.position import ensure_position, raise_revision, read_position
+from controller.store.instance.identity import ensure_position, raise_revision, read_position
+from controller.store.instance.leadership import raise_term, refresh_leadership
 from tests.controller.postgres import Postgres
 
 

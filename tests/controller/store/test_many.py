@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Store, Transaction
-from controller.store.demand import demand_by_state
-from controller.store.jobs import (
+from controller.store.jobs.job_rows import (
     MOST_VALUES,
     find_jobs,
     forget_jobs,
@@ -21,7 +20,8 @@ from controller.store.jobs import (
     unfinished_jobs,
     unfinished_of,
 )
-from controller.store.sessions import live_sessions
+from controller.store.jobs.totals import demand_by_state
+from controller.store.sessions.session_rows import live_sessions
 from tests.controller.samples import make_record
 
 MORE_THAN_ONE_STATEMENT_TAKES = 70_000

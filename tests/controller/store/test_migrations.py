@@ -10,13 +10,13 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.script import ScriptDirectory
 
-from controller.store.counters import read_counter
 from controller.store.database import Store
-from controller.store.jobs import find_job
-from controller.store.leadership import read_leadership
+from controller.store.instance.identity import read_position
+from controller.store.instance.leadership import read_leadership
+from controller.store.jobs.job_rows import find_job
 from controller.store.migrations import make_config
-from controller.store.position import read_position
-from controller.store.updates import updates_after
+from controller.store.outbox.counters import read_counter
+from controller.store.outbox.update_rows import updates_after
 
 POD = {
     "task": "job", "index": 3, "uid": "p3", "node": "n1", "phase": "Failed", "reason": "Error",

@@ -8,8 +8,8 @@ import pytest
 
 from controller.store import news
 from controller.store.database import Store
+from controller.store.instance.identity import ensure_position, raise_revision, read_position
 from controller.store.news import hear_others
-from controller.store.position import ensure_position, raise_revision, read_position
 from tests.controller.postgres import Postgres
 
 pytestmark = pytest.mark.needs("postgres")

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.store.database import Store
-from controller.store.position import ensure_position, raise_revision, read_position
+from controller.store.instance.identity import ensure_position, raise_revision, read_position
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""Assembles the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from controller.api.audit import AUDIT, ApiAudit, record_refusals
+from controller.api.authentication import bearer_only
+from controller.api.error_responses import errors_as_json, without_nul
+from controller.api.openapi import describe
+from controller.api.operations import Operation
+from controller.api.request_bodies import MAX_BODY_BYTES
+from controller.api.resources.job_commands import JobWishes
+from controller.api.resources.jobs import Jobs
+from controller.api.resources.logs import Logs
+from controller.api.resources.maintenance import Maintenance
+from controller.api.resources.products import CapacityOf, Products
+from controller.api.resources.sessions import Sessions
+from controller.api.resources.tasks import Tasks
+from controller.api.resources.updates import Updates
+from controller.api.resources.usage import Usage
+from controller.api.server_sent_events import Streams
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.commands import Wishes
+from controller.kube.client import Kube
+from controller.sessions.service import SessionService
+from controller.settings import JobDefaults
+from controller.store.database import Store
+from shared.jwks import KeySource
+from shared.tokens import LONGEST_SERVICE_SECONDS
+from shared.version import VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiParts:
+    """What the API's resources call."""
+
+    store: Store
+    submissions: Submissions
+    wishes: Wishes
+    sessions: SessionService
+    kube: Kube
+    capacity: CapacityOf
+    defaults: JobDefaults
+    offered_fields: Collection[str]
+    clock: Callable[[], float]
+
+
+def make_api_app(
+    parts: ApiParts,
+    *,
+    keys: KeySource,
+    issuer: str,
+    longest_token_seconds: float = LONGEST_SERVICE_SECONDS,
+) -> web.Application:
+    """Return the application that the orchestrator calls.
+
+    Every call needs a bearer token; there is nothing here for anybody else.
+    """
+    streams = Streams()
+    operations = list_operations(parts, streams)
+    description = describe(VERSION, operations, parts.offered_fields)
+
+    async def openapi(_request: web.Request) -> web.Response:
+        return web.json_response(description)
+
+    async def close_streams(_app: web.Application) -> None:
+        streams.close()
+
+    log = ApiAudit(issuer=issuer, clock=parts.clock)
+    app = web.Application(
+        client_max_size=MAX_BODY_BYTES,
+        middlewares=[
+            errors_as_json,
+            record_refusals(log),
+            bearer_only(
+                keys,
+                issuer=issuer,
+                longest_seconds=longest_token_seconds,
+                clock=parts.clock,
+            ),
+            without_nul,
+        ],
+    )
+    # Else the end of this process would wait for readers who mean to stay.
+    app.on_shutdown.append(close_streams)
+    app[AUDIT] = log
+    app.cleanup_ctx.append(log.flush_due)
+    app.add_routes([web.get("/v1/openapi.json", openapi)])
+    app.add_routes([one.route() for one in operations])
+    return app
+
+
+def list_operations(parts: ApiParts, streams: Streams) -> list[Operation]:
+    """Return everything that is offered, in the order in which paths are looked for."""
+    store = parts.store
+    products = Products(
+        store,
+        defaults=parts.defaults,
+        offered_fields=parts.offered_fields,
+        capacity=parts.capacity,
+    )
+    return [
+        *Jobs(store, parts.submissions, parts.wishes, parts.defaults).operations(),
+        *JobWishes(parts.wishes).operations(),
+        *Tasks(store).operations(),
+        *Logs(store, parts.kube, streams, parts.defaults.pods.catalogue).operations(),
+        *Updates(store, streams).operations(),
+        *Sessions(parts.sessions).operations(),
+        *Usage(store, parts.wishes).operations(),
+        *products.operations(),
+        *Maintenance(store, clock=parts.clock).operations(),
+    ]

@@ -1,0 +1,46 @@
+"""Reads what was sent: bounded, strictly JSON, and every problem named by its path."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from controller.api.error_responses import ApiError, invalid
+from controller.jobs.spec.problems import problems_of
+from shared.jws import strict_json_object
+
+MAX_BODY_BYTES: Final = 4 << 20
+MOST_ITEMS: Final = 1000
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object in the body.
+
+    Raises:
+        ApiError: 413, 415, or 400 for what is no JSON object, or repeats a key.
+    """
+    if request.content_type != "application/json":
+        raise ApiError(415, "not_json", "The content type must be application/json.")
+    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
+        raise ApiError(413, "too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
+    try:
+        return strict_json_object(await request.read())
+    except ValueError as error:
+        raise ApiError(400, "bad_json", f"The body is not a JSON object: {error}.") from None
+
+
+async def read_model(request: web.Request, model: type[Model]) -> Model:
+    """Return the body as *model*.
+
+    Raises:
+        ApiError: As :func:`read_object`, or 422 with every problem.
+    """
+    content = await read_object(request)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise invalid(problems_of(error)) from None

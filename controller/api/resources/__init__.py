@@ -1,0 +1,1 @@
+"""The handlers, one resource a file, named as in the path after ``/v1/``."""

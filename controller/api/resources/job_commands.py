@@ -1,0 +1,133 @@
+"""``/v1/jobs/{id}/…``: more time, a pause, and going on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+from aiohttp import web
+from pydantic import Field
+
+from controller.api.audit import audit
+from controller.api.error_responses import ApiError, invalid, not_found
+from controller.api.operations import Operation
+from controller.api.request_bodies import read_model
+from controller.api.resources.jobs import JobView, view
+from controller.api.response_models import Extension
+from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.problems import Problem
+from controller.jobs.submission.commands import Wishes, WishRefused
+from controller.store.jobs.job_rows import JobRecord
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_LONGEST_KEY = 64
+_KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
+
+
+class ExtendRequest(Strict):
+    """Time that is added to the job's."""
+
+    seconds: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class JobWishes:
+    """The handlers of the resource."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="POST",
+                path="/v1/jobs/{id}/extend",
+                summary="Give a job more time",
+                handler=self.extend,
+                body=ExtendRequest,
+                answer=Extension,
+                headers=(IDEMPOTENCY_KEY,),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/jobs/{id}/suspend",
+                summary="Stop a job and keep it",
+                handler=self.suspend,
+                answer=JobView,
+                statuses=(200, 202),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/jobs/{id}/resume",
+                summary="Let a suspended job go on",
+                handler=self.resume,
+                answer=JobView,
+                statuses=(200, 202),
+            ),
+        ]
+
+    async def extend(self, request: web.Request) -> web.Response:
+        """Add time; simultaneous additions add up, and a call with a known key adds nothing."""
+        asked = await read_model(request, ExtendRequest)
+        key = _key(request)
+        with _refusals():
+            extended = await self._wishes.extend(
+                request.match_info["id"], seconds=float(asked.seconds), key=key
+            )
+        if extended is None:
+            raise not_found("job")
+        record = extended.record
+        audit(request, "changed", job=extended.record.id)
+        shown = Extension(
+            id=record.id,
+            added=extended.added,
+            time_allocation_seconds=record.allocated_seconds or 0.0,
+            expires_at=record.expires_at,
+        )
+        return web.json_response(shown.model_dump(mode="json"))
+
+    async def suspend(self, request: web.Request) -> web.Response:
+        """Have the job stopped, and kept."""
+        return await self._wish(request, self._wishes.suspend, ("SUSPENDED",))
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Have the job go on."""
+        return await self._wish(request, self._wishes.resume, ("IN_QUEUE", "RUNNING"))
+
+    async def _wish(
+        self,
+        request: web.Request,
+        wish: Callable[[str], Awaitable[JobRecord | None]],
+        done: tuple[str, ...],
+    ) -> web.Response:
+        with _refusals():
+            record = await wish(request.match_info["id"])
+        if record is None:
+            raise not_found("job")
+        audit(request, "changed", job=record.id)
+        status = 200 if record.state in done else 202
+        return web.json_response(view(record), status=status)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer 409 where the job is not one for which this can be."""
+    try:
+        yield
+    except WishRefused as error:
+        message = str(error)
+        raise ApiError(409, error.code, f"{message[:1].upper()}{message[1:]}.") from None
+
+
+def _key(request: web.Request) -> str | None:
+    given = request.headers.getall(IDEMPOTENCY_KEY, [])
+    if not given:
+        return None
+    # The draft's form is a quoted string; the quotes are no part of the key.
+    key = given[0].strip().strip('"')
+    if len(given) > 1 or not _KEY.fullmatch(key):
+        problem = f"should be one key of 1 to {_LONGEST_KEY} visible ASCII characters"
+        raise invalid([Problem(IDEMPOTENCY_KEY, problem)])
+    return key

@@ -1,0 +1,330 @@
+"""``/v1/jobs``: submit, look, end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from aiohttp import web
+from pydantic import ConfigDict, Field, ValidationError
+
+from controller.api.audit import AUDIT, audit
+from controller.api.error_responses import ApiError, invalid, not_found, problems_json
+from controller.api.operations import Operation
+from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Query, read_query
+from controller.api.request_bodies import MOST_ITEMS, read_model
+from controller.api.response_models import Exit, JobState, PluginFailure, Policy, Retry, Shown
+from controller.jobs.history.pod_records import exits_of, retries_of
+from controller.jobs.history.retry_policy import explain_retry
+from controller.jobs.history.states import State
+from controller.jobs.history.unreadable import read_known
+from controller.jobs.spec.model import Job, JobId
+from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.problems import JobRejected, Problem, problems_of
+from controller.jobs.submission.accept import Draining, Submissions, Submitted
+from controller.jobs.submission.commands import Wishes
+from controller.settings import JobDefaults
+from controller.store.database import Store
+from controller.store.jobs.hook_runs import hook_failures_of
+from controller.store.jobs.job_rows import Desired, JobFilter, JobRecord, find_job, list_jobs
+from controller.store.jobs.pods import runs_of
+from controller.store.jobs.progress import retries_within
+from controller.store.jobs.totals import queue_position
+
+
+class SubmitRequest(Strict):
+    """Jobs to be run: all or none (``atomic``), or each for itself (``best_effort``)."""
+
+    mode: Literal["atomic", "best_effort"] = "atomic"
+    # Each item is read by itself, so that in best effort one that is wrong keeps none out.
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class TerminateRequest(Strict):
+    """Jobs to be ended."""
+
+    items: Annotated[list[JobId], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class JobsQuery(Query):
+    """Which jobs, and which page of them."""
+
+    user: str | None = None
+    project: str | None = None
+    state: list[State] = Field(default_factory=list)
+    label: list[Annotated[str, Field(pattern="^[^=]+=")]] = Field(default_factory=list)
+    after: str = ""
+    limit: Limit = DEFAULT_LIMIT
+
+    def filter(self) -> JobFilter:
+        """Return what is asked of the store."""
+        pairs = [label.partition("=") for label in self.label]
+        return JobFilter(
+            user=self.user,
+            project=self.project,
+            states=tuple(self.state),
+            labels=tuple((name, value) for name, _, value in pairs),
+        )
+
+
+class JobView(JobState):
+    """The job as it was asked for, without secret values, and how it is."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    id: str
+    owner: dict[str, str]
+    labels: dict[str, str]
+
+
+class JobDetails(JobView):
+    """A job, why it waits, and what decides whether it is started again."""
+
+    queue_position: int | None = Field(description="1 is next; None where that is not known.")
+    exits: list[Exit] = Field(description="How its ranks ended, once it is over.")
+    retry: Retry
+    plugin_failures: list[PluginFailure] = Field(
+        default_factory=list, description="Hooks of plugins that failed, and have not run since."
+    )
+
+
+class JobPage(Shown):
+    """A page of jobs."""
+
+    items: list[JobView]
+    next: str | None = Field(description="To be given as `after` for what follows.")
+
+
+class ProblemView(Shown):
+    """One thing that is wrong, and where."""
+
+    path: str
+    message: str
+
+
+class SubmitResult(Shown):
+    """What became of one job of a call."""
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: list[ProblemView] | None = None
+
+
+class TerminateResult(Shown):
+    """How one job of a call is now."""
+
+    id: str
+    result: Literal["not_found"] | State
+
+
+class Jobs:
+    """The handlers of the resource."""
+
+    def __init__(
+        self, store: Store, submissions: Submissions, wishes: Wishes, defaults: JobDefaults
+    ) -> None:
+        self._store = store
+        self._submissions = submissions
+        self._wishes = wishes
+        self._defaults = defaults
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        one = "/v1/jobs/{id}"
+        return [
+            Operation(
+                method="POST",
+                path="/v1/jobs",
+                summary="Submit jobs",
+                handler=self.submit,
+                body=SubmitRequest,
+                answer=SubmitResult,
+                many=True,
+            ),
+            Operation(
+                method="GET",
+                path="/v1/jobs",
+                summary="Find jobs",
+                handler=self.find,
+                query=JobsQuery,
+                answer=JobPage,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/jobs/terminate",
+                summary="End many jobs",
+                handler=self.terminate,
+                body=TerminateRequest,
+                answer=TerminateResult,
+                many=True,
+            ),
+            Operation(
+                method="GET",
+                path=one,
+                summary="Look at a job",
+                handler=self.show,
+                answer=JobDetails,
+            ),
+            Operation(
+                method="DELETE",
+                path=one,
+                summary="End a job",
+                handler=self.end,
+                answer=JobView,
+                statuses=(200, 202),
+            ),
+        ]
+
+    async def submit(self, request: web.Request) -> web.Response:
+        """Take jobs; one result for each, in order."""
+        asked = await read_model(request, SubmitRequest)
+        jobs = [_read_job(item) for item in asked.items]
+        try:
+            results = await self._submissions.submit(jobs, asked.mode)
+        except Draining as draining:
+            message = str(draining) or "No jobs are taken for the time being."
+            raise ApiError(503, "draining", message) from None
+        if asked.mode == "atomic":
+            _refuse_all(results)
+        for one in results:
+            if one.result == "created":
+                audit(request, "created", job=one.id)
+            elif not one.accepted:
+                request.app[AUDIT].refused(request, one.result, job=one.id)
+        named = zip(asked.items, results, strict=True)
+        return web.json_response({"items": [_result(item, one) for item, one in named]})
+
+    async def find(self, request: web.Request) -> web.Response:
+        """List jobs, in the order of their ids, a page at a time."""
+        wanted = read_query(request, JobsQuery)
+        found, limit = wanted.filter(), wanted.limit
+        async with self._store.read() as transaction:
+            # One more than asked for tells whether there is another page.
+            records = await list_jobs(transaction, found, after=wanted.after, limit=limit + 1)
+        page = records[:limit]
+        following = page[-1].id if len(records) > limit else None
+        return web.json_response({"items": [view(one) for one in page], "next": following})
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show one job, why it waits, and what decides whether it is started again."""
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, request.match_info["id"])
+            if record is None:
+                raise not_found("job")
+            position = await queue_position(transaction, record)
+            runs = await runs_of(transaction, record.id, record.attempt)
+            failures = await hook_failures_of(transaction, record.id)
+            volcanos = await retries_within(transaction, record.id, record.attempt)
+        # With the next attempt's beginning they are counted in the record.
+        used = retries_of(volcanos, runs) + (record.renewal == "retried")
+        shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
+        details = {
+            "plugin_failures": shown,
+            "queue_position": position,
+            "exits": exits_of(runs) if record.is_final else [],
+            "retry": _retry(record, self._defaults, used).model_dump(mode="json"),
+        }
+        return web.json_response(view(record) | details)
+
+    async def end(self, request: web.Request) -> web.Response:
+        """End one job; again, and after its end, this changes nothing."""
+        record = await self._wishes.end(request.match_info["id"])
+        if record is None:
+            raise not_found("job")
+        audit(request, "ended", job=record.id, reason="asked")
+        return web.json_response(view(record), status=200 if record.is_final else 202)
+
+    async def terminate(self, request: web.Request) -> web.Response:
+        """End many jobs; one result for each, in order."""
+        asked = await read_model(request, TerminateRequest)
+        ended = await self._wishes.end_all(asked.items)
+        for job_id in ended:
+            audit(request, "ended", job=job_id, reason="asked")
+        items = [
+            {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
+            for job_id in asked.items
+        ]
+        return web.json_response({"items": items})
+
+
+def _read_job(item: Any) -> Job | JobRejected:
+    try:
+        return Job.model_validate(item)
+    except ValidationError as error:
+        return JobRejected(problems_of(error))
+
+
+def _refuse_all(results: Sequence[Submitted]) -> None:
+    problems = list(_problems_of(results, "rejected"))
+    if problems:
+        raise invalid(problems)
+    conflicts = list(_problems_of(results, "conflict"))
+    if conflicts:
+        details = {"problems": problems_json(conflicts)}
+        text = "Others have these ids or links; nothing was done."
+        raise ApiError(409, "conflict", text, details)
+
+
+def _problems_of(results: Sequence[Submitted], result: str) -> Iterator[Problem]:
+    for index, one in enumerate(results):
+        if one.result == result:
+            for problem in one.problems or (Problem("id", "another job has this id"),):
+                yield problem.under(f"items[{index}]")
+
+
+def _result(item: Any, submitted: Submitted) -> dict[str, Any]:
+    given = item.get("id") if isinstance(item, dict) else None
+    name = given if isinstance(given, str) else None
+    shown: dict[str, Any] = {"id": submitted.id or name, "result": submitted.result}
+    if submitted.problems:
+        shown["problems"] = problems_json(submitted.problems)
+    return shown
+
+
+def view(record: JobRecord) -> dict[str, Any]:
+    """Return a job as the orchestrator sees it: what it asked for, and how it is."""
+    # One that a newer version has accepted is shown as far as it is known.
+    spec = record.spec if isinstance(record.spec, Mapping) else {}
+    state = JobState(
+        state=_known_state(record),
+        reason=record.reason,
+        message=record.message,
+        desired=record.desired if record.desired in get_args(Desired) else "run",
+        attempt=record.attempt,
+        submitted_at=record.created_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        time_allocation_seconds=record.allocated_seconds,
+        expires_at=record.expires_at,
+        queue=record.queue or spec.get("queue"),
+        product=record.product,
+        parked=record.parked,
+    )
+    project = {"project": record.owner_project} if record.owner_project is not None else {}
+    return {
+        "id": record.id,
+        "owner": {"user": record.owner_user} | project,
+        **spec,
+        "labels": spec.get("labels", {}),
+        **state.model_dump(mode="json"),
+    }
+
+
+def _known_state(record: JobRecord) -> State:
+    try:
+        return State(record.state)
+    except ValueError:
+        return State.RUNNING if record.started_at is not None else State.IN_QUEUE
+
+
+def _retry(record: JobRecord, defaults: JobDefaults, used: int) -> Retry:
+    explained = explain_retry(read_known(record))
+    return Retry(
+        max_retry=explained.max_retry,
+        # Volcano counts the one that it refuses, too.
+        retries_used=min(explained.max_retry, record.retries_used + used),
+        policies=[Policy.model_validate(one) for one in explained.policies],
+        evictions=record.evictions,
+        max_evictions=defaults.eviction_retries,
+        explanation=explained.explanation,
+    )

@@ -1,0 +1,202 @@
+"""``/v1/sessions``: open, look, end, revoke."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, Final, Literal, Self
+
+from aiohttp import web
+from pydantic import Field, model_validator
+
+from controller.api.audit import audit
+from controller.api.error_responses import invalid, not_found
+from controller.api.operations import Operation
+from controller.api.request_bodies import MOST_ITEMS, read_model
+from controller.api.response_models import Shown
+from controller.jobs.spec.model import EndpointName, JobId, Name, Port
+from controller.jobs.spec.parameters import Strict
+from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
+from shared.routes import Clipboard
+
+MOST_KID: Final = 255
+"""The longest name of a key that the store holds."""
+
+
+class SessionItem(Strict):
+    """A declared endpoint of a rank, or a kind: with a port, but for a terminal."""
+
+    job: JobId
+    rank: Annotated[int, Field(ge=0, le=2**31)] = 0
+    endpoint: EndpointName | None = None
+    kind: Literal["web", "vnc", "terminal"] | None = None
+    port: Port | None = None
+    clipboard: Clipboard | None = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if (self.endpoint is None) == (self.kind is None):
+            raise ValueError("either an endpoint or a kind must be given")
+        has_port = self.kind in ("web", "vnc")
+        if has_port != (self.port is not None):
+            raise ValueError("a port goes with the kinds web and vnc, and only with them")
+        if self.kind == "web" and self.clipboard not in (None, "both"):
+            raise ValueError("an app's clipboard cannot be restricted")
+        return self
+
+
+class OpenRequest(Strict):
+    """Sessions to be opened: all or none."""
+
+    items: Annotated[list[SessionItem], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class RevokeRequest(Strict):
+    """Whose grants end: one token's, one user's, or, with neither, everybody's."""
+
+    jti: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
+    sub: Name | None = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.jti is not None and self.sub is not None:
+            raise ValueError("at most one of jti and sub can be given")
+        return self
+
+
+class SessionAnswer(Shown):
+    """A session as the orchestrator sees it."""
+
+    sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
+    hosts: Annotated[list[str], Field(min_length=1)]
+    job: str
+    rank: int
+    kind: Literal["web", "vnc", "terminal"]
+    endpoint: str | None
+    clipboard: Clipboard
+    state: Literal["starting", "ready", "ended"]
+    created_at: float
+    ended_at: float | None
+    end_reason: str | None
+    connected: list[str] | None = Field(
+        default=None,
+        description="Users who are connected now, as gateways report; None where nothing is known.",
+    )
+    last_input_at: float | None = Field(
+        default=None, description="When a person last did something there; in steps of 10 s."
+    )
+    last_output_at: float | None = Field(
+        default=None, description="When the app last sent something; in steps of 10 s."
+    )
+    bytes_in: int | None = Field(default=None, description="Towards the app.")
+    bytes_out: int | None = None
+
+
+class KeyAnswer(Shown):
+    """A key whose grants have ended."""
+
+    kid: str
+
+
+class Sessions:
+    """The handlers of the resource."""
+
+    def __init__(self, service: SessionService) -> None:
+        self._service = service
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        one = "/v1/sessions/{sid}"
+        return [
+            Operation(
+                method="POST",
+                path="/v1/sessions",
+                summary="Open sessions",
+                handler=self.open,
+                body=OpenRequest,
+                answer=SessionAnswer,
+                many=True,
+                statuses=(201,),
+            ),
+            Operation(
+                method="GET",
+                path=one,
+                summary="Look at a session",
+                handler=self.show,
+                answer=SessionAnswer,
+            ),
+            Operation(
+                method="DELETE",
+                path=one,
+                summary="End a session",
+                handler=self.end,
+                answer=SessionAnswer,
+            ),
+            Operation(
+                method="POST",
+                path=f"{one}/revoke",
+                summary="End grants to a session",
+                handler=self.revoke,
+                body=RevokeRequest,
+                answer=SessionAnswer,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/keys/{kid}/revoke",
+                summary="End all grants of tokens that a key has signed",
+                handler=self.revoke_key,
+                answer=KeyAnswer,
+            ),
+        ]
+
+    async def open(self, request: web.Request) -> web.Response:
+        """Open sessions; one for each item, in order."""
+        asked = await read_model(request, OpenRequest)
+        wanted = [Wanted(**item.model_dump()) for item in asked.items]
+        try:
+            opened = await self._service.open(wanted)
+        except SessionsRefused as refused:
+            raise invalid(refused.problems) from None
+        for one in opened:
+            audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
+        return web.json_response({"items": [view(one) for one in opened]}, status=201)
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show one session, also one that has ended."""
+        return _found(await self._service.get(request.match_info["sid"]))
+
+    async def end(self, request: web.Request) -> web.Response:
+        """End one session; again changes nothing."""
+        ended = await self._service.end(request.match_info["sid"])
+        if ended is not None:
+            audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
+        return _found(ended)
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        """End grants to a session; the session itself goes on."""
+        asked = await read_model(request, RevokeRequest)
+        sid = request.match_info["sid"]
+        revoked = await self._service.revoke(sid, jti=asked.jti, sub=asked.sub)
+        if revoked is not None:
+            of_whom = {"jti": asked.jti, "revoked_subject": asked.sub}
+            audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
+        return _found(revoked)
+
+    async def revoke_key(self, request: web.Request) -> web.Response:
+        """End the grants of all tokens that were signed with one key."""
+        kid = request.match_info["kid"]
+        if not 1 <= len(kid) <= MOST_KID or not kid.isprintable():
+            raise not_found("key")
+        await self._service.revoke_key(kid)
+        audit(request, "revoked", kid=kid)
+        return web.json_response({"kid": kid})
+
+
+def _found(session: SessionView | None) -> web.Response:
+    if session is None:
+        raise not_found("session")
+    return web.json_response(view(session))
+
+
+def view(session: SessionView) -> dict[str, Any]:
+    """Return a session as the orchestrator sees it."""
+    return asdict(session)

@@ -1,0 +1,131 @@
+"""``/v1/jobs/{id}/tasks`` and ``/history``: every rank now, and everything that ever was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from aiohttp import web
+
+from controller.api.error_responses import not_found
+from controller.api.operations import Operation
+from controller.api.resources.updates import shown
+from controller.api.response_models import AttemptView, History, RunView, TaskView
+from controller.jobs.history.unreadable import read_known
+from controller.jobs.spec.model import Job
+from controller.store.database import Store
+from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.jobs.pods import Run, runs_of
+from controller.store.jobs.progress import Attempt, attempts_of
+from controller.store.outbox.update_rows import updates_of
+
+TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
+
+
+class Tasks:
+    """The handlers of the resource."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="GET",
+                path="/v1/jobs/{id}/tasks",
+                summary="Look at every rank of a job",
+                handler=self.show,
+                answer=TaskView,
+                many=True,
+            ),
+            Operation(
+                method="GET",
+                path="/v1/jobs/{id}/history",
+                summary="Look at every attempt, pod and update of a job",
+                handler=self.history,
+                answer=History,
+            ),
+        ]
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show each rank in the current attempt, in their order."""
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, request.match_info["id"])
+            if record is None:
+                raise not_found("job")
+            runs = await runs_of(transaction, record.id, record.attempt)
+        tasks = task_views(record, read_known(record), runs)
+        return web.json_response({"items": [one.model_dump(mode="json") for one in tasks]})
+
+    async def history(self, request: web.Request) -> web.Response:
+        """Show what was written down; it outlives pods, VolcanoJob and attempts."""
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, request.match_info["id"])
+            if record is None:
+                raise not_found("job")
+            attempts = await attempts_of(transaction, record.id)
+            runs = await runs_of(transaction, record.id)
+            updates = await updates_of(transaction, record.id)
+        history = History(
+            id=record.id,
+            attempts=[_attempt(one, runs) for one in attempts],
+            updates=shown(updates),
+        )
+        return web.json_response(history.model_dump(mode="json"))
+
+
+def task_views(record: JobRecord, job: Job, runs: Sequence[Run]) -> list[TaskView]:
+    """Return every rank as it is: its last pod decides."""
+    last: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda run: (run.seen_at, run.started_at or 0.0)):
+        last[run.rank] = run
+    return [
+        _task(record, last, task.name, index, task.first + index)
+        for task in job.effective_tasks
+        for index in range(task.replicas)
+    ]
+
+
+def _task(record: JobRecord, last: Mapping[int, Run], task: str, index: int, rank: int) -> TaskView:
+    run = last.get(rank)
+    return TaskView(
+        rank=rank,
+        task=task,
+        index=index,
+        state=task_state(record, run),
+        attempt=record.attempt,
+        pod=run.pod if run else None,
+        node=(run.node or None) if run else None,
+        started_at=run.started_at if run else None,
+        ended_at=run.ended_at if run else None,
+        exit_code=run.exit_code if run else None,
+        reason=(run.reason or None) if run else None,
+        message=(run.message or None) if run else None,
+    )
+
+
+def task_state(record: JobRecord, run: Run | None) -> TaskState:
+    """Return how a rank is, by its last pod."""
+    if run is None:
+        return "GONE" if record.is_final else "WAITING"
+    if run.exit_code is not None:
+        return "SUCCEEDED" if run.exit_code == 0 else "FAILED"
+    if run.phase == "Failed":
+        return "FAILED"
+    if run.ended_at is not None:
+        return "GONE"
+    if run.started_at is not None:
+        return "RUNNING"
+    return "PREPARING" if run.node else "WAITING"
+
+
+def _attempt(attempt: Attempt, runs: Sequence[Run]) -> AttemptView:
+    values = {name: getattr(attempt, name) for name in Attempt.__slots__}
+    own = [_run(run) for run in runs if run.attempt == attempt.attempt]
+    return AttemptView(**values, runs=own)
+
+
+def _run(run: Run) -> RunView:
+    names = set(RunView.model_fields) - {"uid"}
+    return RunView(uid=run.pod_uid, **{name: getattr(run, name) for name in names})

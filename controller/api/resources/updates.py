@@ -1,0 +1,133 @@
+"""``/v1/updates``: everything that becomes of any job, in order, to be read from any point on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+
+from controller.api.error_responses import ApiError
+from controller.api.operations import EVENTS, JSON, Operation
+from controller.api.query_parameters import (
+    DEFAULT_LIMIT,
+    Limit,
+    Number,
+    Query,
+    last_event_id,
+    read_query,
+)
+from controller.api.response_models import Update, UpdatePage
+from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, Stream, Streams
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.outbox import update_rows as updates
+from controller.store.outbox.counters import Forgotten
+from controller.store.outbox.update_rows import last_update, updates_after
+
+LOOK_SECONDS: Final = 0.25
+PAGE: Final = 500
+
+
+class UpdatesQuery(Query):
+    """From where on; without it, what happens from now on. ``limit`` is of pages alone."""
+
+    after: Number | None = None
+    limit: Limit = DEFAULT_LIMIT
+
+
+class Updates:
+    """The handlers of the resource."""
+
+    def __init__(self, store: Store, streams: Streams) -> None:
+        self._store = store
+        self._streams = streams
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="GET",
+                path="/v1/updates",
+                summary="Follow what becomes of jobs",
+                handler=self.follow,
+                query=UpdatesQuery,
+                headers=("Last-Event-ID",),
+                answer=UpdatePage,
+                media=(EVENTS, JSON),
+            )
+        ]
+
+    async def follow(self, request: web.Request) -> web.StreamResponse:
+        """Send each update once, in order; who asks for JSON gets one page."""
+        wanted = read_query(request, UpdatesQuery)
+        after = last_event_id(request, wanted.after)
+        if request.headers.get("Accept", "").strip().startswith(JSON):
+            return await self._page(after or 0, wanted.limit)
+        # Looked for before the answer begins: what is wrong with it has a status of its own.
+        after = await self._where(after)
+        return await self._streams.run(request, EVENTS, partial(self._send, after=after))
+
+    async def _page(self, after: int, limit: int) -> web.Response:
+        found = await self._after(after, limit)
+        page = UpdatePage(items=shown(found), next=found[-1].id if found else after)
+        return web.json_response(page.model_dump(mode="json"))
+
+    async def _where(self, after: int | None) -> int:
+        if after is None:
+            async with self._store.read() as transaction:
+                return await last_update(transaction)
+        await self._after(after, 1)
+        return after
+
+    async def _after(self, number: int, limit: int) -> list[updates.Update]:
+        async with self._store.read() as transaction:
+            try:
+                return await updates_after(transaction, number, limit=limit)
+            except Forgotten as gone:
+                raise _forgotten(gone) from None
+
+    async def _send(self, stream: Stream, *, after: int) -> None:
+        """Send what comes after *after* until the reader is gone.
+
+        A page is read only when the one before was taken: a reader that is slow keeps no more
+        than that in memory, and one that takes nothing is cut off.
+        """
+        quiet_since = time.monotonic()
+        while True:
+            try:
+                found = await self._after(after, PAGE)
+            except StoreUnavailable:
+                return  # it connects again, and goes on where it was
+            except ApiError as error:
+                await stream.event("forgotten", error.details)
+                return
+            for one in shown(found):
+                await stream.event("update", one.model_dump(mode="json"), number=one.id)
+                after, quiet_since = one.id, time.monotonic()
+            if not found:
+                if time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
+                    await stream.keep_alive()
+                    quiet_since = time.monotonic()
+                await asyncio.sleep(LOOK_SECONDS)
+
+
+def shown(found: Sequence[updates.Update]) -> list[Update]:
+    """Return updates as the API shows them."""
+    return [_view(one) for one in found]
+
+
+def _view(one: updates.Update) -> Update:
+    values: dict[str, Any] = {
+        name: getattr(one, name)
+        for name in ("id", "attempt", "at", "state", "reason", "message", "exits")
+    }
+    return Update(job=one.job_id, **values)
+
+
+def _forgotten(gone: Forgotten) -> ApiError:
+    message = "Some of these updates are not known: look at the jobs, and follow from there."
+    return ApiError(410, "forgotten", message, {"through": gone.through})

@@ -1,0 +1,150 @@
+"""``/v1/usage``: what jobs have used, and that it was taken note of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from aiohttp import web
+from pydantic import Field, model_validator
+
+from controller.api.audit import audit
+from controller.api.error_responses import ApiError
+from controller.api.operations import Operation
+from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Number, Query, read_query
+from controller.api.request_bodies import MOST_ITEMS, read_model
+from controller.api.response_models import Acknowledged, UsagePage, UsageView
+from controller.jobs.spec.model import JobId, Name
+from controller.jobs.spec.parameters import Strict
+from controller.jobs.submission.commands import Owner, Wishes
+from controller.store.database import Store
+from controller.store.instance.identity import read_position
+from controller.store.outbox.counters import Forgotten, read_counter
+from controller.store.outbox.usage_entries import UsageEntry, usage_after
+
+
+class UsageQuery(Query):
+    """Which part of the ledger."""
+
+    after: Number = 0
+    limit: Limit = DEFAULT_LIMIT
+
+
+class ExhaustedOwner(Strict):
+    """Whose jobs end: a project's; or without one, a user's that are in no project."""
+
+    user: Name | None = None
+    project: Name | None = None
+
+    @model_validator(mode="after")
+    def _says_one(self) -> Self:
+        if self.user is None and self.project is None:
+            raise ValueError("a user or a project must be given")
+        return self
+
+
+class Exhausted(Strict):
+    """What is out of funds."""
+
+    owner: ExhaustedOwner | None = None
+    job: JobId | None = None
+
+    @model_validator(mode="after")
+    def _says_one(self) -> Self:
+        if (self.owner is None) == (self.job is None):
+            raise ValueError("either an owner or a job must be given")
+        return self
+
+
+class AckRequest(Strict):
+    """Up to where the ledger was taken, and what is out of funds."""
+
+    through: Annotated[int, Field(ge=0, le=2**63 - 1)]
+    exhausted: Annotated[list[Exhausted], Field(max_length=MOST_ITEMS)] = Field(
+        default_factory=list
+    )
+
+
+class Usage:
+    """The handlers of the resource."""
+
+    def __init__(self, store: Store, wishes: Wishes) -> None:
+        self._store = store
+        self._wishes = wishes
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="GET",
+                path="/v1/usage",
+                summary="Read the ledger",
+                handler=self.read,
+                query=UsageQuery,
+                answer=UsagePage,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/usage/ack",
+                summary="Say up to where the ledger was taken, and what is out of funds",
+                handler=self.acknowledge,
+                body=AckRequest,
+                answer=Acknowledged,
+            ),
+        ]
+
+    async def read(self, request: web.Request) -> web.Response:
+        """Return entries in order; whoever has read up to a number has read all before it."""
+        wanted = read_query(request, UsageQuery)
+        async with self._store.read() as transaction:
+            try:
+                entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
+            except Forgotten as gone:
+                raise ApiError(
+                    410, "forgotten", "Some of these entries are not known.",
+                    {"through": gone.through},
+                ) from None  # fmt: skip
+            page = UsagePage(
+                ledger=(await read_position(transaction)).identity,
+                items=[_view(one) for one in entries],
+                next=entries[-1].id if entries else wanted.after,
+                acknowledged=await read_counter(transaction, "usage_acknowledged"),
+            )
+        return web.json_response(page.model_dump(mode="json"))
+
+    async def acknowledge(self, request: web.Request) -> web.Response:
+        """Note it, and end the jobs that are out of funds; again changes nothing."""
+        asked = await read_model(request, AckRequest)
+        owners = [Owner(one.owner.user, one.owner.project) for one in asked.exhausted if one.owner]
+        jobs = [one.job for one in asked.exhausted if one.job]
+        done = await self._wishes.acknowledge(asked.through, owners=owners, job_ids=jobs)
+        if done is None:
+            raise ApiError(
+                409, "beyond_the_end", "The ledger does not reach that far; nothing was done."
+            )
+        if asked.exhausted:
+            # Each job is recorded when it has ended.
+            audit(request, "changed", reason="exhausted", count=len(asked.exhausted))
+        shown = Acknowledged(through=done[0], ended=done[1])
+        return web.json_response(shown.model_dump(mode="json"))
+
+
+def _view(entry: UsageEntry) -> UsageView:
+    owner = {"user": entry.owner_user}
+    if entry.owner_project is not None:
+        owner["project"] = entry.owner_project
+    return UsageView(
+        id=entry.id,
+        job=entry.job_id,
+        owner=owner,
+        attempt=entry.attempt,
+        uid=entry.uid,
+        rank=entry.rank,
+        period=entry.period,
+        until=entry.until,
+        seconds=entry.seconds,
+        final=entry.final,
+        product=entry.product,
+        price=None if entry.price is None else dict(entry.price),
+        resources=dict(entry.resources),
+        at=entry.at,
+    )

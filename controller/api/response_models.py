@@ -1,0 +1,261 @@
+"""What the API shows: models from which both the answers and their description are made."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from controller.jobs.history.states import State
+
+
+class Shown(BaseModel):
+    """Something that is shown. Times are unix seconds."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class Exit(Shown):
+    """How a rank ended."""
+
+    rank: int
+    exit_code: int | None
+    signal: int | None = None
+    reason: str = ""
+    node: str = ""
+
+
+class Policy(Shown):
+    """What is done when something happens, and which words of the job say so."""
+
+    task: str | None = Field(description="None where it holds for every task.")
+    event: str | None
+    exit_code: int | None
+    action: str
+    timeout_seconds: int | None
+    explanation: str
+
+
+class Retry(Shown):
+    """How often the job is started again, and what decides it; the first policy that fits does."""
+
+    max_retry: int = Field(description="How often it is started again, at most.")
+    retries_used: int = Field(description="How often it was started again so far.")
+    policies: list[Policy]
+    evictions: int = Field(description="How often the cluster took it away; not a retry.")
+    max_evictions: int
+    explanation: str
+
+
+class PluginFailure(Shown):
+    """A plugin's hook that has failed for the job, and not run to its end since."""
+
+    plugin: str
+    hook: str
+    attempt: int
+    tries: int
+    error: str
+    at: float
+    next_at: float | None = Field(description="When it is tried again; None: it is given up.")
+
+
+class JobState(Shown):
+    """How a job is."""
+
+    state: State
+    reason: str | None = Field(description="A word for programs.")
+    message: str | None = Field(description="A text for people.")
+    desired: Literal["run", "suspended", "ended"]
+    attempt: int
+    submitted_at: float
+    started_at: float | None
+    finished_at: float | None
+    time_allocation_seconds: float | None = Field(description="With what was added to it.")
+    expires_at: float | None
+    queue: str | None
+    product: str | None
+    parked: str | None = Field(
+        default=None, description="Why the controller's version cannot go on with it."
+    )
+
+
+class Update(Shown):
+    """One thing that became of a job."""
+
+    id: int
+    job: str
+    attempt: int
+    at: float
+    state: State
+    reason: str | None
+    message: str | None
+    exits: list[Exit] | None = Field(description="How its ranks ended, once it is over.")
+
+
+class TaskView(Shown):
+    """One rank as it is now."""
+
+    rank: int
+    task: str
+    index: int
+    state: Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
+    attempt: int
+    pod: str | None
+    node: str | None
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    reason: str | None
+    message: str | None
+
+
+class RunView(Shown):
+    """One pod's life."""
+
+    rank: int
+    task: str
+    index: int
+    pod: str
+    uid: str
+    node: str
+    phase: str
+    reason: str
+    message: str
+    exit_code: int | None
+    signal: int | None
+    started_at: float | None
+    ended_at: float | None
+
+
+class AttemptView(Shown):
+    """One VolcanoJob that was made for the job."""
+
+    attempt: int
+    uid: str
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    outcome: str | None
+    reason: str | None
+    message: str | None
+    retries: int = Field(description="How often Volcano started it over.")
+    runs: list[RunView]
+
+
+class History(Shown):
+    """Everything that ever was."""
+
+    id: str
+    attempts: list[AttemptView]
+    updates: list[Update]
+
+
+class Extension(Shown):
+    """How much time the job has."""
+
+    id: str
+    added: bool = Field(description="False for a call that was made before.")
+    time_allocation_seconds: float
+    expires_at: float | None
+
+
+class UsageView(Shown):
+    """What one replica has used in one attempt until a moment: absolute, in replica-seconds."""
+
+    id: int
+    job: str
+    owner: dict[str, str]
+    attempt: int
+    uid: str = Field(description="The VolcanoJob's. With rank and period it names the entry.")
+    rank: int
+    period: int = Field(description="Counts the entries of an attempt's rank, without a gap.")
+    until: float
+    seconds: float = Field(description="All that the rank has used in the attempt until then.")
+    final: bool
+    product: str | None
+    price: dict[str, Any] | None = Field(description="That of the product at acceptance.")
+    resources: dict[str, Any]
+    at: float
+
+
+class UsagePage(Shown):
+    """A page of the ledger."""
+
+    ledger: str = Field(description="The store's identity: another one is another ledger.")
+    items: list[UsageView]
+    next: int = Field(description="To be given as `after` for what follows.")
+    acknowledged: int
+
+
+class Acknowledged(Shown):
+    """Up to where the ledger was taken, and the jobs that end for want of funds."""
+
+    through: int
+    ended: list[str]
+
+
+class UpdatePage(Shown):
+    """A page of updates."""
+
+    items: list[Update]
+    next: int
+
+
+class Amounts(Shown):
+    """Processors, bytes and devices."""
+
+    cpu: float
+    memory: float
+    gpu: float
+
+
+class Counted(Amounts):
+    """What jobs ask for."""
+
+    jobs: int
+
+
+class Utilization(Shown):
+    """What there is, what runs, and what waits."""
+
+    capacity: Amounts | None = Field(description="None while the cluster does not answer.")
+    used: Counted
+    queued: Counted
+
+
+class MaintenanceView(Shown):
+    """Whether jobs are taken and submitted, and how many there are."""
+
+    mode: Literal["running", "paused", "draining"]
+    message: str | None
+    since: float
+    waiting: int
+    running: int
+
+
+class ProductFeatures(Shown):
+    """What may be done with jobs of a product, here."""
+
+    web: bool
+    vnc: bool
+    terminal: bool
+    logs: bool
+    peers: bool
+    extend: bool
+    suspend: bool
+    utilization: bool
+    batch: bool
+    kinds: list[str] | None
+
+
+class ProductView(Shown):
+    """What may be asked for."""
+
+    name: str
+    title: str | None
+    default: bool
+    cpu: str
+    memory: str
+    gpu: int
+    price: dict[str, Any] | None
+    features: ProductFeatures

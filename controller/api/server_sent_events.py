@@ -1,0 +1,116 @@
+"""Server-sent events (HTML standard, section 9.2): written as fast as they are read, no faster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from controller.api.error_responses import ApiError
+
+KEEP_ALIVE_SECONDS: Final = 15.0
+"""A comment is sent when nothing else was: proxies and clients see that the stream lives."""
+
+STALLED_SECONDS: Final = 30.0
+"""A reader that takes nothing for so long is cut off; it can go on from what it has read."""
+
+MOST_STREAMS: Final = 256
+
+
+class Streams:
+    """Counts the streams that are open, so that they stay bounded."""
+
+    def __init__(self, most: int = MOST_STREAMS) -> None:
+        self._most = most
+        self._scopes: set[asyncio.Timeout] = set()
+        self._closed = False
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._scopes)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many as there may be."""
+        return self._closed or self.open >= self._most
+
+    def close(self) -> None:
+        """Break all of them off, and begin no more: this process ends."""
+        self._closed = True
+        for scope in self._scopes:
+            scope.reschedule(0.0)
+
+    async def run(
+        self, request: web.Request, content_type: str, send: Callable[[Stream], Awaitable[None]]
+    ) -> web.StreamResponse:
+        """Answer *request* with what *send* writes.
+
+        What it cannot go on with breaks off: a reader that sees the end knows that it is one.
+
+        Raises:
+            ApiError: 503 if there are too many.
+        """
+        if self.full:
+            raise ApiError(503, "too_many_streams", "Too many streams are open; try again later.")
+        response = web.StreamResponse(
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        response.content_type, response.charset = content_type, "utf-8"
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._scopes.add(scope)
+                await response.prepare(request)
+                stream = Stream(response)
+                await send(stream)
+                await stream.end()
+        except (OSError, TimeoutError, aiohttp.ClientError):
+            # The reader is gone or takes nothing, or what it reads from is, or we are to end.
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._scopes.discard(scope)
+        return response
+
+
+class Stream:
+    """Writes to one reader."""
+
+    def __init__(self, response: web.StreamResponse) -> None:
+        self._response = response
+
+    async def event(self, name: str, data: Any, *, number: int | None = None) -> None:
+        """Send an event; *number* is from where the reader can go on.
+
+        Raises:
+            TimeoutError: If the reader takes nothing.
+            ConnectionError: If it is gone.
+        """
+        lines = [] if number is None else [f"id: {number}"]
+        # JSON has no line break that would have to be split.
+        lines += [f"event: {name}", f"data: {json.dumps(data, separators=(',', ':'))}", "", ""]
+        await self.write("\n".join(lines).encode())
+
+    async def keep_alive(self) -> None:
+        """Send a comment."""
+        await self.write(b": here\n\n")
+
+    async def write(self, content: bytes) -> None:
+        """Send *content* once the reader has taken what came before.
+
+        Raises:
+            TimeoutError: If the reader takes nothing.
+            ConnectionError: If it is gone.
+        """
+        async with asyncio.timeout(STALLED_SECONDS):
+            await self._response.write(content)
+
+    async def end(self) -> None:
+        """Say that there will be no more."""
+        async with asyncio.timeout(STALLED_SECONDS):
+            await self._response.write_eof()

@@ -1,0 +1,333 @@
+"""What is done in the cluster for a job: its VolcanoJob and companions, made and removed.
+
+Everything here can be done twice: an object that is there already is ours if its labels say so,
+and then it is brought to what it should be; one of somebody else is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from controller.jobs.cluster.recovery import recovery_name
+from controller.jobs.cluster.verdicts import verdict_on
+from controller.jobs.pipeline.builder import Companion
+from controller.jobs.pipeline.pipeline import Plan
+from controller.kube.client import Kube, Object
+from controller.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
+from controller.kube.kinds import (
+    COMMANDS,
+    CONFIG_MAPS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VCJOBS,
+    Kind,
+)
+from controller.store.jobs.progress import CompanionRecord
+from controller.volcano.manifest import API_VERSION, VolcanoJob
+from controller.volcano.names import (
+    ATTEMPT_ANNOTATION,
+    INSTANCE_LABEL,
+    JOB_LABEL,
+    companion_name,
+    labels_of,
+)
+from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
+from shared.errors import FumaroleError
+
+COMPANION_KINDS: Final[dict[str, Kind]] = {
+    kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
+}
+_COMMAND: Final = "command"
+PODS_AT_ONCE: Final = 16
+_NEVER_CHANGES: Final = frozenset({"type"})
+
+
+class NameTaken(FumaroleError):
+    """An object of the name that a job needs is there, and is somebody else's."""
+
+
+class JobsInCluster:
+    """Makes, finds and removes what belongs to a job of *instance*."""
+
+    def __init__(self, kube: Kube, *, instance: str) -> None:
+        self._kube = kube
+        self._instance = instance
+
+    async def ensure_volcano_job(self, plan: Plan) -> ObservedJob:
+        """Return the job's VolcanoJob: made now, or by an earlier try.
+
+        Raises:
+            NameTaken: If there is one that is not this job's.
+            KubeError: If it cannot be made.
+        """
+        wanted = plan.volcano_job
+        try:
+            made = await self._kube.create(VCJOBS, wanted.manifest(), wanted.namespace)
+        except AlreadyExists:
+            made = await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
+            if not self._is_ours(made, plan.job.id):
+                raise NameTaken(f"a VolcanoJob {wanted.name} of somebody else is there") from None
+            if made["metadata"].get("annotations", {}).get(ATTEMPT_ANNOTATION) != _attempt(wanted):
+                raise Unavailable("the VolcanoJob of another attempt is still there") from None
+        return read_job(made)
+
+    async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
+        """Return the job's VolcanoJob as the cluster has it now, not as a watch last told.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        found: Object | None = None
+        async with self._while_there(namespace):
+            found = await self._kube.get(VCJOBS, name, namespace)
+        return read_job(found) if found and self._is_ours(found, job_id) else None
+
+    async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
+        """Have Volcano do *action* to the VolcanoJob; one that waits to be done is enough.
+
+        Raises:
+            KubeError: If it cannot be asked.
+        """
+        metadata = {
+            "name": companion_name(job_id, _COMMAND),
+            "labels": labels_of(self._instance, job_id),
+            # Volcano does not compare UIDs: a command that is left over must not outlive its job.
+            "ownerReferences": [_owned_by(job)],
+        }
+        target = {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
+        body = {"metadata": metadata, "action": action, "target": target, "reason": "asked"}
+        with suppress(AlreadyExists):
+            await self._kube.create(COMMANDS, body, job.namespace)
+
+    async def withdraw_command(self, job_id: str, namespace: str) -> None:
+        """Remove a command of ours that was not done: it would hit the next attempt.
+
+        Raises:
+            KubeError: If it cannot be removed.
+        """
+        async with self._while_there(namespace):
+            await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
+
+    async def remove_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+        """Remove the VolcanoJob with *uid*; what it owns goes some time; gone already is fine.
+
+        Raises:
+            KubeError: If it cannot be removed.
+        """
+        async with self._while_there(namespace):
+            with suppress(Conflict):  # the name is another object's by now
+                await self._kube.delete(VCJOBS, name, namespace, uid=uid)
+
+    async def find_kept(self, job: ObservedJob) -> Mapping[str, Any]:
+        """Return what was kept beside exactly this VolcanoJob for a store that knows nothing.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        try:
+            name = recovery_name(job.job_id)
+            found = await self._kube.get(CONFIG_MAPS, name, job.namespace)
+        except (NotFound, Forbidden):
+            return {}  # the rights in a namespace may be gone before what is in it
+        owners = found.get("metadata", {}).get("ownerReferences") or ()
+        ours = any(one.get("uid") == job.uid for one in owners)
+        return found.get("data") or {} if ours else {}
+
+    async def find_pods(self, namespace: str, job_id: str) -> list[ObservedPod]:
+        """Return the job's pods as the cluster has them now, not as a watch last told.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        found: list[Object] = []
+        async with self._while_there(namespace):
+            labels = labels_of(self._instance, job_id)
+            wanted = ",".join(f"{name}={value}" for name, value in labels.items())
+            found = await self._kube.list(PODS, namespace, labels=wanted)
+        return [read_pod(given) for given in found]
+
+    async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:
+        """Remove exactly these pods, each with its own grace period; gone already is fine.
+
+        Their VolcanoJob must be gone: Volcano would make them again, or take them for evicted.
+
+        Raises:
+            KubeError: If one cannot be removed; others may have been.
+        """
+        # Those that run first: the others cost nobody anything.
+        waiting = deque(sorted(pods, key=lambda pod: pod.is_over))
+
+        async def remove() -> None:
+            while waiting:
+                pod = waiting.popleft()
+                with suppress(Conflict):  # the name is another pod's by now
+                    await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
+
+        async with self._while_there(namespace):
+            await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
+
+    async def ensure_companion(
+        self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None
+    ) -> CompanionRecord:
+        """Make the companion, or bring the one that is there to what it should be.
+
+        Raises:
+            NameTaken: If there is one of its name that is not this job's.
+            KubeError: If it cannot be made.
+        """
+        kind = COMPANION_KINDS[companion.kind]
+        metadata: Object = {"name": companion.name, "labels": labels_of(self._instance, job_id)}
+        if companion.lasting:
+            owner = None
+        if owner is not None:
+            metadata["ownerReferences"] = [_owned_by(owner)]
+        try:
+            body = {**companion.manifest, "metadata": metadata}
+            made = await self._kube.create(kind, body, namespace)
+        except AlreadyExists:
+            patch = _bring_to(kind, companion.manifest, owner)
+            made = await self._patch_ours(kind, companion.name, namespace, job_id, patch)
+        return CompanionRecord(
+            kind=companion.kind,
+            namespace=namespace,
+            name=companion.name,
+            uid=str(made["metadata"]["uid"]),
+            owner_uid=owner.uid if owner is not None else None,
+            address=_address(kind, made),
+            basis=companion.basis,
+            lasting=companion.lasting,
+        )
+
+    async def give_to(
+        self, job_id: str, companion: CompanionRecord, owner: ObservedJob
+    ) -> CompanionRecord:
+        """Have *owner* own a companion that was made before it, unless none is to.
+
+        Raises:
+            NameTaken: If its name is somebody else's by now.
+            KubeError: If it cannot be changed.
+        """
+        if companion.lasting:
+            return companion
+        kind = COMPANION_KINDS[companion.kind]
+        patch = _bring_to(kind, {}, owner)
+        await self._patch_ours(kind, companion.name, companion.namespace, job_id, patch)
+        return replace(companion, owner_uid=owner.uid)
+
+    async def remove_companion(self, job_id: str, companion: CompanionRecord) -> None:
+        """Remove the companion if it is this job's; gone already is fine.
+
+        Raises:
+            KubeError: If it cannot be removed.
+        """
+        kind = COMPANION_KINDS[companion.kind]
+        async with self._while_there(companion.namespace):
+            uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
+            if uid is None:
+                return
+            with suppress(Conflict):  # the name is another object's by now
+                await self._kube.delete(kind, companion.name, companion.namespace, uid=uid)
+
+    @asynccontextmanager
+    async def _while_there(self, namespace: str) -> AsyncIterator[None]:
+        """Take what is done within for done where its object is gone, alone or with *namespace*.
+
+        Our rights in an owner's namespace are given by what is in it and go with it: the cluster
+        then refuses to say what is there, and that there is no such namespace is the evidence.
+        """
+        try:
+            yield
+        except NotFound:
+            return
+        except Forbidden:
+            try:
+                await self._kube.get(NAMESPACES, namespace)
+            except NotFound:
+                return
+            raise
+
+    async def _uid_of_ours(self, kind: Kind, companion: CompanionRecord, job_id: str) -> str | None:
+        # Intended, and perhaps made. A Secret cannot be read; a patch of nothing tells its uid.
+        try:
+            found = await self._patch_ours(kind, companion.name, companion.namespace, job_id, [])
+        except (NotFound, NameTaken):
+            return None
+        return str(found["metadata"]["uid"])
+
+    async def _patch_ours(
+        self, kind: Kind, name: str, namespace: str, job_id: str, patch: list[Object]
+    ) -> Object:
+        """Patch an object if its labels say that it is this job's, in one step."""
+        tests = [
+            {"op": "test", "path": f"/metadata/labels/{_escaped(label)}", "value": value}
+            for label, value in labels_of(self._instance, job_id).items()
+        ]
+        try:
+            return await self._kube.json_patch(kind, name, [*tests, *patch], namespace)
+        except Invalid as error:
+            if verdict_on(error, "patch") == "final":
+                raise  # the patch itself, and not one of its tests
+            raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
+
+    def _is_ours(self, given: Object, job_id: str) -> bool:
+        labels = given["metadata"].get("labels") or {}
+        return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Await all of *work*, and raise what the first of it raised once all has ended."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _attempt(job: VolcanoJob) -> str | None:
+    return job.annotations.get(ATTEMPT_ANNOTATION)
+
+
+def _bring_to(kind: Kind, manifest: dict[str, Any], owner: ObservedJob | None) -> list[Object]:
+    patch: list[Object] = []
+    for name, value in manifest.items():
+        if kind == SERVICES and name == "spec":
+            # Field by field: its address is a part of the spec, and is to stay.
+            patch += [_set(f"/spec/{_escaped(part)}", given) for part, given in value.items()]
+        elif name not in _NEVER_CHANGES:
+            patch.append(_set(f"/{_escaped(name)}", value))
+    if owner is not None:
+        value = [_owned_by(owner)]
+        patch.append(_set("/metadata/ownerReferences", value))
+    return patch
+
+
+def _set(path: str, value: Any) -> Object:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _address(kind: Kind, made: Object) -> str | None:
+    address = made["spec"].get("clusterIP") if kind == SERVICES else None
+    return address if address not in ("", "None") else None
+
+
+def _owned_by(job: ObservedJob) -> Object:
+    # No controller reference: Volcano's own controller must not take it for one of its objects.
+    return {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
+
+
+def _escaped(name: str) -> str:
+    """Return *name* as a part of a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,197 @@
+"""Finds out why jobs wait that nothing seen of them explains, by asking the cluster.
+
+Only what the watches do not bring is asked for, one job after another, so many in a minute at
+most. What is found is kept with the job: events are gone after an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.containment import Containment
+from controller.jobs.history.explanations import is_explained
+from controller.jobs.history.job_record import Records
+from controller.jobs.spec.problems import JobRejected
+from controller.kube.client import Kube, Objects
+from controller.kube.errors import Forbidden, KubeError, NotFound
+from controller.kube.kinds import EVENTS, POD_GROUPS, QUEUES
+from controller.store.errors import StoreUnavailable
+from controller.store.jobs.job_rows import JobRecord, find_job, hold_job, move_job
+from controller.volcano.observed import ObservedJob
+from controller.volcano.phases import Progress, progress_of
+from controller.volcano.waiting import Explanation, explain_group, explain_refused, group_name
+
+ROUND_SECONDS: Final = 2.0
+MOST_A_ROUND: Final = 4
+"""Jobs that are asked about, each with four calls at most."""
+PATIENCE_SECONDS: Final = 3.0
+"""How long a job waits before it is asked about: most begin sooner."""
+FIRST_AGAIN_SECONDS: Final = 15.0
+LONGEST_AGAIN_SECONDS: Final = 300.0
+FORBIDDEN_SECONDS: Final = 600.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waits:
+    """A VolcanoJob that waits: when it is asked about next, and how long it is left alone then."""
+
+    uid: str
+    at: float
+    pause: float = FIRST_AGAIN_SECONDS
+
+
+class WaitingReasons:
+    """Looks for why jobs wait, as the leader.
+
+    Args:
+        records: The leader's way to jobs' records.
+        kube: The cluster.
+        picture: What the cluster shows.
+        changed: Called with the id of a job of which more is known.
+        clock: Monotonic seconds.
+        failed: Counts what nobody expected.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        *,
+        kube: Kube,
+        picture: Picture,
+        changed: Callable[[str], None],
+        clock: Callable[[], float],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._contained = Containment("why a job waits is not known", failed)
+        self._records = records
+        self._kube = kube
+        self._picture = picture
+        self._changed = changed
+        self._clock = clock
+        self._waits: dict[str, _Waits] = {}
+        self._not_allowed_until: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Look every two seconds; returns only by LeadershipLost."""
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            try:
+                await self.look()
+            except StoreUnavailable as error:
+                log.warning("why jobs wait is not kept", extra={"why": str(error)})
+
+    async def look(self) -> None:
+        """Ask about those that have waited longest for it.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If what was found cannot be kept.
+        """
+        for job in self._due():
+            with self._contained.of(f"job {job.job_id}"):
+                try:
+                    await self._look_at(job)
+                except (KubeError, JobRejected) as error:
+                    # JobRejected: a job that this version cannot read.
+                    log.info(
+                        "why a job waits is not known",
+                        extra={"job": job.job_id, "why": str(error)},
+                    )
+
+    def _due(self) -> Sequence[ObservedJob]:
+        """Return whom to ask about now, and put off each of them."""
+        now, waiting = self._clock(), dict[str, ObservedJob]()
+        for job in self._picture.jobs:
+            if progress_of(job.phase) is Progress.WAITING and not job.deleting:
+                waiting[job.job_id] = job
+        # Those that begin to wait anew are as one that is new.
+        self._waits = {
+            job_id: known
+            if (known := self._waits.get(job_id)) is not None and known.uid == job.uid
+            else _Waits(job.uid, now + PATIENCE_SECONDS)
+            for job_id, job in waiting.items()
+        }
+        due = sorted((one.at, job_id) for job_id, one in self._waits.items() if one.at <= now)
+        for _, job_id in due[:MOST_A_ROUND]:
+            waits = self._waits[job_id]
+            waits.at = now + waits.pause
+            waits.pause = min(2 * waits.pause, LONGEST_AGAIN_SECONDS)
+        return [waiting[job_id] for _, job_id in due[:MOST_A_ROUND]]
+
+    async def _look_at(self, job: ObservedJob) -> None:
+        pods = self._picture.pods.of_job(job.job_id)
+        if self._clock() < self._not_allowed_until.get(job.namespace, 0.0):
+            return
+        async with self._records.read() as transaction:
+            record = await find_job(transaction, job.job_id)
+        if record is None or record.uid != job.uid or record.is_final:
+            return
+        ranks = self._records.readable_job(record).ranks
+        if is_explained(job, pods, ranks=ranks):
+            # What kept pods from being made no longer does.
+            if record.explained is not None:
+                await self._keep(job, None)
+            return
+        mine = sum(pod.owner_uid == job.uid for pod in pods)
+        try:
+            found = await self._ask(job, record, all_made=mine >= ranks)
+        except Forbidden as error:
+            # The role of an older version, or one that the site has made smaller.
+            self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
+            log.warning(
+                "why jobs wait may not be read",
+                extra={"namespace": job.namespace, "why": str(error)},
+            )
+            return
+        # Events are gone after an hour: that there are none any more says nothing.
+        if found is not None and (record.explained or {}).get("message") != found.message:
+            await self._keep(job, found)
+
+    async def _ask(
+        self, job: ObservedJob, record: JobRecord, *, all_made: bool
+    ) -> Explanation | None:
+        if not all_made and (found := explain_refused(await self._events(job, job.uid))):
+            return found
+        # Whatever its group was told before: without a queue it will not be told anything else.
+        return await self._of_queue(record) or await self._of_group(job)
+
+    async def _of_group(self, job: ObservedJob) -> Explanation | None:
+        try:
+            group = await self._kube.get(POD_GROUPS, group_name(job.name, job.uid), job.namespace)
+        except NotFound:
+            return None
+        uid = str(group["metadata"].get("uid") or "")
+        return explain_group(group, await self._events(job, uid) if uid else ())
+
+    async def _events(self, job: ObservedJob, uid: str) -> Objects:
+        return await self._kube.list(EVENTS, job.namespace, fields=f"involvedObject.uid={uid}")
+
+    async def _of_queue(self, record: JobRecord) -> Explanation | None:
+        if record.queue is None:
+            return None
+        try:
+            queue = await self._kube.get(QUEUES, record.queue)
+        except NotFound:
+            return Explanation("queued", f"there is no queue {record.queue}")
+        state = (queue.get("status") or {}).get("state")
+        if state in (None, "", "Open"):
+            return None
+        return Explanation("queued", f"the queue {record.queue} is not open: it is {state}")
+
+    async def _keep(self, job: ObservedJob, found: Explanation | None) -> None:
+        explained: dict[str, Any] | None = (
+            None if found is None else {"uid": job.uid, **found._asdict()}
+        )
+        async with self._records.lead() as transaction:
+            now = await hold_job(transaction, job.job_id)
+            if now is None or now.uid != job.uid or now.explained == explained:
+                return
+            await move_job(transaction, now, now=self._records.clock(), explained=explained)
+        self._changed(job.job_id)

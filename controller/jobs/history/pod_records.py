@@ -1,0 +1,188 @@
+"""What is written down of a job's pods, and when that is to be done. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from controller.jobs.spec.model import Job
+from controller.store.jobs.pods import Run
+from controller.volcano.observed import EVICTIONS, ObservedPod
+
+MOST_EXITS: Final = 100
+_A_MOMENT_SECONDS: Final = 1e-6
+
+
+def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
+    """Say whether *pod* is one of the VolcanoJob *uid*, with these pods written down.
+
+    One that nobody owns any more still is: ``kubectl delete --cascade=orphan`` takes its owner
+    away and lets it run on.
+    """
+    return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
+
+
+def are_written_down(
+    runs: Mapping[str, Run], present: Iterable[ObservedPod], departed: Iterable[ObservedPod]
+) -> bool:
+    """Say whether *runs* hold everything that can be seen of these pods.
+
+    A pod that is neither there nor among those that were seen to leave has gone while nobody
+    looked: its run must have an end too.
+    """
+    seen = set()
+    for pod in present:
+        seen.add(pod.uid)
+        if not _is_written_down(runs.get(pod.uid), pod, gone=False):
+            return False
+    for pod in departed:
+        seen.add(pod.uid)
+        if not _is_written_down(runs.get(pod.uid), pod, gone=True):
+            return False
+    return all(run.ended_at is not None for uid, run in runs.items() if uid not in seen)
+
+
+def _is_written_down(run: Run | None, pod: ObservedPod, *, gone: bool) -> bool:
+    if run is None:
+        return False
+    facts = (run.node, run.phase, run.reason, run.exit_code, run.started_at)
+    if facts != (pod.node, pod.phase, _reason(pod), _exit_code(pod), pod.started_at):
+        return False
+    return (run.ended_at is not None) == (gone or pod.is_over)
+
+
+def make_runs(
+    job: Job,
+    attempt: int,
+    *,
+    runs: Mapping[str, Run],
+    present: Iterable[ObservedPod],
+    departed: Iterable[ObservedPod],
+    now: float,
+    looked_until: float,
+) -> list[Run]:
+    """Return what is to be written down so that :func:`are_written_down`.
+
+    Args:
+        job: The job; a pod whose rank it does not know has rank -1.
+        attempt: Whose pods these are.
+        runs: What is written down, by the pods' uids.
+        present: The pods that are there.
+        departed: Those that were seen to leave, as they were last.
+        now: When one ended that did not say so itself.
+        looked_until: When somebody looked last, before now: as long is paid for a pod that has
+            gone while nobody did.
+    """
+    made, seen = [], set[str]()
+    looks = [(pod, True) for pod in departed] + [(pod, False) for pod in present]
+    for number, (pod, gone) in enumerate(looks):
+        seen.add(pod.uid)
+        before, rank = runs.get(pod.uid), job.rank_of(pod.task, pod.index)
+        if not _is_written_down(before, pod, gone=gone):
+            place = (job.id, attempt, -1 if rank is None else rank)
+            # Those that have left came first: the last pod of a rank says how that ended.
+            seen_at = now + number * _A_MOMENT_SECONDS
+            run = _run(place, pod, gone=gone, now=now, seen_at=seen_at, before=before)
+            made.append(run)
+    return made + [
+        _vanished(run, looked_until)
+        for uid, run in runs.items()
+        if uid not in seen and run.ended_at is None
+    ]
+
+
+def _run(
+    place: tuple[str, int, int],
+    pod: ObservedPod,
+    *,
+    gone: bool,
+    now: float,
+    seen_at: float,
+    before: Run | None,
+) -> Run:
+    job_id, attempt, rank = place
+    return Run(
+        job_id=job_id,
+        pod_uid=pod.uid,
+        attempt=attempt,
+        rank=rank,
+        task=pod.task,
+        index=pod.index,
+        pod=pod.name,
+        node=pod.node,
+        phase=pod.phase,
+        reason=_reason(pod),
+        message=pod.message,
+        exit_code=_exit_code(pod),
+        signal=pod.ended.signal if pod.ended else None,
+        seen_at=seen_at,
+        started_at=pod.started_at,
+        ended_at=_end(pod, gone=gone, now=now, before=before),
+        retry=pod.retry,
+    )
+
+
+def _end(pod: ObservedPod, *, gone: bool, now: float, before: Run | None) -> float | None:
+    if pod.ended is not None and pod.ended.finished_at is not None:
+        return pod.ended.finished_at
+    if not gone and not pod.is_over:
+        return None
+    if before is not None and before.ended_at is not None:
+        return before.ended_at
+    if gone and (since := _gone_since(pod)) is not None:
+        now = min(now, since)
+    return max(now, pod.started_at or now)
+
+
+def _gone_since(pod: ObservedPod) -> float | None:
+    """Return since when *pod* may be gone; None where it went when that was seen."""
+    if pod.unseen_since is not None:
+        # It went while nobody looked: what is sure is how long it ran until then, and that it had
+        # not been asked to end before it was.
+        return max(pod.unseen_since, pod.asked_to_end_at or 0.0)
+    # Without a grace period it goes when that is asked for, however late the watch says so: the
+    # link may have been silent.
+    return None if pod.had_time else pod.asked_to_end_at
+
+
+def _vanished(run: Run, looked_until: float) -> Run:
+    at = max(run.started_at or run.seen_at, looked_until)
+    values: dict[str, Any] = {name: getattr(run, name) for name in Run.__slots__}
+    return Run(**values | {"ended_at": at, "reason": run.reason or "Vanished"})
+
+
+def _reason(pod: ObservedPod) -> str:
+    return (pod.reason or pod.disrupted or (pod.ended.reason if pod.ended else ""))[:64]
+
+
+def _exit_code(pod: ObservedPod) -> int | None:
+    return pod.ended.exit_code if pod.ended else None
+
+
+def last_runs(runs: Iterable[Run]) -> list[Run]:
+    """Return of each rank the run that was seen last."""
+    last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}
+    return list(last.values())
+
+
+def retries_of(counted: int, runs: Iterable[Run]) -> int:
+    """Return how many of the restarts that Volcano has *counted* are the job's own.
+
+    What the cluster took away is not for the job's own policies to pay.
+    """
+    return max(0, counted - sum(1 for run in runs if run.reason in EVICTIONS))
+
+
+def exits_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return how each rank ended, those that failed first, at most a hundred."""
+    ranked = sorted(last_runs(runs), key=lambda run: (run.exit_code == 0, run.rank))
+    return [
+        {
+            "rank": run.rank,
+            "exit_code": run.exit_code,
+            "signal": run.signal,
+            "reason": run.reason,
+            "node": run.node,
+        }
+        for run in ranked[:MOST_EXITS]
+    ]

@@ -1,0 +1,189 @@
+"""Which of a job's policies its pods have triggered, and how many of its retries are used. No I/O.
+
+Volcano decides by its policies itself, as a rule. But it may see a failed pod in a look that was
+queued before the event of the failure: then the job ends Failed, and its policies are not asked
+(seen with 1.15.1). What they would have done follows from what is written down of the pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.jobs.spec.accepted import read_spec
+from controller.jobs.spec.model import EffectiveTask
+from controller.jobs.spec.problems import JobRejected
+from controller.jobs.spec.validation import rules_of
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.pods import Run
+from controller.volcano.observed import EVICTIONS
+from controller.volcano.policies import RESTARTS, Rule, deciding, not_volcanos, retries
+
+KILLED: Final = frozenset({137, 143})
+"""Exit codes of programs that were ended by a signal: where one fails the others may be killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """A job's policies as they take effect; ``most`` is how often it may be started again."""
+
+    tasks: tuple[EffectiveTask, ...]
+    of_task: Mapping[str, Sequence[Rule]]
+    of_job: Sequence[Rule]
+    most: int
+    ours: Sequence[Rule]
+    """Those that Volcano is not given: we carry them out."""
+
+    def __bool__(self) -> bool:
+        return bool(self.of_job) or any(self.of_task.values())
+
+    @property
+    def restarts(self) -> bool:
+        """Whether any of them starts something again."""
+        rules = (*self.of_job, *(rule for rules in self.of_task.values() for rule in rules))
+        return any(rule.action in RESTARTS for rule in rules)
+
+    def is_ours(self, rule: Rule) -> bool:
+        """Say whether it is we who carry it out."""
+        return any(rule is one for one in self.ours)
+
+    def deciding(self, event: str, exit_code: int | None, task: str) -> Rule | None:
+        """Return the first policy that fits: the task's before the job's."""
+        of_task = self.of_task.get(task, ())
+        return deciding(event, exit_code, of_task=of_task, of_job=self.of_job)
+
+
+NO_POLICIES: Final = Policies(tasks=(), of_task={}, of_job=(), most=0, ours=())
+
+
+def policies_of(record: JobRecord) -> Policies:
+    """Return the job's policies; none where a later version can no longer read what it says."""
+    try:
+        job = read_spec(record.spec, {})
+    except JobRejected:
+        return NO_POLICIES
+    tasks = job.effective_tasks
+    *of_tasks, of_job = rules_of(job)
+    of_task = {task.name: rules for task, rules in zip(tasks, of_tasks, strict=True)}
+    every = [*of_job, *(rule for rules in of_tasks for rule in rules)]
+    ours = not_volcanos(of_tasks, of_job)
+    return Policies(
+        tasks=tasks,
+        of_task=of_task,
+        of_job=of_job,
+        most=retries(job.max_retry, every),
+        ours=[rule for some in ours for rule in some],
+    )
+
+
+def has_delayed(record: JobRecord) -> bool:
+    """Say whether a policy of the job has a timeout; it costs little to ask."""
+    try:
+        lists = [record.spec.get("policies")]
+        lists += [task.get("policies") for task in record.spec.get("tasks") or ()]
+        return any(policy.get("timeout_seconds") for policies in lists for policy in policies or ())
+    except (AttributeError, TypeError):
+        return False  # of a version that keeps jobs in another way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggered:
+    """A policy, and the event that triggered it; ``pod_uid`` is empty where no one pod did."""
+
+    rule: Rule
+    event: str
+    at: float
+    why: str
+    pod_uid: str = ""
+    task: str = ""
+
+    @property
+    def trigger(self) -> str:
+        """What it is remembered by."""
+        return f"{self.event}/{self.pod_uid or self.task}"
+
+
+UNKNOWN_TRIGGER: Final = Triggered(rule=Rule(action="RestartJob"), event="", at=0.0, why="")
+"""Of an attempt that was followed, where nothing says any more what it was."""
+
+
+def triggered(policies: Policies, runs: Iterable[Run]) -> Triggered | None:
+    """Return the policy that decides what becomes of an attempt that failed; None without one.
+
+    As Volcano would: an event that no policy fits does nothing, and the next one decides; one
+    that is to be carried out later gives way to what comes before.
+
+    Args:
+        policies: The job's.
+        runs: What is written down of an attempt's pods; of each replica the last one counts,
+            since those before it were made good for.
+    """
+    found = []
+    for at, event, run, task in _events(policies, last_of_replicas(runs)):
+        exit_code = run.exit_code if run is not None else None
+        rule = policies.deciding(event, exit_code, task)
+        if rule is not None:
+            pod_uid = run.pod_uid if run is not None else ""
+            why = described(run, task)
+            found.append(
+                Triggered(rule=rule, event=event, at=at, why=why, pod_uid=pod_uid, task=task)
+            )
+    return min(found, key=lambda one: one.at + (one.rule.timeout_seconds or 0), default=None)
+
+
+def last_of_replicas(runs: Iterable[Run]) -> list[Run]:
+    """Return of each replica the run that was seen last."""
+    last = {(run.task, run.index): run for run in sorted(runs, key=lambda run: run.seen_at)}
+    return list(last.values())
+
+
+def has_failed(run: Run) -> bool:
+    """Say whether the pod has failed, and was not only taken away."""
+    return run.phase == "Failed" or bool(run.ended_at is not None and run.exit_code)
+
+
+def _events(
+    policies: Policies, runs: Sequence[Run]
+) -> Iterator[tuple[float, str, Run | None, str]]:
+    """Yield what happened, in the order in which it did: when, what, to which pod, in which task.
+
+    Kubernetes' times are whole seconds: of those that failed within one, whoever was killed by a
+    signal comes last, since that may be the consequence.
+    """
+    found: list[tuple[float, bool, int, str, Run | None, str]] = []
+    for run in runs:
+        if has_failed(run):
+            at = run.seen_at if run.ended_at is None else run.ended_at
+            found.append((at, run.exit_code in KILLED, run.rank, "PodFailed", run, run.task))
+    for task in policies.tasks:
+        done = [run for run in runs if run.task == task.name and run.phase == "Succeeded"]
+        if len(done) >= task.replicas:
+            at = max(run.ended_at or 0.0 for run in done)
+            found.append((at, False, task.first, "TaskCompleted", None, task.name))
+    for at, _, _, event, about, name in sorted(found, key=lambda one: one[:4]):
+        yield at, event, about, name
+
+
+def described(run: Run | None, task: str) -> str:
+    """Return what happened, for people: how a pod failed, or that a task is done."""
+    if run is None:
+        return f"the task {task} is done"
+    if run.exit_code is None:
+        return f"{run.task} {run.index} failed"
+    return f"{run.task} {run.index} ended with exit code {run.exit_code}"
+
+
+def used_retries(counted: int, runs: Iterable[Run], followed: Triggered | None) -> int:
+    """Return how many of the job's retries an attempt has used.
+
+    Args:
+        counted: How often Volcano started it over (``status.retryCount``).
+        runs: What is written down of its pods. What the cluster took away is not for the job's
+            policies to pay.
+        followed: The policy that another attempt carries out, if that is so: one retry more,
+            whatever it was that triggered it.
+    """
+    about = followed.pod_uid if followed is not None else None
+    evicted = sum(1 for run in runs if run.reason in EVICTIONS and run.pod_uid != about)
+    return max(0, counted - evicted) + (followed is not None)

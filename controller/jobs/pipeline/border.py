@@ -1,0 +1,276 @@
+"""The border to plugins: every call of their code has a deadline, and its answer is checked.
+
+A plugin can be written by anybody. So each hook runs as a task of its own; whatever it raises,
+returns or fails to return within its time becomes one :class:`PluginFailed`, which names the
+plugin. A hook that ignores its cancellation is left behind, and counted: until it ends, no hook of
+that plugin is called for that job. A hook that blocks the event loop cannot be ended from within:
+see ``controller.leader.watchdog``, which finds out here whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, TypeVar
+
+from shared.errors import FumaroleError
+
+DEFAULT_SECONDS: Final = 30.0
+DEFAULT_TRIES: Final = 5
+"""How often a hook that fails is tried."""
+GRACE_SECONDS: Final = 1.0
+"""How long a hook may take to end once it was cancelled."""
+MOST_STUCK: Final = 200
+"""Calls of one plugin that do not end; with more, it is called no more until some have ended."""
+LONGEST_TEXT: Final = 500
+SWITCHED_OFF: Final = "it is switched off for this job: it blocked the controller"
+_SHORTEST_SECRET: Final = 4
+
+HookName = Literal[
+    "on_create", "on_job_start", "on_job_complete", "on_job_monitoring", "on_cleanup"
+]
+Result = Literal["done", "raised", "timed_out", "bad_result", "switched_off"]
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class PluginFailed(FumaroleError):
+    """A hook failed: what it was to do is not known to be done.
+
+    ``why`` says how, in words that hold nothing of the job's own; ``slow``, that it has had all of
+    its time; ``for_good``, that it is not called for this job any more.
+    """
+
+    def __init__(
+        self,
+        plugin: str,
+        hook: str,
+        why: str = "",
+        *,
+        slow: bool = False,
+        for_good: bool = False,
+    ) -> None:
+        super().__init__(f"the plugin {plugin} failed in {hook}")
+        self.plugin = plugin
+        self.hook = hook
+        self.why = why
+        self.slow = slow
+        self.for_good = for_good
+
+
+class BadResult(Exception):
+    """What a hook returned, or made of a builder, is not what it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a hook; ``job_id`` is empty for a batch of jobs."""
+
+    plugin: str
+    hook: HookName
+    job_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HookSeconds:
+    """How long hooks may take: those of most plugins, and of those that are named."""
+
+    default: float = DEFAULT_SECONDS
+    named: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, plugin: str) -> float:
+        """Return how long a hook of *plugin* may take."""
+        return self.named.get(plugin, self.default)
+
+
+class HookMeasures(Protocol):
+    """Counts calls of hooks."""
+
+    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
+        """Count a call."""
+        ...
+
+
+class _NotCounted:
+    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
+        return
+
+
+class _Escaped(Exception):
+    """A hook raised what would end the process."""
+
+
+class PluginBorder:
+    """Calls hooks.
+
+    Args:
+        seconds: How long each plugin's hooks may take.
+        measures: Counts calls.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: HookSeconds | None = None,
+        *,
+        measures: HookMeasures | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds or HookSeconds()
+        self._measures = measures or _NotCounted()
+        self._clock = clock
+        self._running: dict[asyncio.Task[object], Call] = {}
+        self._stuck: dict[asyncio.Task[object], Call] = {}
+        self._switched_off: frozenset[tuple[str, str]] = frozenset()
+
+    def switch_off(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Call the plugin of each (plugin, job id) no more for that job."""
+        self._switched_off |= frozenset(pairs)
+
+    def is_switched_off(self, plugin: str, job_id: str) -> bool:
+        """Say whether the plugin is not called for the job any more."""
+        return (plugin, job_id) in self._switched_off
+
+    def call_in(self, task: asyncio.Task[object] | None) -> Call | None:
+        """Return which hook runs in *task*; safe from any thread."""
+        return self._running.get(task) if task is not None else None
+
+    @property
+    def stuck(self) -> Counter[str]:
+        """How many calls of each plugin were given up and have not ended."""
+        return Counter(call.plugin for call in self._stuck.values())
+
+    async def call(
+        self,
+        call: Call,
+        work: Callable[[], Awaitable[object]],
+        read: Callable[[object], T],
+        *,
+        secrets: Collection[str] = (),
+    ) -> T:
+        """Return what *read* makes of the hook's result.
+
+        Args:
+            call: Which hook this is.
+            work: Calls it.
+            read: Checks what it returned; raises :class:`BadResult` if that is wrong.
+            secrets: What must be in no log.
+
+        Raises:
+            PluginFailed: If it raises anything, is too slow, or returns what it must not.
+        """
+        began = self._clock()
+        result: Result = "done"
+        try:
+            self._refuse(call)
+            return read(await self._run(call, work))
+        except BadResult as bad:
+            result = "bad_result"
+            raise self._failed(call, str(bad), None, secrets) from bad
+        except TimeoutError as error:
+            result = "timed_out"
+            raise self._failed(call, str(error), error, secrets) from error
+        except PluginFailed:
+            result = "switched_off"
+            raise
+        except Exception as error:  # the border: whatever somebody else's code raises
+            result = "raised"
+            raised = error.__cause__ if isinstance(error, _Escaped) else error
+            why = f"raised {type(raised).__name__}"[:LONGEST_TEXT]
+            raise self._failed(call, why, raised, secrets) from error
+        finally:
+            self._measures.hook_ended(call, result, self._clock() - began)
+
+    def _refuse(self, call: Call) -> None:
+        if self.is_switched_off(call.plugin, call.job_id):
+            raise PluginFailed(call.plugin, call.hook, SWITCHED_OFF, for_good=True)
+        mine = [one for one in self._stuck.values() if one.plugin == call.plugin]
+        if len(mine) >= MOST_STUCK:
+            raise PluginFailed(call.plugin, call.hook, f"{len(mine)} of its calls do not end")
+        if call.job_id and any(one.job_id == call.job_id for one in mine):
+            raise PluginFailed(call.plugin, call.hook, "its last call for this job does not end")
+
+    async def _run(self, call: Call, work: Callable[[], Awaitable[object]]) -> object:
+        seconds = self._seconds.of(call.plugin)
+        task = asyncio.create_task(_contained(work), name=f"{call.plugin}.{call.hook}")
+        self._running[task] = call
+        task.add_done_callback(self._ended)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+        except asyncio.CancelledError:
+            await self._cancel(task, call)
+            raise
+        if not done:
+            await self._cancel(task, call)
+            raise TimeoutError(f"took longer than {seconds:g} s")
+        if task.cancelled():
+            raise _Escaped from asyncio.CancelledError()
+        error = task.exception()
+        if isinstance(error, TimeoutError):
+            # Its own, of something that it waited for: it was not too slow itself.
+            raise _Escaped from error
+        if isinstance(error, PluginFailed | BadResult):
+            raise _Escaped from error
+        if error is not None:
+            raise error
+        return task.result()
+
+    async def _cancel(self, task: asyncio.Task[object], call: Call) -> None:
+        task.cancel()
+        await asyncio.wait({task}, timeout=GRACE_SECONDS)
+        if not task.done():
+            self._stuck[task] = call
+            log.error(
+                "a plugin's hook does not end though it was cancelled: it is left behind",
+                extra={"plugin": call.plugin, "hook": call.hook, "job": call.job_id},
+            )
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._running.pop(task, None)
+        self._stuck.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # nobody may be left to look at it
+
+    def _failed(
+        self, call: Call, why: str, error: BaseException | None, secrets: Collection[str]
+    ) -> PluginFailed:
+        log.error(
+            "a plugin failed",
+            extra={
+                "plugin": call.plugin,
+                "hook": call.hook,
+                "job": call.job_id,
+                "why": why,
+                **({} if error is None else {"trace": _trace(error, secrets)}),
+            },
+        )
+        slow = isinstance(error, TimeoutError)
+        return PluginFailed(call.plugin, call.hook, why[:LONGEST_TEXT], slow=slow)
+
+
+async def _contained(work: Callable[[], Awaitable[object]]) -> object:
+    try:
+        return await work()
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        # In a task these would go through the event loop and end the process.
+        raise _Escaped from error
+
+
+def _trace(error: BaseException, secrets: Collection[str]) -> str:
+    """Return where it was raised and what it says, bounded and without secrets."""
+    try:
+        said = str(error)[:LONGEST_TEXT]
+    except Exception:  # noqa: BLE001 - somebody else's code once more
+        said = "(cannot be said)"
+    for secret in secrets:
+        if len(secret) >= _SHORTEST_SECRET:
+            said = said.replace(secret, "***")
+    frames = "".join(traceback.format_tb(error.__traceback__, limit=-5))
+    return f"{frames[-2000:]}{type(error).__name__}: {said}"

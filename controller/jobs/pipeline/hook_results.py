@@ -1,0 +1,101 @@
+"""Checks what hooks return and make: their type, and how much it is. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeVar
+
+from controller.jobs.pipeline.border import BadResult
+from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
+from controller.volcano.manifest import VolcanoJob
+
+T = TypeVar("T")
+
+LATEST: Final = 1e11
+"""No time is later: some thousand years from now."""
+MOST_OBJECTS: Final = 1000
+MOST_BYTES: Final = 1_400_000
+"""Of one object; etcd takes 1.5 MiB."""
+LONGEST_PROBLEM: Final = 2000
+
+
+def nothing(_result: object) -> None:
+    """Take whatever a hook returns that is asked for nothing."""
+
+
+def due_time(result: object) -> float | None:
+    """Return *result*, which must be unix seconds or None."""
+    if result is None:
+        return None
+    if isinstance(result, bool) or not isinstance(result, int | float):
+        raise BadResult(f"returned {_kind(result)} instead of unix seconds or None")
+    if not -LATEST <= result <= LATEST:  # NaN too
+        raise BadResult("returned a time that is none")
+    return float(result)
+
+
+def due_times(known: Collection[str]) -> Callable[[object], dict[str, float | None]]:
+    """Return what reads the times of the jobs *known*, and nothing else there may be."""
+
+    def read(result: object) -> dict[str, float | None]:
+        if not isinstance(result, Mapping):
+            raise BadResult(f"returned {_kind(result)} instead of a mapping of times by job")
+        return {job_id: due_time(result[job_id]) for job_id in known if job_id in result}
+
+    return read
+
+
+def check_builder(builder: JobBuilder) -> None:
+    """Check what a plugin has left of *builder*: that the next one can go on with it.
+
+    Raises:
+        BadResult: If it cannot, or it is too much.
+    """
+    if not isinstance(builder.volcano_job, VolcanoJob):
+        raise BadResult("made something else of the VolcanoJob")
+    _check_list(builder.companions, Companion)
+    _check_list(builder.shared, SharedObject)
+    _check_list(builder.waiting, str)
+    checked_problems(builder.problems)
+    _check_size("the VolcanoJob", builder.volcano_job.manifest())
+    for companion in builder.companions:
+        _check_size(f"the {companion.kind} {companion.name}"[:200], companion.manifest)
+    for shared in builder.shared:
+        _check_size(f"the {shared.kind} {shared.name}"[:200], shared.manifest)
+
+
+def checked_problems(problems: object) -> list[Problem]:
+    """Return *problems*, cut to what can be answered.
+
+    Raises:
+        BadResult: If these are no problems.
+    """
+    kept = _check_list(problems, Problem)[:MOST_PROBLEMS]
+    if not all(isinstance(one.path, str) and isinstance(one.message, str) for one in kept):
+        raise BadResult("refused the job with what is no text")
+    return [Problem(one.path[:LONGEST_PROBLEM], one.message[:LONGEST_PROBLEM]) for one in kept]
+
+
+def _check_list(given: object, kind: type[T]) -> list[T]:
+    if not isinstance(given, list | tuple) or len(given) > MOST_OBJECTS:
+        raise BadResult(f"left no list of at most {MOST_OBJECTS} of {kind.__name__}")
+    kept = [one for one in given if isinstance(one, kind)]
+    if len(kept) < len(given):
+        wrong = next(one for one in given if not isinstance(one, kind))
+        raise BadResult(f"left {_kind(wrong)} where a {kind.__name__} should be")
+    return kept
+
+
+def _check_size(what: str, manifest: object) -> None:
+    try:
+        size = len(json.dumps(manifest, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"made {what} of what is no JSON") from error
+    if size > MOST_BYTES:
+        raise BadResult(f"made {what} larger than the cluster takes")
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"[:80]

@@ -1,0 +1,483 @@
+"""Runs the plugins' hooks, in their order, and remembers what ran."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from controller.jobs.pipeline.border import (
+    DEFAULT_TRIES,
+    Call,
+    HookName,
+    PluginBorder,
+    PluginFailed,
+)
+from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.hook_results import (
+    check_builder,
+    checked_problems,
+    due_time,
+    due_times,
+    nothing,
+)
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
+from controller.jobs.spec.accepted import public_spec
+from controller.jobs.spec.model import BASE_FIELDS, Job
+from controller.jobs.spec.origins import problems_with
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.store.database import Store, Transaction
+from controller.store.errors import StoreUnavailable
+from controller.store.instance.volcano_features import find_capabilities
+from controller.store.jobs.hook_runs import HookFailure, drop_hook_failure, record_hook_failure
+from controller.store.jobs.places import HeldPlace
+from controller.store.jobs.progress import Hook, record_hooks, set_due
+from controller.volcano.capabilities import Capabilities
+from controller.volcano.manifest import VolcanoJob
+from controller.volcano.names import (
+    ATTEMPT_ANNOTATION,
+    CREATED_ANNOTATION,
+    SPEC_ANNOTATION,
+    labels_of,
+    volcano_job_name,
+)
+from controller.volcano.preflight import findings
+from controller.volcano.topology import fit_init_containers
+
+ENTRY_POINTS: Final = "fumarole.plugins"
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+RECORD_SECONDS: Final = 0.1
+"""For how long hooks run that are recorded together."""
+
+_OURS: Final = "controller.plugins."
+_HOOK_NAMES: Final[Mapping[Hook, HookName]] = MappingProxyType(
+    {"start": "on_job_start", "complete": "on_job_complete", "cleanup": "on_cleanup"}
+)
+_NONE_FAILED: Final[Mapping[str, HookFailure]] = MappingProxyType({})
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the plugins make of a job.
+
+    ``shared`` is what has to be there before it; ``waiting``, what its VolcanoJob waits for;
+    ``places``, where the files of its owner are that it names, by their paths in the job.
+    """
+
+    job: Job
+    volcano_job: VolcanoJob
+    companions: tuple[Companion, ...]
+    shared: tuple[SharedObject, ...] = ()
+    waiting: tuple[str, ...] = ()
+    places: Mapping[str, HeldPlace] = field(default_factory=dict)
+
+
+class Pipeline:
+    """The plugins, in order.
+
+    Args:
+        plugins: The plugins, in the order in which their hooks run.
+        instance: What everything is labelled with.
+        namespace: Where jobs run that no plugin places elsewhere.
+        border: Calls the hooks.
+
+    What the cluster's Volcano can do is not asked until it was learned.
+    """
+
+    def __init__(
+        self,
+        plugins: Sequence[JobPlugin],
+        *,
+        instance: str,
+        namespace: str,
+        border: PluginBorder | None = None,
+    ) -> None:
+        self._plugins = tuple(plugins)
+        self.border = border or PluginBorder()
+        self._instance = instance
+        self._namespace = namespace
+        self.capabilities = Capabilities()
+        self._with: Mapping[Hook, frozenset[str]] = {
+            hook: frozenset(plugin.name for plugin in plugins if _has(plugin, hook))
+            for hook in _HOOK_NAMES
+        }
+
+    def learn(self, capabilities: Capabilities) -> None:
+        """Refuse from now on what the cluster's Volcano cannot do."""
+        self.capabilities = capabilities
+
+    async def learn_from(self, transaction: Transaction) -> None:
+        """Refuse from now on what it cannot do as the store has it, so that all refuse alike."""
+        other = await find_capabilities(transaction, unless=self.capabilities.digest)
+        if other is not None:
+            self.capabilities = other
+
+    @property
+    def offered_fields(self) -> frozenset[str]:
+        """What of a job is carried out: fields, and ``parameters.<type>`` (``Job.asks_for``)."""
+        return BASE_FIELDS.union(*(plugin.fields for plugin in self._plugins))
+
+    def refuse_unclaimed(self, job: Job) -> None:
+        """Check that a plugin carries out every field that the job sets.
+
+        Raises:
+            JobRejected: If there is none for some field.
+        """
+        offered = self.offered_fields
+        unclaimed = [path for what, path in job.asks_for().items() if what not in offered]
+        if unclaimed:
+            raise JobRejected(Problem(path, "unknown field") for path in unclaimed)
+
+    async def plan(
+        self,
+        job: Job,
+        *,
+        attempt: int = 1,
+        created_at: float = 0.0,
+        accepted_in: str | None = None,
+        submitted: bool = False,
+    ) -> Plan:
+        """Return what is to be made for *job*; nothing is made yet.
+
+        Args:
+            job: The job.
+            attempt: Which attempt at it this is.
+            created_at: When it was accepted.
+            accepted_in: The namespace in which it was accepted, and stays, whatever settings say.
+            submitted: Whether its VolcanoJob is there.
+
+        Raises:
+            JobRejected: With the problems that all plugins and the preflight checks found.
+            PluginFailed: If a plugin failed otherwise.
+        """
+        empty = self._empty(job, attempt, created_at)
+        builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted)
+        empty.namespace = accepted_in or self._namespace
+        problems: list[Problem] = []
+        for plugin in self._plugins:
+            problems += await self._create(plugin, job, builder)
+        problems += checked_problems(builder.problems)
+        if not problems:
+            made = builder.volcano_job
+            fit_init_containers(made)
+            found = findings(made) or self.capabilities.lacks(made.manifest())
+            problems += problems_with(job, found)
+        if problems:
+            raise JobRejected(problems)
+        return Plan(
+            job=job,
+            volcano_job=builder.volcano_job,
+            companions=tuple(builder.companions),
+            shared=tuple(builder.shared),
+            waiting=tuple(builder.waiting),
+            places=builder.places,
+        )
+
+    def _empty(self, job: Job, attempt: int, created_at: float) -> VolcanoJob:
+        return VolcanoJob(
+            name=volcano_job_name(job.id),
+            namespace=self._namespace,
+            labels=labels_of(self._instance, job.id),
+            # By these the job can be adopted when the store is lost.
+            annotations={
+                SPEC_ANNOTATION: json.dumps(public_spec(job), separators=(",", ":")),
+                ATTEMPT_ANNOTATION: str(attempt),
+                CREATED_ANNOTATION: repr(created_at),
+            },
+        )
+
+    def is_done(self, hook: Hook, done: Iterable[str]) -> bool:
+        """Say whether a hook that these plugins have done, or given up, is done by all."""
+        return self._with[hook] <= frozenset(done)
+
+    def with_hook(self, hook: Hook) -> Collection[str]:
+        """Return the plugins that do something in that hook: most do nothing in most."""
+        return self._with[hook]
+
+    async def run(
+        self,
+        hook: Hook,
+        seen: JobFromServer,
+        *,
+        done: Collection[str],
+        recorder: HookRecorder,
+        failed: Mapping[str, HookFailure] = _NONE_FAILED,
+    ) -> None:
+        """Run the hook of every plugin that is not among *done*, and record how that went.
+
+        Nothing is recorded of plugins that do nothing in that hook. One that fails keeps none
+        after it from running. Those that have *failed* before are tried
+        again once their pause is over, and never again once they were given up. What runs at once
+        is recorded together: should that be lost, it runs again.
+
+        Raises:
+            LeadershipLost, StoreUnavailable: If it cannot be recorded.
+        """
+        ran = Ran(seen, hook, recorder)
+        for plugin in self._plugins:
+            before = failed.get(plugin.name)
+            if plugin.name in done or plugin.name not in self._with[hook]:
+                continue
+            if before is not None and not recorder.is_due(before):
+                continue
+            try:
+                due = await self._run(plugin, hook, seen)
+            except PluginFailed as failure:
+                await ran.record()
+                if _is_ours(plugin) and isinstance(failure.__cause__, StoreUnavailable):
+                    # What it enters must not be given up: it waits for the store, as we do.
+                    raise failure.__cause__ from None
+                await recorder.fail(seen, failure, hook=hook, before=before)
+            else:
+                ran.add(plugin.name, due=due, before=before)
+                if ran.is_due:
+                    await ran.record()
+        await ran.record()
+
+    async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
+        """Have the plugin *name* look at jobs that are due; return when it wants each again.
+
+        Raises:
+            PluginFailed: If it fails.
+            LookupError: If there is no such plugin any more.
+        """
+        plugin = next((one for one in self._plugins if one.name == name), None)
+        if plugin is None:
+            raise LookupError(name)
+        job_id = batch[0].job.id if len(batch) == 1 else ""
+        call = Call(name, "on_job_monitoring", job_id)
+        secrets = [value for one in batch for value in one.job.secrets().values()]
+        read = due_times([one.job.id for one in batch])
+        return await self._call(call, lambda: plugin.on_job_monitoring(batch), read, secrets)
+
+    async def _create(self, plugin: JobPlugin, job: Job, builder: JobBuilder) -> list[Problem]:
+        async def create() -> Sequence[Problem]:
+            try:
+                await plugin.on_create(job, builder)
+            except JobRejected as rejected:
+                return rejected.problems or (Problem("", "refused without a reason"),)
+            return ()
+
+        def read(result: object) -> list[Problem]:
+            # Our own plugins are tested for it.
+            if not _is_ours(plugin):
+                check_builder(builder)
+            return checked_problems(result)
+
+        return await self._call(Call(plugin.name, "on_create", job.id), create, read, job)
+
+    async def _run(self, plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
+        job = seen.job
+        call = Call(plugin.name, _HOOK_NAMES[hook], job.id)
+        match hook:
+            case "start":
+                return await self._call(
+                    call, lambda: plugin.on_job_start(job.id, seen), due_time, job
+                )
+            case "complete":
+                await self._call(call, lambda: plugin.on_job_complete(job.id, seen), nothing, job)
+            case "cleanup":
+                await self._call(call, lambda: plugin.on_cleanup(job.id), nothing, job)
+        return None
+
+    async def _call(
+        self,
+        call: Call,
+        work: Callable[[], Awaitable[object]],
+        read: Callable[[object], T],
+        of: Job | Sequence[str],
+    ) -> T:
+        secrets = list(of.secrets().values()) if isinstance(of, Job) else of
+        return await self.border.call(call, work, read, secrets=secrets)
+
+
+@dataclass(frozen=True, slots=True)
+class RanHook:
+    """A plugin's hook that has run to its end.
+
+    ``due`` is when it wants to see the job, ``before`` how it failed the last time.
+    """
+
+    plugin: str
+    due: float | None
+    before: HookFailure | None
+
+
+class Ran:
+    """The hooks of a job that have run and are not recorded yet."""
+
+    def __init__(
+        self,
+        seen: JobFromServer,
+        hook: Hook,
+        recorder: HookRecorder,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seen = seen
+        self._hook: Hook = hook
+        self._recorder = recorder
+        self._clock = clock
+        self._hooks: list[RanHook] = []
+        self._since = clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much time went by that it should not have to be spent again."""
+        return self._clock() - self._since >= RECORD_SECONDS
+
+    def add(self, plugin: str, *, due: float | None, before: HookFailure | None) -> None:
+        """Take the plugin's hook for done."""
+        self._hooks.append(RanHook(plugin, due, before))
+
+    async def record(self) -> None:
+        """Record what has run, in one transaction."""
+        if self._hooks:
+            await self._recorder.record(self._seen, hook=self._hook, ran=self._hooks)
+            self._hooks, self._since = [], self._clock()
+
+
+def _is_ours(plugin: JobPlugin) -> bool:
+    return type(plugin).__module__.startswith(_OURS)
+
+
+class HookRecorder:
+    """Remembers in the store which hooks have run and which have failed, as a term's leader.
+
+    Args:
+        store: Where that is.
+        term: The leader's.
+        clock: Unix seconds.
+        tries: How often a hook is tried until it is given up.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        term: int,
+        clock: Callable[[], float],
+        tries: int = DEFAULT_TRIES,
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._clock = clock
+        self._tries = tries
+
+    def is_due(self, failure: HookFailure) -> bool:
+        """Say whether it is time to try the hook again."""
+        return failure.next_at is not None and self._clock() >= failure.next_at
+
+    async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
+        """Remember that these plugins' hooks are done, and when they want to see the job."""
+        async with self._store.lead(self._term) as transaction:
+            plugins = [one.plugin for one in ran]
+            await record_hooks(
+                transaction,
+                seen.job.id,
+                seen.attempt,
+                hook=hook,
+                plugins=plugins,
+                now=self._clock(),
+            )
+            for one in ran:
+                if one.due is not None:
+                    await set_due(transaction, seen.job.id, one.plugin, at=one.due)
+                if one.before is not None:
+                    await drop_hook_failure(transaction, seen.job.id, one.before)
+
+    async def fail(
+        self,
+        seen: JobFromServer,
+        failure: PluginFailed,
+        *,
+        hook: Hook,
+        before: HookFailure | None,
+    ) -> None:
+        """Remember that the hook has failed once more; after the last try it counts as ended."""
+        now, tries = self._clock(), 1 + (before.tries if before is not None else 0)
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
+        ends = failure.for_good or tries >= self._tries
+        new = HookFailure(
+            hook=hook,
+            plugin=failure.plugin,
+            attempt=seen.attempt,
+            tries=tries,
+            error=failure.why,
+            at=now,
+            next_at=None if ends else now + pause,
+            blocked=failure.for_good,
+        )
+        async with self._store.lead(self._term) as transaction:
+            await record_hook_failure(transaction, seen.job.id, new)
+        if ends:
+            log.error(
+                "a hook is given up",
+                extra={"job": seen.job.id, "plugin": new.plugin, "hook": hook, "why": new.error},
+            )
+
+
+def make_plugins(
+    known: Sequence[type[JobPlugin]], context: PluginContext, *, wanted: Sequence[str] | None
+) -> list[JobPlugin]:
+    """Return the plugins that run: those named in *wanted*, in that order, else all *known*.
+
+    Only what is wanted is loaded: a package that is installed and not named runs no code.
+
+    Raises:
+        ValueError: If one is named that neither we nor an installed package have, that cannot be
+            loaded, or that is no plugin.
+    """
+    if wanted is None:
+        return [plugin(context) for plugin in known]
+    ours = {plugin.name: plugin for plugin in known}
+    theirs: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        theirs.setdefault(point.name, []).append(point)
+    unknown = [name for name in wanted if name not in ours and name not in theirs]
+    if unknown:
+        raise ValueError(f"there is no plugin {', '.join(unknown)}")
+    return [_made(name, ours.get(name) or _loaded(name, theirs[name]), context) for name in wanted]
+
+
+def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
+    sources = sorted({point.dist.name if point.dist else "?" for point in points})
+    if len(points) > 1:
+        raise ValueError(f"several packages have a plugin {name}: {', '.join(sources)}")
+    try:
+        found = points[0].load()
+    except Exception as error:  # whatever importing it raises
+        text = f"the plugin {name} of {sources[0]} cannot be loaded: {_described(error)}"
+        raise ValueError(text) from error
+    if not (isinstance(found, type) and issubclass(found, JobPlugin)):
+        raise ValueError(f"the plugin {name} of {sources[0]} is no JobPlugin")
+    if getattr(found, "name", None) != name:
+        raise ValueError(f"the plugin {name} of {sources[0]} does not call itself {name}")
+    return found
+
+
+def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
+    try:
+        return plugin(context)
+    except Exception as error:  # whatever somebody else's code raises
+        raise ValueError(f"the plugin {name} cannot be made: {_described(error)}") from error
+
+
+def _has(plugin: JobPlugin, hook: Hook) -> bool:
+    """Say whether *plugin* has that hook of its own."""
+    name = _HOOK_NAMES[hook]
+    return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,10 @@
+"""Brings each job from what is to what should be: observe, decide, act, requeue.
+
+- ``workqueue``, ``reconciler``: which job is looked at when, by which worker.
+- ``observe``: a job in store and cache at one moment. ``lifecycle``: the next step (no I/O).
+- ``actions``: dispatches a step to ``submitting``, ``ending`` and ``policy_actions``.
+- ``plugin_calls``, ``requeue``: a step that is not done yet is looked at later.
+- ``adoption``: VolcanoJobs that the store does not know. ``monitoring``: due hooks of plugins.
+
+Sources: controller-runtime's Reconciler; docs/controller.md.
+"""

@@ -1,0 +1,296 @@
+"""VolcanoJobs of ours that the store does not know: adopted, or removed with evidence.
+
+A store can be lost, empty, an old backup, or another one altogether. So what it does not know is
+removed only where it holds a tombstone; anything else is adopted from its own annotations and
+reported. When the store is not the one that this cluster was used with, nothing is submitted or
+removed until all has been adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.prerequisites import ensure_namespace
+from controller.jobs.cluster.recovery import Recovered, decimal_of, recovered
+from controller.jobs.history.states import State
+from controller.jobs.history.unreadable import known_of
+from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.peers import asked_ports
+from controller.jobs.spec.problems import JobRejected
+from controller.jobs.usage.demand import charged_by
+from controller.kube.client import Kube
+from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
+from controller.kube.kinds import CONFIG_MAPS
+from controller.settings import JobDefaults
+from controller.store.database import Store
+from controller.store.errors import AlreadyThere, StoreUnavailable
+from controller.store.instance.identity import read_position
+from controller.store.jobs.connections import record_connections
+from controller.store.jobs.job_rows import (
+    JobRecord,
+    has_jobs,
+    has_tombstone,
+    insert_job,
+    known_jobs,
+)
+from controller.store.jobs.progress import intend_companions, record_attempt
+from controller.volcano.names import (
+    CREATED_ANNOTATION,
+    INSTANCE_LABEL,
+    SPEC_ANNOTATION,
+    peer_service_name,
+    volcano_job_name,
+)
+from controller.volcano.observed import ObservedJob
+from shared.errors import FumaroleError
+from shared.jws import strict_json_object
+
+RETRY_SECONDS: Final = 5.0
+_KEY: Final = "identity"
+
+log = logging.getLogger(__name__)
+
+
+class CannotAdopt(FumaroleError):
+    """A VolcanoJob whose annotations do not say what it is."""
+
+
+class Adoption:
+    """Deals with what the store does not know, as the leader of *term*.
+
+    ``problems`` says, for the readiness of this process, what keeps it from working; ``settled``
+    is set when nothing does.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        term: int,
+        kube: Kube,
+        picture: Picture,
+        cluster: JobsInCluster,
+        instance: str,
+        namespace: str,
+        defaults: JobDefaults,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._picture = picture
+        self._cluster = cluster
+        self._identity = StoreIdentity(kube, instance=instance, namespace=namespace)
+        self._defaults = defaults
+        self._clock = clock
+        self.problems: tuple[str, ...] = ("store and cluster have not been compared yet",)
+        self.settled = asyncio.Event()
+
+    async def settle(self) -> None:
+        """Return when it is certain that the store is this cluster's, or all is adopted.
+
+        Tries until it is so: an operator may have to decide about what cannot be adopted.
+        """
+        while True:
+            try:
+                problems = await self._settle()
+            except (KubeError, StoreUnavailable) as error:
+                problems = (str(error),)
+            self.problems = problems
+            if not problems:
+                self.settled.set()
+                return
+            log.warning("nothing is done yet", extra={"why": "; ".join(problems)[:500]})
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _settle(self) -> tuple[str, ...]:
+        async with self._store.read() as transaction:
+            ours = (await read_position(transaction)).identity
+            empty = not await has_jobs(transaction)
+        theirs = await self._identity.read()
+        strange = theirs not in (None, ours) or (empty and any(True for _ in self._picture.jobs))
+        if strange:
+            problems = await self._adopt_all()
+            if problems:
+                return problems
+            log.warning("the store is not the one that this cluster was used with; adopted all")
+        if theirs != ours:
+            await self._identity.write(ours, instead_of=theirs)
+        return ()
+
+    async def _adopt_all(self) -> tuple[str, ...]:
+        problems = []
+        seen = list(self._picture.jobs)
+        async with self._store.read() as transaction:
+            known = await known_jobs(transaction, [job.job_id for job in seen])
+        for job in seen:
+            if job.job_id not in known:
+                try:
+                    await self._adopt(job)
+                except CannotAdopt as error:
+                    problems.append(f"{job.namespace}/{job.name} cannot be adopted: {error}")
+        return tuple(problems)
+
+    async def look_at(self, job_id: str) -> None:
+        """Adopt or remove VolcanoJobs of ours that say to be this job, which the store lacks.
+
+        Raises:
+            KubeError, StoreUnavailable: To be tried again.
+        """
+        for job in self._picture.jobs.of_job(job_id):
+            async with self._store.read() as transaction:
+                gone = await has_tombstone(transaction, job_id, job.uid)
+            if gone:
+                await self._cluster.remove_volcano_job(job.namespace, job.name, job.uid)
+                continue
+            try:
+                await self._adopt(job)
+            except CannotAdopt as error:
+                log.warning(
+                    "a VolcanoJob of ours is not known and cannot be adopted: left alone",
+                    extra={
+                        "job": job_id,
+                        "vcjob": f"{job.namespace}/{job.name}",
+                        "why": str(error),
+                    },
+                )
+
+    async def _adopt(self, seen: ObservedJob) -> None:
+        job, spec = _read_annotations(seen)
+        try:
+            await self._keep(seen, job, spec)
+        except AlreadyThere:
+            return  # it was accepted meanwhile
+        log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
+
+    async def _keep(self, seen: ObservedJob, job: Job, spec: Mapping[str, Any]) -> None:
+        pods = self._picture.pods.of_job(job.id)
+        kept = await self._cluster.find_kept(seen)
+        past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
+        record = replace(_adopted(seen, job, past, self._defaults), spec=spec)
+        async with self._store.lead(self._term) as transaction:
+            await insert_job(transaction, record, labels=job.labels)
+            await record_attempt(
+                transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
+            )
+            await record_connections(transaction, job.id, asked_ports(job))
+            if not lacks_secrets(record.spec, {}):
+                # What no VolcanoJob owns: so it is looked for, and removed when the job is over.
+                lasting = ("Service", record.namespace, peer_service_name(job.id))
+                await intend_companions(transaction, job.id, [lasting])
+
+
+class StoreIdentity:
+    """Which store this cluster is used with: written down in a ConfigMap of the instance."""
+
+    def __init__(self, kube: Kube, *, instance: str, namespace: str) -> None:
+        self._kube = kube
+        self._instance = instance
+        self._namespace = namespace
+        self._name = f"fumarole-{instance}.store"
+
+    async def read(self) -> str | None:
+        """Return the store's identity, None where none was written.
+
+        Raises:
+            KubeError: If the cluster cannot be asked.
+        """
+        try:
+            found = await self._kube.get(CONFIG_MAPS, self._name, self._namespace)
+        except NotFound:
+            return None
+        return (found.get("data") or {}).get(_KEY)
+
+    async def write(self, identity: str, *, instead_of: str | None) -> None:
+        """Write down *identity*, if what is there is still *instead_of*.
+
+        Raises:
+            KubeError: If it cannot be written; Conflict if another one was.
+        """
+        try:
+            if instead_of is None:
+                await self._create(identity)
+            else:
+                await self._exchange(identity, instead_of)
+        except (AlreadyExists, Invalid) as error:
+            raise Conflict("the identity of the store was changed meanwhile") from error
+
+    async def _create(self, identity: str) -> None:
+        metadata = {"name": self._name, "labels": {INSTANCE_LABEL: self._instance}}
+        body = {"metadata": metadata, "data": {_KEY: identity}}
+        await ensure_namespace(self._kube, self._namespace, instance=self._instance)
+        await self._kube.create(CONFIG_MAPS, body, self._namespace)
+
+    async def _exchange(self, identity: str, before: str) -> None:
+        path = f"/data/{_KEY}"
+        operations = [
+            {"op": "test", "path": path, "value": before},
+            {"op": "replace", "path": path, "value": identity},
+        ]
+        await self._kube.json_patch(CONFIG_MAPS, self._name, operations, self._namespace)
+
+
+def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
+    """Return the job, and what was accepted as it is to be kept.
+
+    What a newer version accepted is kept as that one wrote it; the job is parked then.
+    """
+    try:
+        spec: Mapping[str, Any] = strict_json_object(seen.annotations[SPEC_ANNOTATION].encode())
+        job = read_spec(spec, {})
+        spec = public_spec(job)
+    except KeyError:
+        raise CannotAdopt("it does not say what was accepted") from None
+    except JobRejected as rejected:
+        job = _of_another_version(spec, rejected)
+    except (ValueError, AttributeError) as error:
+        raise CannotAdopt(f"what it says was accepted is not valid: {error}") from None
+    if job.id != seen.job_id or seen.name != volcano_job_name(job.id):
+        raise CannotAdopt("it says to be another job than its name does")
+    return job, spec
+
+
+def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
+    owner = spec.get("owner")
+    job_id, user = spec.get("id"), owner.get("user") if isinstance(owner, Mapping) else None
+    project = owner.get("project") if isinstance(owner, Mapping) else None
+    # Only what has more than is known: anything else may be a mistake, and not a version's.
+    unknown = all(one.message == "unknown field" for one in rejected.problems)
+    if not unknown or not isinstance(job_id, str) or not isinstance(user, str):
+        text = f"what it says was accepted is not valid: {rejected}"
+        raise CannotAdopt(text) from rejected
+    return known_of(spec, job_id, user, project if isinstance(project, str) else None)
+
+
+def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults) -> JobRecord:
+    return JobRecord(
+        id=job.id,
+        owner_user=job.owner.user,
+        owner_project=job.owner.project,
+        namespace=seen.namespace,
+        spec=public_spec(job),
+        sealed=None,
+        fingerprint=None,
+        # An aborted one was suspended, by us or by somebody else: resumed or ended, as is asked.
+        desired="suspended" if seen.phase in ("Aborting", "Aborted") else "run",
+        state=State.IN_QUEUE.value,
+        reason="adopted",
+        message="found in the cluster, not in the store",
+        attempt=seen.attempt,
+        uid=seen.uid,
+        outcome=None,
+        created_at=decimal_of(seen.annotations.get(CREATED_ANNOTATION)) or seen.created_at,
+        started_at=past.started_at,
+        finished_at=None,
+        allocated_seconds=past.allocated_seconds,
+        retries_used=past.retries_used,
+        evictions=past.evictions,
+        **charged_by(job, defaults),
+        stopping=seen.phase in ("Aborting", "Aborted"),
+    )

@@ -1,0 +1,275 @@
+"""Ends a job, or one attempt of it; each call may be the second one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.recovery import recovered
+from controller.jobs.history.job_record import Records, decided_as
+from controller.jobs.history.pod_records import exits_of
+from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
+from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state
+from controller.jobs.reconcile.lifecycle import Conclude, Confirm, Renew, Seen
+from controller.jobs.reconcile.requeue import Later
+from controller.jobs.submission.commands import EXPIRED
+from controller.kube.errors import Forbidden
+from controller.store.database import Transaction
+from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, hold_job
+from controller.store.jobs.pods import runs_of
+from controller.store.jobs.progress import (
+    CompanionRecord,
+    attempts_of,
+    companions_of,
+    drop_companions,
+    drop_due,
+    hurry_due,
+    move_attempt,
+    record_attempt,
+)
+from controller.store.jobs.timers import replace_timers
+from controller.volcano.names import volcano_job_name
+from controller.volcano.observed import ObservedPod
+from shared.audit import AuditRecord, write_audit
+
+LOOK_AGAIN_SECONDS = 2.0
+FORBIDDEN_SECONDS = 30.0
+_OUTCOMES: Final = {"evicted": "EVICTED", "resumed": "SUSPENDED", "retried": "RETRIED"}
+"""Of attempts that another one follows."""
+
+log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Decides and carries out how attempts and jobs end."""
+
+    def __init__(self, records: Records, cluster: JobsInCluster) -> None:
+        self._records = records
+        self._cluster = cluster
+
+    # One attempt
+
+    async def stop(self, seen: Seen) -> None:
+        """Have Volcano abort the VolcanoJob."""
+        record, job = seen.record, seen.job
+        if job is None:
+            return
+        # Before the command: whoever finds the VolcanoJob aborted must know that it was us.
+        values = {"stopping": True, "reason": "suspending", "message": "being suspended"}
+        await self._records.tell(record, **values)
+        await self._cluster.command(record.id, job, "AbortJob")
+        # Volcano loses a command that comes while it starts the job over.
+        raise Later(LOOK_AGAIN_SECONDS)
+
+    async def renew(self, step: Renew, seen: Seen) -> None:
+        """Decide that another attempt follows."""
+        record = seen.record
+        values: dict[str, Any] = {
+            "renewal": step.why,
+            "evictions": record.evictions + (step.why == "evicted"),
+            "state": next_state(record.state, Happening.WAITS),
+            "reason": step.why,
+            "message": step.message,
+        }
+        async with self._records.lead() as transaction:
+            if await self._records.move(transaction, record, **values):
+                outcome = _OUTCOMES[step.why]
+                await self._close_attempt(transaction, seen, outcome, step.why, step.message)
+
+    async def replace(self, record: JobRecord) -> None:
+        """Begin the next attempt once nothing of the last one is left."""
+        if await self._remove_unseen(record) or await self._has_unseen_pods(record):
+            raise Later(1.0)
+        # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
+        # Those that are lasting it must find: others know them by their address.
+        passing = [one for one in await self._known(record) if not one.lasting]
+        await self._remove_companions(record, passing)
+        await self._cluster.withdraw_command(record.id, record.namespace)
+        values: dict[str, Any] = {"attempt": record.attempt + 1, "uid": None, "renewal": None}
+        values |= {"stopping": False, "kept": None, "ordered": None, "ordered_why": None}
+        async with self._records.lead() as transaction:
+            used = await self._used(transaction, record)
+            values["retries_used"] = record.retries_used + (used or 0)
+            if await self._records.move(transaction, record, **values):
+                await replace_timers(transaction, record.id, timers=())
+                if used is not None:
+                    await move_attempt(transaction, record.id, record.attempt, used=used)
+            await hurry_due(transaction, record.id, now=self._records.clock())
+
+    async def _used(self, transaction: Transaction, record: JobRecord) -> int | None:
+        """Return how many retries the attempt has used; None if they are counted already.
+
+        They are counted for exactly the VolcanoJob that failed, with the beginning of the next.
+        """
+        attempts = await attempts_of(transaction, record.id)
+        ended = next((one for one in attempts if one.attempt == record.attempt), None)
+        if ended is None or ended.uid != record.uid or ended.used is not None:
+            return None
+        runs = await runs_of(transaction, record.id, record.attempt)
+        followed = None
+        if record.renewal == "retried":
+            followed = triggered(policies_of(record), runs) or UNKNOWN_TRIGGER
+        return used_retries(ended.retries, runs, followed)
+
+    async def catch_up(self, seen: Seen) -> None:
+        """Go on with the attempt that the cluster shows, which is later than the store's."""
+        record, job = seen.record, seen.job
+        if job is None:
+            return
+        now, message = self._records.clock(), "found in the cluster, later than in the store"
+        past = recovered(job, (), {}, allocated=None)
+        values: dict[str, Any] = {
+            "attempt": job.attempt,
+            "uid": job.uid,
+            "renewal": None,
+            "stopping": job.phase in ("Aborting", "Aborted"),
+            "state": next_state(record.state, Happening.WAITS),
+            "reason": "adopted",
+            "message": message,
+            "retries_used": max(record.retries_used, past.retries_used),
+            "evictions": max(record.evictions, past.evictions),
+            "kept": None,
+            "ordered": None,
+            "ordered_why": None,
+        }
+        async with self._records.lead() as transaction:
+            if await self._records.move(transaction, record, **values):
+                await self._close_attempt(transaction, seen, "LOST", "lost", message)
+                await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
+            await hurry_due(transaction, record.id, now=now)
+        log.warning("caught up", extra={"job": record.id, "attempt": job.attempt, "uid": job.uid})
+
+    # The job
+
+    async def remove(self, record: JobRecord, uid: str) -> None:
+        """Delete the VolcanoJob, and remember that this was accepted.
+
+        Only then may its pods be deleted, by whoever leads.
+        """
+        await self._cluster.remove_volcano_job(record.namespace, volcano_job_name(record.id), uid)
+        async with self._records.lead() as transaction:
+            await self._records.remember_removed(transaction, record.id, uid)
+
+    async def remove_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
+        """Delete pods whose VolcanoJob is gone; each has its own grace period to end."""
+        try:
+            await self._cluster.remove_pods(record.namespace, pods)
+        except Forbidden as error:
+            # Rights of an older version: the cluster's own collector does it, in its time.
+            log.warning(
+                "pods of a VolcanoJob that is gone may not be deleted",
+                extra={"job": record.id, "pods": len(pods), "why": str(error)},
+            )
+            raise Later(FORBIDDEN_SECONDS) from error
+        # The watch will show it; looking again is for when it does not.
+        raise Later(LOOK_AGAIN_SECONDS)
+
+    async def conclude(self, step: Conclude, seen: Seen) -> None:
+        """Decide how the job ends."""
+        decided: dict[str, Any] = decided_as(step.outcome, step.reason, step.message)
+        starts = [run.started_at for run in seen.runs.values() if run.started_at is not None]
+        if seen.record.started_at is None and starts:
+            decided["started_at"] = min(starts)  # it ran between two looks
+        async with self._records.lead() as transaction:
+            if await self._records.move(transaction, seen.record, **decided):
+                outcome = step.outcome.value
+                await self._close_attempt(transaction, seen, outcome, step.reason, step.message)
+
+    async def _close_attempt(
+        self, transaction: Transaction, seen: Seen, outcome: str, reason: str, message: str | None
+    ) -> None:
+        values: dict[str, Any] = {"outcome": outcome, "reason": reason, "message": message}
+        job = seen.job if seen.job is not None else seen.last
+        if job is not None and job.uid == seen.record.uid:
+            values["retries"] = job.retries  # else what was seen last stays
+        await move_attempt(
+            transaction,
+            seen.record.id,
+            seen.record.attempt,
+            ended_at=self._records.clock(),
+            **values,
+        )
+
+    async def confirm(self, step: Confirm, seen: Seen) -> None:
+        """Do what follows from it that the VolcanoJob is gone, if the cluster itself says so."""
+        record = seen.record
+        name = volcano_job_name(record.id)
+        found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
+        if found is not None and found.uid == record.uid:
+            raise Later(1.0)  # the picture is behind, and will come
+        match step.then:
+            case Conclude() as conclusion:
+                await self.conclude(conclusion, seen)
+            case Renew() as renewal:
+                await self.renew(renewal, seen)
+            case _:
+                assert_never(step.then)
+
+    async def finish(self, record: JobRecord) -> None:
+        """Take the outcome as the state; what was kept for the job goes."""
+        if record.uid is None and await self._remove_unseen(record):
+            raise Later(1.0)
+        # Those that the VolcanoJob owns go with it.
+        known = await self._known(record)
+        await self._remove_companions(record, [one for one in known if one.owner_uid is None])
+        if record.stopping or record.ordered:
+            await self._cluster.withdraw_command(record.id, record.namespace)
+        outcome = record.outcome or State.FAILURE.value
+        state = next_state(record.state, HOW_IT_ENDED[outcome])
+        over = {
+            # From a state that this version does not know, the end is the same.
+            "state": state if state in FINAL_STATES else outcome,
+            "reason": record.end_reason,
+            "message": record.end_message,
+            "finished_at": self._records.clock(),
+        }
+        async with self._records.lead() as transaction:
+            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
+            # The job before its due times, as who hands them over does: locks have one order.
+            await self._records.move(transaction, record, **over, sealed=None, exits=exits)
+            await drop_due(transaction, record.id)
+            await replace_timers(transaction, record.id, timers=())
+            await drop_companions(transaction, record.id, known)
+        log.info(
+            "finished",
+            extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
+        )
+        now = self._records.clock()
+        reason = record.end_reason
+        write_audit(AuditRecord(event="ended", time=now, job=record.id, reason=reason))
+
+    async def end_overdue(self, record: JobRecord) -> None:
+        """Ask for the job's end, as its owner or a plugin could: its time is over."""
+        async with self._records.lead() as transaction:
+            now = await hold_job(transaction, record.id)
+            if now is not None and not now.is_final:
+                await ask_to_end(transaction, now, now=self._records.clock(), how=EXPIRED)
+
+    async def _known(self, record: JobRecord) -> list[CompanionRecord]:
+        async with self._records.read() as transaction:
+            return await companions_of(transaction, record.id)
+
+    async def _remove_companions(
+        self, record: JobRecord, companions: Sequence[CompanionRecord]
+    ) -> None:
+        for companion in companions:
+            await self._cluster.remove_companion(record.id, companion)
+        if companions:
+            async with self._records.lead() as transaction:
+                await drop_companions(transaction, record.id, companions)
+
+    async def _has_unseen_pods(self, record: JobRecord) -> bool:
+        """Say whether a pod of the attempt is there that the picture does not show."""
+        pods = await self._cluster.find_pods(record.namespace, record.id)
+        return any(pod.owner_uid == record.uid for pod in pods)
+
+    async def _remove_unseen(self, record: JobRecord) -> bool:
+        """Remove a VolcanoJob that the picture does not show; say whether there was one."""
+        name = volcano_job_name(record.id)
+        found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
+        if found is None:
+            return False
+        await self.remove(record, found.uid)
+        return True

@@ -1,0 +1,643 @@
+"""What is to be done next for a job, as a function of what is.
+
+``decide`` looks at the store and the cluster and names one step; the reconciler does it, and asks
+again. Nothing here acts, and nothing remembers: asked twice about the same, it says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, assert_never
+
+from controller.jobs.cluster.recovery import to_keep
+from controller.jobs.history.explanations import explain_failure, explain_waiting
+from controller.jobs.history.pod_records import are_written_down, is_of, retries_of
+from controller.jobs.history.policy_timers import wanted_timers
+from controller.jobs.history.retries import (
+    Policies,
+    Triggered,
+    has_delayed,
+    has_failed,
+    policies_of,
+    triggered,
+    used_retries,
+)
+from controller.jobs.history.states import HOW_IT_ENDED, Happening, Outcome, State, next_state
+from controller.store.jobs.hook_runs import HookState
+from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
+from controller.store.jobs.pods import Run
+from controller.store.jobs.progress import Hook
+from controller.store.jobs.timers import Timer
+from controller.volcano.names import CREATED_ANNOTATION
+from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import RESTARTS
+
+# What can be seen of a job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A job in the store and in the cluster, at one moment.
+
+    ``pods`` are there, ``departed`` were seen to leave, ``last`` is the VolcanoJob as it was last
+    if it was seen to leave; ``runs`` are what is written down of them,
+    by their uids. ``exposed`` says that all companions were made and are owned by the VolcanoJob,
+    ``lost`` that the cluster does not show one of those by which people reach it;
+    ``hooks`` are how plugins' hooks stand, where that matters;
+    ``started``, ``completed`` and ``cleaned``, which have run to their end. ``held`` says
+    why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
+    submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
+    ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
+    tried again later. ``again_in`` is after how many seconds something is to be done though nothing
+    changes. ``gone`` are the uids of VolcanoJobs that are known to be gone, or on their way;
+    ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
+    ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over.
+    """
+
+    record: JobRecord
+    job: ObservedJob | None
+    pods: tuple[ObservedPod, ...]
+    departed: tuple[ObservedPod, ...] = ()
+    last: ObservedJob | None = None
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    exposed: bool
+    started: bool
+    completed: bool
+    cleaned: bool
+    hooks: Mapping[str, HookState] = field(default_factory=dict)
+    held: str | None = None
+    evictions_allowed: int = 0
+    lost: bool = False
+    blind: bool = False
+    gone: frozenset[str] = frozenset()
+    paused: frozenset[Hook] = frozenset()
+    again_in: float | None = None
+    timers: Mapping[str, Timer] = field(default_factory=dict)
+    now: float = 0.0
+    parked: str | None = None
+    overdue: bool = False
+
+
+# What may be the next step
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do until something changes, or until then."""
+
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDown:
+    """Write down what is seen of the job's pods, before they are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Make the VolcanoJob, or find that it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expose:
+    """Make the companions that come after the VolcanoJob, and have it own all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Make what people reach the job by once more: somebody has removed it, it seems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Remember what happened, and tell the orchestrator."""
+
+    happening: Literal[Happening.WAITS, Happening.STARTED, Happening.SUSPENDED]
+    reason: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """Run one hook of every plugin that has not done it."""
+
+    hook: Hook
+
+
+@dataclass(frozen=True, slots=True)
+class KeepForRecovery:
+    """Keep beside the VolcanoJob what a store that knows nothing would need to go on with it."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Have Volcano abort the VolcanoJob, and keep it."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Decide that another attempt follows this one."""
+
+    why: Literal["evicted", "resumed", "retried"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Begin the next attempt: what was made for the last one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Go on with an attempt that the store has never heard of: it was restored from before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """Decide how the job ends."""
+
+    outcome: Outcome
+    reason: str
+    message: str | None = None
+
+
+LOST: Final = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Ask the cluster itself whether the VolcanoJob is gone: the picture may be behind."""
+
+    then: Conclude | Renew = LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Have Volcano do what a policy says that we time."""
+
+    action: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimers:
+    """Have exactly these timers run."""
+
+    timers: tuple[Timer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPods:
+    """Do what follows from the job's pods, if the cluster itself shows them as they were seen."""
+
+    then: Conclude | Renew | Order
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete the VolcanoJob, and remember that its deletion was accepted."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePods:
+    """Delete pods of VolcanoJobs that are gone: the cluster's collector may take minutes."""
+
+    pods: tuple[ObservedPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Remember why this version cannot go on with the job; None: it can again."""
+
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndOverdue:
+    """Ask for the job's end: its time is over, and no plugin does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Take the outcome as the state, and drop what was kept for the job."""
+
+
+Step: TypeAlias = (
+    Rest
+    | WriteDown
+    | Submit
+    | Expose
+    | Restore
+    | Note
+    | RunHooks
+    | KeepForRecovery
+    | Stop
+    | Renew
+    | Replace
+    | CatchUp
+    | Conclude
+    | Confirm
+    | Order
+    | SetTimers
+    | ConfirmPods
+    | Remove
+    | RemovePods
+    | Finish
+    | Park
+    | EndOverdue
+)
+
+
+def decide(seen: Seen) -> Step:
+    """Return the next step."""
+    record = seen.record
+    if not are_written_down(seen.runs, _own(seen, seen.pods), _own(seen, seen.departed)):
+        return WriteDown()
+    if late := _late_pods(seen):
+        return RemovePods(late)
+    if record.is_final:
+        return _after_the_end(seen)
+    if seen.parked != record.parked:
+        return Park(seen.parked)
+    return _undecided(seen) if record.outcome is None else _ending(seen)
+
+
+def _undecided(seen: Seen) -> Step:
+    """Return the next step for a job of which it is not decided yet how it ends."""
+    record = seen.record
+    if seen.job is not None and seen.job.attempt > record.attempt:
+        return CatchUp()
+    if record.desired == "ended":
+        return _ended_on_purpose(record)
+    if seen.parked is not None and seen.overdue:
+        return EndOverdue()  # its plugins may never have seen it
+    if record.renewal is not None:
+        return _removal(seen) or Replace()
+    if record.uid is None:
+        return _submitting(seen)
+    step = _submitted(seen)
+    follows = isinstance(step, Conclude | Confirm | Renew)
+    # One whose policy waits for its time has been told to wait.
+    if follows or (isinstance(step, ConfirmPods) and not seen.timers):
+        return _told_to_run(seen) or step
+    return step
+
+
+def _submitted(seen: Seen) -> Step:
+    record = seen.record
+    if seen.job is None or seen.job.uid != record.uid:
+        return Confirm(_as_it_was(seen))
+    if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
+        return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
+    step = _living(seen, seen.job)
+    return _keeping(seen, seen.job, step) if isinstance(step, Rest) else step
+
+
+def _told_to_run(seen: Seen) -> Note | None:
+    """Return the news that the job ran, if it was over before anybody looked.
+
+    Where hundreds of jobs begin at once, a short one ends before its turn comes.
+    """
+    job = seen.job if seen.job is not None else seen.last
+    waits = seen.record.state == State.IN_QUEUE
+    if not waits or job is None or job.uid != seen.record.uid or not job.ran:
+        return None
+    return Note(Happening.STARTED, None, None)
+
+
+def _keeping(seen: Seen, job: ObservedJob, step: Rest) -> Step:
+    """Keep what a lost store would lack, when there is nothing else to do."""
+    what = to_keep(seen.record, job, seen.pods) if seen.exposed else None
+    if seen.timers and step.until is None:
+        step = Rest(min(timer.due_at for timer in seen.timers.values()))
+    return step if what is None or what == seen.record.kept else KeepForRecovery(what)
+
+
+_OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
+"""One that is over is removed by Volcano itself, perhaps before we have seen its end."""
+
+
+def _as_it_was(seen: Seen) -> Conclude | Renew:
+    """Return what follows if the VolcanoJob is gone: its own end, if it had come to that."""
+    if seen.last is None:
+        return LOST
+    match progress_of(seen.last.phase):
+        case Progress.SUCCEEDED:
+            return _SUCCEEDED
+        case Progress.FAILED:
+            policies = policies_of(seen.record)
+            followed = triggered(policies, seen.runs.values())
+            return _after_failure(seen, seen.last, policies, followed)
+        case _:
+            return LOST
+
+
+def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
+    return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]
+
+
+_ON_PURPOSE: Final[Mapping[str, Outcome]] = MappingProxyType(
+    {"SUCCESS": State.SUCCESS, "FAILURE": State.FAILURE, "EXPIRED": State.EXPIRED}
+)
+
+
+def _ended_on_purpose(record: JobRecord) -> Conclude:
+    outcome = _ON_PURPOSE.get(record.end_state or "", State.SUCCESS)
+    return Conclude(outcome, record.end_reason or "asked", record.end_message or "ended as asked")
+
+
+def _submitting(seen: Seen) -> Step:
+    if seen.parked is not None:
+        return _note_if_new(seen, Note(Happening.WAITS, "parked", seen.parked))
+    if seen.job is not None:
+        return Submit()  # its making was not answered: it is found, whatever is wanted by now
+    if seen.record.desired == "suspended":
+        return _note_if_new(seen, _SUSPENDED)
+    if seen.held is not None:
+        return _note_if_new(seen, Note(Happening.WAITS, "paused", seen.held))
+    return Submit()
+
+
+_UNEXPLAINED: Final = Conclude(State.FAILURE, "failed")
+_SUCCEEDED: Final = Conclude(State.SUCCESS, "completed")
+_SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
+
+
+def _living(seen: Seen, job: ObservedJob) -> Step:
+    progress = progress_of(job.phase)
+    match progress:
+        case Progress.WAITING | Progress.RUNNING if seen.record.desired == "suspended":
+            return Stop(job.uid)
+        case Progress.WAITING:
+            return _timed(seen, job) or _expose_first(seen, _waiting(seen, job))
+        case Progress.RUNNING:
+            return _timed(seen, job) or _expose_first(seen, _running(seen))
+        case Progress.ENDING:
+            return Rest()
+        case Progress.SUCCEEDED:
+            completes = seen.record.ordered == "CompleteJob"
+            return _as_ordered(seen.record) if completes else _SUCCEEDED
+        case Progress.FAILED:
+            step = _failed(seen, job)
+            # Pods are followed apart from VolcanoJobs: how they ended may still be to come.
+            waits = step == _UNEXPLAINED or isinstance(step, ConfirmPods)
+            return Rest() if waits and (seen.blind or _still_runs(seen)) else step
+        case Progress.STOPPED:
+            return _stopped(seen, job)
+        case _:
+            assert_never(progress)
+
+
+def _expose_first(seen: Seen, step: Step) -> Step:
+    if seen.parked is not None:
+        return step if isinstance(step, Note) else Rest()
+    if not seen.exposed:
+        return Expose()
+    if not isinstance(step, Rest):
+        return step
+    # The picture may only be behind: so whatever else there is to do comes first.
+    return Restore() if seen.lost else step
+
+
+def _waiting(seen: Seen, job: ObservedJob) -> Step:
+    reason, message = explain_waiting(job, seen.pods, seen.record.explained)
+    return _note_if_new(seen, Note(Happening.WAITS, reason, message))
+
+
+def _running(seen: Seen) -> Step:
+    noted = _note_if_new(seen, Note(Happening.STARTED, None, None))
+    if isinstance(noted, Note) or seen.started:
+        return noted
+    return _hooks(seen, "start")
+
+
+def _hooks(seen: Seen, hook: Hook) -> RunHooks | Rest:
+    return Rest() if hook in seen.paused else RunHooks(hook)
+
+
+def _note_if_new(seen: Seen, note: Note) -> Step:
+    record = seen.record
+    told = (record.state, record.reason, record.message)
+    if told == (next_state(record.state, note.happening), note.reason, note.message):
+        return Rest()
+    return note
+
+
+def _stopped(seen: Seen, job: ObservedJob) -> Step:
+    if seen.record.ordered is not None and not seen.record.stopping:
+        return _as_ordered(seen.record)
+    if not seen.record.stopping or job.phase != "Aborted":
+        return Conclude(State.FAILURE, "stopped", f"its VolcanoJob is {job.phase}")
+    if _still_runs(seen):
+        return Rest()
+    if seen.record.desired == "suspended":
+        return _note_if_new(seen, _SUSPENDED)
+    return Renew("resumed", "resumed, and submitted again")
+
+
+def _failed(seen: Seen, job: ObservedJob) -> Step:
+    """Return what follows from it that the VolcanoJob has failed.
+
+    What its policies say is carried out by us where Volcano did not come to ask them.
+    """
+    policies = policies_of(seen.record)
+    if policies and seen.blind:
+        return Rest()
+    followed = triggered(policies, seen.runs.values())
+    if followed is not None and policies.is_ours(followed.rule) and not _is_ordered(seen.record):
+        # Its time may not have come.
+        timers = _wanted_timers(seen, job, policies)
+        if timers != seen.timers:
+            return SetTimers(tuple(timers.values()))
+        timer = timers.get(followed.trigger)
+        if timer is not None and seen.now < timer.due_at:
+            text = (
+                f"{followed.why}; {followed.rule.action} follows after a while, as its policy says"
+            )
+            told = _note_if_new(seen, Note(Happening.WAITS, "restarting", text))
+            return Rest(timer.due_at) if isinstance(told, Rest) else told
+    step = _after_failure(seen, job, policies, followed)
+    return ConfirmPods(step) if policies else step
+
+
+def _after_failure(
+    seen: Seen, job: ObservedJob, policies: Policies, followed: Triggered | None
+) -> Conclude | Renew:
+    record = seen.record
+    reason, message = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
+    failure = Conclude(State.FAILURE, reason, message)
+    if _is_ordered(record):
+        return _as_ordered(record) if record.ordered else failure
+    if followed is not None and followed.rule.action not in RESTARTS:
+        return _carried_out(followed)
+    if record.evictions < seen.evictions_allowed:
+        if reason == "evicted":
+            return Renew("evicted", f"{message}; submitted again")
+        if _has_paid_for_evictions(seen, job):
+            why = "retries that went to evictions are given back"
+            return Renew("evicted", f"{message}; submitted again: {why}")
+    if record.retries_used + used_retries(job.retries, seen.runs.values(), None) >= policies.most:
+        return failure
+    if followed is not None:
+        return Renew("retried", _retold(followed, policies))
+    if policies.restarts and not any(has_failed(run) for run in seen.runs.values()):
+        text = "no record says which of its policies applied, so nothing is started again"
+        return replace(failure, message=f"{message or 'it failed'}; {text}")
+    return failure
+
+
+def _is_ordered(record: JobRecord) -> bool:
+    """Say whether we had it aborted, terminated or completed: then no policy follows."""
+    return record.stopping or record.ordered is not None
+
+
+def _as_ordered(record: JobRecord) -> Conclude:
+    outcome: Outcome = State.SUCCESS if record.ordered == "CompleteJob" else State.FAILURE
+    reason = "completed" if outcome is State.SUCCESS else "stopped"
+    return Conclude(outcome, reason, f"{record.ordered_why}: {record.ordered}, as its policy says")
+
+
+def _carried_out(followed: Triggered) -> Conclude:
+    """Return the end that a policy wants which does not start anything again."""
+    action = followed.rule.action
+    text = f"{followed.why}: {action}, as its policy says"
+    if action == "CompleteJob":
+        return Conclude(State.SUCCESS, "completed", text)
+    return Conclude(State.FAILURE, "stopped", text)
+
+
+def _retold(followed: Triggered, policies: Policies) -> str:
+    action = followed.rule.action
+    if policies.is_ours(followed.rule):
+        return f"{followed.why}; started again by its policy {action}"
+    text = f"{followed.why}; Volcano has not carried out its policy {action}"
+    return f"{text}: the whole job is started again, as another attempt"
+
+
+def _timed(seen: Seen, job: ObservedJob) -> Step | None:
+    """Return what is to be done about policies that we time; None if nothing is now."""
+    record = seen.record
+    if record.ordered is not None:
+        return Order(record.ordered, record.ordered_why or "")
+    if seen.blind or not (seen.timers or has_delayed(record)):
+        return None
+    policies = policies_of(record)
+    timers = _wanted_timers(seen, job, policies)
+    if timers != seen.timers:
+        return SetTimers(tuple(timers.values()))
+    first = min(timers.values(), key=lambda one: (one.due_at, one.trigger), default=None)
+    if first is None or seen.now < first.due_at:
+        return None
+    return ConfirmPods(_due(seen, job, policies, first))
+
+
+def _due(seen: Seen, job: ObservedJob, policies: Policies, timer: Timer) -> Renew | Order:
+    if timer.action not in RESTARTS:
+        return Order(timer.action, timer.why)
+    used = seen.record.retries_used + used_retries(job.retries, seen.runs.values(), None)
+    if used < policies.most:
+        return Renew("retried", f"{timer.why}; started again by its policy {timer.action}")
+    return Order("TerminateJob", f"{timer.why}, and no retry is left")
+
+
+def _wanted_timers(seen: Seen, job: ObservedJob, policies: Policies) -> dict[str, Timer]:
+    return wanted_timers(
+        seen.record,
+        job,
+        _own(seen, seen.pods),
+        runs=seen.runs,
+        policies=policies,
+        stored=seen.timers,
+        now=seen.now,
+    )
+
+
+def _has_paid_for_evictions(seen: Seen, job: ObservedJob) -> bool:
+    """Say whether Volcano gave it up for a count of retries in which evictions are."""
+    given_up = 0 < job.max_retry <= job.retries
+    return given_up and retries_of(job.retries, seen.runs.values()) < job.max_retry
+
+
+def _ending(seen: Seen) -> Step:
+    # Hooks begin before the removal, which does not wait for those that take long or fail.
+    if not seen.completed and "complete" not in seen.paused:
+        return RunHooks("complete")
+    if must_be_removed(seen.record) and (step := _removal(seen)) is not None:
+        return step
+    if not seen.completed or _still_runs(seen):
+        return Rest()  # what it uses is counted to the end
+    if seen.record.outcome not in HOW_IT_ENDED:
+        return Rest()  # a newer version has decided something else: it is that one's to tell
+    return Finish() if seen.cleaned else _hooks(seen, "cleanup")
+
+
+def _still_runs(seen: Seen) -> bool:
+    return any(not pod.is_over for pod in _own(seen, seen.pods))
+
+
+def must_be_removed(record: JobRecord) -> bool:
+    """Say whether the VolcanoJob goes at once, and not some time after its end by itself.
+
+    Volcano never removes one that was aborted.
+    """
+    why = record.reason if record.is_final else record.end_reason
+    return record.desired == "ended" or record.stopping or why in REMOVED_REASONS
+
+
+def _removal(seen: Seen) -> Step | None:
+    """Return what is left to do until the VolcanoJob and its pods are gone; None when they are.
+
+    No pod is deleted before its VolcanoJob: Volcano would make it again, or take it for evicted.
+    """
+    record, job = seen.record, seen.job
+    uid = record.uid or (job.uid if job is not None else None)
+    if uid is None:
+        return None
+    shown = job is not None and job.uid == uid
+    if record.removed_uid != uid:
+        # Whoever else deletes it has said what is to become of its pods.
+        others = shown and job is not None and job.deleting and record.desired != "ended"
+        return Rest() if others else Remove(uid)
+    own = _own(seen, seen.pods)
+    if left := tuple(pod for pod in own if not pod.deleting and _may_go(seen, pod)):
+        return RemovePods(left)
+    return Rest() if shown or own else None
+
+
+def _may_go(seen: Seen, pod: ObservedPod) -> bool:
+    """Say whether a pod of the VolcanoJob that is gone may be deleted.
+
+    One that nobody owns any more was left there on purpose (``--cascade=orphan``): it goes only
+    when somebody asks for the job's end.
+    """
+    return bool(pod.owner_uid) or seen.record.desired == "ended"
+
+
+def _late_pods(seen: Seen) -> tuple[ObservedPod, ...]:
+    """Return the pods that Volcano has made, late, for a VolcanoJob that was gone already.
+
+    Those of the job's own VolcanoJob are dealt with where that is removed.
+    """
+    gone = seen.gone if seen.record.is_final else seen.gone - {seen.record.uid}
+    return tuple(pod for pod in seen.pods if pod.owner_uid in gone and not pod.deleting)
+
+
+def _after_the_end(seen: Seen) -> Step:
+    job, record = seen.job, seen.record
+    if job is None or job.deleting or job.uid == record.removed_uid:
+        return Rest()
+    # Another one of the same job: its making was not answered, and came later than the end.
+    late = job.uid != record.uid and job.annotations.get(CREATED_ANNOTATION) == repr(
+        record.created_at
+    )
+    its_own = job.uid == record.uid and must_be_removed(record)
+    return Remove(job.uid) if late or its_own else Rest()

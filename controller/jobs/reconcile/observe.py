@@ -1,0 +1,253 @@
+"""A job as it is: in the store and in the cluster, at one moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, get_args
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.history.pod_records import is_of
+from controller.jobs.history.retries import has_delayed
+from controller.jobs.history.unreadable import why_parked
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.spec.accepted import lacks_secrets, read_spec
+from controller.jobs.spec.addresses import rank_services_of
+from controller.store.database import Store, Transaction
+from controller.store.instance.submission_pause import read_maintenance
+from controller.store.jobs.connections import basis_of, callers_of
+from controller.store.jobs.hook_runs import HookState, hooks_of
+from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.jobs.pods import Run, runs_of
+from controller.store.jobs.progress import CompanionRecord, Hook, attempts_of, companions_of
+from controller.store.jobs.timers import timers_of
+from controller.volcano.names import is_rank_service
+from controller.volcano.observed import ObservedJob, ObservedPod
+
+_NOTHING: Final = HookState()
+_HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
+
+
+class Sight:
+    """Looks at jobs.
+
+    Args:
+        store: What was asked for, and what was done.
+        picture: What is.
+        pipeline: Says when a hook is done.
+        evictions_allowed: How often a job that was evicted is submitted again.
+        rank_services: Whether ranks have Services, which the picture shows.
+        is_busy: Says whether hooks of a job run now.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        picture: Picture,
+        pipeline: Pipeline,
+        *,
+        evictions_allowed: int = 0,
+        rank_services: bool = False,
+        is_busy: Callable[[str], bool] = lambda _: False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._is_busy = is_busy
+        self._readable: dict[str, float] = {}
+        self._parked_jobs: set[str] = set()
+        self._clock = clock
+        self._store = store
+        self._picture = picture
+        self._pipeline = pipeline
+        self._evictions_allowed = evictions_allowed
+        self._rank_services = rank_services
+
+    async def see(self, job_id: str) -> Seen | None:
+        """Return the job as it is; None where the store does not know it.
+
+        Raises:
+            StoreUnavailable: If the store cannot be read.
+        """
+        # Before the store is read: what hooks do from then on, nobody has them do but our caller.
+        busy = self._is_busy(job_id)
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, job_id)
+            if record is None:
+                self._forget_departed(job_id)
+                self._readable.pop(job_id, None)
+                self._parked_jobs.discard(job_id)
+                return None
+            pods, departed = self._pods(job_id)
+            # Only what can matter: most looks are at jobs that wait, or that are over.
+            acts = record.uid is not None and not record.is_final
+            undecided = acts and record.outcome is None
+            companions = await companions_of(transaction, job_id) if undecided else []
+            runs = await self._runs(transaction, record, bool(acts or pods or departed))
+            has_basis = any(one.basis is not None for one in companions)
+            callers = await callers_of(transaction, job_id) if has_basis else []
+            timers = await timers_of(transaction, job_id) if acts and has_delayed(record) else {}
+            acts = record.state == "RUNNING" or record.outcome is not None
+            hooks = await hooks_of(transaction, job_id, record.attempt) if acts else {}
+            held = await self._held(transaction, record)
+            gone = await self._gone(transaction, record, pods)
+        paused, again_in = self._paused(hooks, busy=busy)
+        parked = self._parked(record)
+        left = (record.expires_at or 0.0) - self._clock()
+        overdue = record.expires_at is not None and left <= 0
+        if parked is not None and record.expires_at is not None and not overdue:
+            again_in = min(left, again_in if again_in is not None else left)
+        return Seen(
+            record=record,
+            job=self._picture.job(record.namespace, job_id),
+            pods=pods,
+            departed=self._not_written_down(record, departed, runs),
+            last=self._last(record),
+            runs=runs,
+            exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
+            and self._has_its_services(record, companions),
+            lost=self._has_lost(record, companions),
+            hooks=hooks,
+            started=self._is_done("start", hooks),
+            completed=self._is_done("complete", hooks),
+            cleaned=self._is_done("cleanup", hooks),
+            held=held,
+            evictions_allowed=self._evictions_allowed,
+            blind=not self._picture.follows_pods,
+            gone=gone,
+            paused=paused,
+            again_in=again_in,
+            timers=timers,
+            now=self._clock(),
+            parked=parked,
+            overdue=overdue,
+        )
+
+    @property
+    def parked(self) -> int:
+        """How many jobs that are not over this version cannot go on with."""
+        return len(self._parked_jobs)
+
+    def _parked(self, record: JobRecord) -> str | None:
+        """Return why this version cannot go on with the job; what it says never changes."""
+        if record.is_final:
+            self._readable.pop(record.id, None)
+            self._parked_jobs.discard(record.id)
+            return None
+        if self._readable.get(record.id) == record.created_at and record.parked is None:
+            return None
+        why = why_parked(record)
+        if why is None:
+            self._readable[record.id] = record.created_at
+            self._parked_jobs.discard(record.id)
+        else:
+            self._parked_jobs.add(record.id)
+        return why
+
+    def _paused(
+        self, hooks: Mapping[str, HookState], *, busy: bool
+    ) -> tuple[frozenset[Hook], float | None]:
+        """Return which hooks are not to be called now, and in how many seconds one is."""
+        if busy:
+            return frozenset(_HOOKS), None
+        now = self._clock()
+        later = {
+            hook: at - now
+            for hook in _HOOKS
+            if hook in hooks
+            and (at := hooks[hook].next_at(self._pipeline.with_hook(hook))) is not None
+            and at > now
+        }
+        return frozenset(later), min(later.values(), default=None)
+
+    def _is_done(self, hook: Hook, hooks: Mapping[str, HookState]) -> bool:
+        return self._pipeline.is_done(hook, hooks.get(hook, _NOTHING).settled)
+
+    def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
+        """Say whether its ranks have Services exactly if they are to, as they do since it began.
+
+        They do not where the setting was changed meanwhile, or the job was adopted.
+        """
+        if record.uid is None or record.is_final:
+            return True
+        made = {one.name for one in _rank_services(record, companions)}
+        if not self._rank_services:
+            return not made
+        if record.id in self._parked_jobs:
+            return True  # nothing is planned for it by this version
+        if record.sealed is None and lacks_secrets(record.spec, {}):
+            return True  # nothing can be planned for it any more
+        return made == {one.name for one in rank_services_of(read_spec(record.spec, {}))}
+
+    def _has_lost(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
+        if not self._rank_services:
+            return False
+        shown = {one.uid for one in self._picture.services.of_job(record.id) if not one.deleting}
+        return any(one.uid not in shown for one in _rank_services(record, companions))
+
+    def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
+        return self._picture.pods.of_job(job_id), self._picture.pods.departed_of(job_id)
+
+    def _last(self, record: JobRecord) -> ObservedJob | None:
+        """Return the job's VolcanoJob if it was seen to leave and matters still; else forget it."""
+        last = None
+        for job in self._picture.jobs.departed_of(record.id):
+            if job.uid == record.uid and record.outcome is None and not record.is_final:
+                last = job
+            else:
+                self._picture.jobs.forget(job)
+        return last
+
+    async def _runs(
+        self, transaction: Transaction, record: JobRecord, matter: bool
+    ) -> Mapping[str, Run]:
+        if not matter or record.uid is None:
+            return {}
+        return {run.pod_uid: run for run in await runs_of(transaction, record.id, record.attempt)}
+
+    async def _held(self, transaction: Transaction, record: JobRecord) -> str | None:
+        if record.uid is not None or record.is_final:
+            return None
+        return (await read_maintenance(transaction)).why_held
+
+    async def _gone(
+        self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
+    ) -> frozenset[str]:
+        """Return the uids of the job's VolcanoJobs that are gone, and have pods still.
+
+        An attempt begins only when the VolcanoJob of the one before is gone.
+        """
+        owners = {pod.owner_uid for pod in pods} - {""}
+        gone = owners & {record.removed_uid}
+        if owners - {record.uid, record.removed_uid}:
+            attempts = await attempts_of(transaction, record.id)
+            gone |= owners & {one.uid for one in attempts if one.uid != record.uid}
+        return frozenset(gone)
+
+    def _not_written_down(
+        self, record: JobRecord, departed: tuple[ObservedPod, ...], runs: Mapping[str, Run]
+    ) -> tuple[ObservedPod, ...]:
+        """Return the departed pods whose end is not in the store yet; the others are forgotten."""
+        kept = []
+        for pod in departed:
+            run = runs.get(pod.uid)
+            mine = is_of(pod, record.uid, runs)
+            if mine and (run is None or run.ended_at is None):
+                kept.append(pod)
+            else:
+                self._picture.pods.forget(pod)
+        return tuple(kept)
+
+    def _forget_departed(self, job_id: str) -> None:
+        for pod in self._picture.pods.departed_of(job_id):
+            self._picture.pods.forget(pod)
+        for job in self._picture.jobs.departed_of(job_id):
+            self._picture.jobs.forget(job)
+
+
+def _rank_services(
+    record: JobRecord, companions: Sequence[CompanionRecord]
+) -> Iterator[CompanionRecord]:
+    for one in companions:
+        if one.kind == "Service" and is_rank_service(one.name, record.id):
+            yield one

@@ -1,0 +1,278 @@
+"""Brings each job from what is to what should be, one step after another.
+
+A key is a job's id. Whatever changed, the same is done: look at the store and at the picture of
+the cluster, decide (see ``lifecycle``), do the one step, look again. Nothing is done before both
+have been read whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.containment import Containment
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.reconcile.actions import Actions
+from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.reconcile.lifecycle import Rest, Seen, Step, decide
+from controller.jobs.reconcile.observe import Sight
+from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.kube.errors import KubeError
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.instance.identity import read_position
+from controller.store.jobs.job_rows import changed_jobs, settled_jobs, unfinished_jobs
+
+WORKERS: Final = 8
+MOST_STEPS: Final = 20
+"""In one go; a job that wants more is put back, so that it cannot keep others waiting."""
+
+LEAST_SECONDS: Final = 0.1
+"""Between two looks at a job whose time has come."""
+
+AT_ONCE: Final = 500
+RESYNC_SECONDS: Final = 60.0
+RESYNC_PER_SECOND: Final = 20
+POLL_SECONDS: Final = 0.5
+"""How soon is noticed what another process wrote into the store, should nobody tell."""
+STILL_SECONDS: Final = 300.0
+"""Longer than any call of a worker may take."""
+REST_SECONDS: Final = 0.02
+"""After each look: many writes at once are looked at together."""
+
+log = logging.getLogger(__name__)
+
+
+class StepMeasures(Protocol):
+    """Counts what the reconciler does."""
+
+    def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
+        """Count a step."""
+        ...
+
+    def step_failed(self, error: Exception) -> None:
+        """Count a failure."""
+        ...
+
+
+class Reconciler:
+    """Works on jobs until it is cancelled, as the leader.
+
+    Args:
+        store: What was asked for.
+        picture: What is.
+        sight: Sees a job in both.
+        actions: Does a step.
+        adoption: Deals with VolcanoJobs of ours that the store does not know.
+        queue: Which jobs are to be looked at.
+        told: Called with a job's id after something about it has changed.
+        measures: Counts what is done.
+        clock: Unix seconds.
+        beside: What else the leader does all the time, from when it may act.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        picture: Picture,
+        sight: Sight,
+        actions: Actions,
+        adoption: Adoption,
+        queue: WorkQueue,
+        told: Callable[[str], None],
+        measures: StepMeasures,
+        clock: Callable[[], float] = time.time,
+        beside: Sequence[Callable[[], Awaitable[None]]] = (),
+    ) -> None:
+        self._store = store
+        self._picture = picture
+        self._sight = sight
+        self._actions = actions
+        self._adoption = adoption
+        self._queue = queue
+        self._told = told
+        self._measures = measures
+        self._clock = clock
+        self._beside = tuple(beside)
+        self._contained = Containment("not looked at", measures.step_failed)
+        self._news = asyncio.Event()
+        self._moved_at: float | None = None
+
+    def faults(self) -> tuple[str, ...]:
+        """Return why this process is to be ended: jobs wait, and no worker does anything.
+
+        Every call of a worker has a deadline: one that fails, since store or cluster are away, is
+        something done. So nothing but a fault of ours stands still for so long.
+        """
+        since = self._moved_at
+        still = 0.0 if since is None else time.monotonic() - since
+        still = min(still, self._queue.waiting_seconds)
+        if still < STILL_SECONDS:
+            return ()
+        return (f"jobs wait, and the reconciler has done nothing for {still:.0f} s",)
+
+    @property
+    def parked(self) -> int:
+        """How many jobs this version cannot go on with."""
+        return self._sight.parked
+
+    def _moves(self) -> None:
+        self._moved_at = time.monotonic()
+
+    async def run(self) -> None:
+        """Work; returns only by an error that ends this process' leadership."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._picture.run())
+            await self._picture.complete()
+            await self._adoption.settle()
+            # Before all are read: what comes meanwhile is seen by one of the two.
+            since = await self._revision()
+            await self._add_all()
+            tasks.create_task(self._resync())
+            tasks.create_task(self._poll(since))
+            for other in self._beside:
+                tasks.create_task(_running(other))
+            for _ in range(WORKERS):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            self._moves()
+            key = await self._queue.take()
+            try:
+                again = await self.reconcile(key)
+            except LeadershipLost:
+                raise
+            except (KubeError, StoreUnavailable, PluginFailed) as error:
+                self._try_again(key, error)
+            except Exception as error:
+                # One job that cannot be dealt with must not be the end of all others.
+                self._measures.step_failed(error)
+                log.exception("reconciling failed", extra={"job": key})
+                self._queue.failed(key, at_least=5.0)
+            else:
+                self._queue.done(key)
+                if again is not None:
+                    self._queue.add_later(key, again)
+
+    def _try_again(self, key: str, error: Exception) -> None:
+        asked = getattr(error, "retry_after_seconds", None) or 0.0
+        self._measures.step_failed(error)
+        pause = self._queue.failed(key, at_least=asked)
+        log.warning(
+            "a step failed and is tried again",
+            extra={"job": key, "why": str(error), "in_seconds": round(pause, 1)},
+        )
+
+    async def reconcile(self, job_id: str) -> float | None:
+        """Do everything that can be done for the job now; return when to look again, if not None.
+
+        Raises:
+            LeadershipLost: Nothing may be done any more.
+            KubeError, StoreUnavailable, PluginFailed: The same is to be tried again.
+        """
+        seen: Seen | None = None
+        for _ in range(MOST_STEPS):
+            if seen is None:
+                seen = await self._sight.see(job_id)
+            if seen is None:
+                await self._adoption.look_at(job_id)
+                return None
+            self._moves()
+            step = decide(seen)
+            if isinstance(step, Rest):
+                return _soonest(seen.again_in, step.until, seen.now)
+            try:
+                after = await self._actions.do(step, seen)
+            except Later as later:
+                return later.seconds
+            finally:
+                self._told(job_id)
+            self._measures.step_done(step, seen, now=self._clock())
+            seen = after
+        return 0.0
+
+    async def _add_all(self) -> None:
+        for job_id in await self._unsettled():
+            self._queue.add(job_id)
+
+    async def _unsettled(self) -> list[str]:
+        """Return the jobs that something may have to be done for.
+
+        Those that are over, and only wait for Volcano to remove them, are not among them: there
+        may be thousands.
+        """
+        async with self._store.read() as transaction:
+            found = dict.fromkeys(await unfinished_jobs(transaction))
+        seen = sorted({job.job_id for job in self._picture.jobs})
+        for start in range(0, len(seen), AT_ONCE):
+            some, settled = seen[start : start + AT_ONCE], set[str]()
+            # Where that cannot be read, each of them is looked at.
+            with self._contained.of(f"jobs from {some[0]}"):
+                async with self._store.read() as transaction:
+                    settled = await settled_jobs(transaction, some)
+            found |= dict.fromkeys(job_id for job_id in some if job_id not in settled)
+        return list(found)
+
+    async def _resync(self) -> None:
+        """Look at everything now and then, a few at a time: whatever was missed ends here."""
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS)
+            unsettled: Sequence[str] = ()
+            try:
+                with self._contained.of("all jobs"):
+                    unsettled = await self._unsettled()
+            except StoreUnavailable as error:
+                log.warning("the store cannot be read", extra={"why": str(error)})
+            # What many jobs cost must not be felt by the one that changes meanwhile.
+            for start in range(0, len(unsettled), RESYNC_PER_SECOND):
+                for job_id in unsettled[start : start + RESYNC_PER_SECOND]:
+                    self._queue.add(job_id)
+                await asyncio.sleep(1.0)
+
+    def look_at_store(self) -> None:
+        """Have looked, at once, at what another process has written."""
+        self._news.set()
+
+    async def _poll(self, since: int) -> None:
+        """Notice jobs that an API in another process was asked for, or to end."""
+        seen = since
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
+            changed: Sequence[str] = ()
+            try:
+                with self._contained.of("what was written"):
+                    async with self._store.read() as transaction:
+                        changed, seen = await changed_jobs(transaction, after=seen)
+            except StoreUnavailable as error:
+                log.warning("the store cannot be read", extra={"why": str(error)})
+            for job_id in changed:
+                # Who is to be let in no more must not wait until a worker has the time.
+                with self._contained.of(f"job {job_id}"):
+                    self._told(job_id)
+                self._queue.add(job_id)
+            await asyncio.sleep(REST_SECONDS)
+
+    async def _revision(self) -> int:
+        async with self._store.read() as transaction:
+            return (await read_position(transaction)).revision
+
+
+def _soonest(again_in: float | None, until: float | None, now: float) -> float | None:
+    """Return in how many seconds a job is looked at though nothing changes; None: it is not."""
+    times = [again_in, None if until is None else max(LEAST_SECONDS, until - now)]
+    return min((seconds for seconds in times if seconds is not None), default=None)
+
+
+async def _running(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

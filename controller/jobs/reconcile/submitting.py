@@ -1,0 +1,284 @@
+"""Makes a job's VolcanoJob and companions; each call may be the second one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from controller.jobs.cluster.job_objects import JobsInCluster, NameTaken
+from controller.jobs.cluster.prerequisites import Ground
+from controller.jobs.cluster.recovery import annotations_of, recovery_name
+from controller.jobs.cluster.verdicts import row_of, verdict_on
+from controller.jobs.history.explanations import explain_waiting
+from controller.jobs.history.job_record import Records, decided_as
+from controller.jobs.history.states import State
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.builder import Companion
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.plugin_calls import Calls
+from controller.jobs.reconcile.requeue import Later
+from controller.jobs.spec.origins import problems_with
+from controller.jobs.spec.problems import JobRejected
+from controller.kube.errors import Forbidden, Invalid, KubeError
+from controller.store.database import Transaction
+from controller.store.jobs.job_rows import JobRecord, hold_job, move_job
+from controller.store.jobs.progress import (
+    CompanionRecord,
+    companions_of,
+    drop_companion,
+    intend_companions,
+    record_attempt,
+    record_companions,
+)
+from controller.store.vault import VaultClosed
+from controller.volcano.denials import findings_of
+from controller.volcano.observed import ObservedJob
+
+LOOK_AGAIN_SECONDS: Final = 0.5
+LONGEST_WAIT_SECONDS: Final = 10.0
+NOT_KEPT_SECONDS: Final = 60.0
+LONGEST_MESSAGE: Final = 2000
+
+log = logging.getLogger(__name__)
+
+
+class Submitting:
+    """Makes what the plugins make of a job."""
+
+    def __init__(
+        self,
+        records: Records,
+        *,
+        pipeline: Pipeline,
+        cluster: JobsInCluster,
+        ground: Ground,
+        calls: Calls | None = None,
+    ) -> None:
+        self._records = records
+        self._calls = calls or Calls()
+        self._pipeline = pipeline
+        self._cluster = cluster
+        self._ground = ground
+
+    async def submit(self, record: JobRecord) -> None:
+        """Make the VolcanoJob of the current attempt, or find that it was made."""
+        try:
+            plan = await self._plan(record)
+        except (JobRejected, VaultClosed) as error:
+            await self._fail(record, "rejected", str(error))
+            return
+        except PluginFailed as error:
+            # Nothing is made before all plugins have said what.
+            if error.for_good:
+                await self._fail(record, "plugin", f"{error}: {error.why}")
+                return
+            await self._records.tell(record, reason="plugin", message=str(error))
+            raise
+        try:
+            await self._wait_for_ground(record, plan)
+            before = await self._prepare(record, plan)
+            await self._wait_for_others(record, plan)
+            made = await self._make(plan)
+            companions = await self._apply(plan, record, owner=made, already=before)
+        except (NameTaken, JobRejected) as error:
+            # Asking again would change nothing.
+            await self._fail(record, "refused", str(error))
+            return
+        except KubeError as error:
+            await self._refused(record, error)
+            return
+        await self._record(record, plan, made, companions)
+
+    async def _refused(self, record: JobRecord, error: KubeError) -> None:
+        """End the job, or have it wait and say why, as the table says.
+
+        Raises:
+            Later: If it waits for somebody, or for what is catching up.
+            KubeError: If it is tried again.
+        """
+        row = row_of(error)
+        if row.means["submission"] == "final":
+            await self._fail(record, "refused", str(error))
+            return
+        if row.reason:
+            text = str(error)[:LONGEST_MESSAGE]
+            await self._records.tell(record, reason=row.reason, message=text)
+        if row.reason == "preparing" and row.means["submission"] == "waits":
+            # What was good there is so no more.
+            self._ground.forget()
+            raise Later(self._patience(record))
+        raise error
+
+    def _patience(self, record: JobRecord) -> float:
+        # It may take hours: so the longer it has, the less often it is looked at.
+        waited = self._records.clock() - record.created_at
+        return min(max(LOOK_AGAIN_SECONDS, waited / 10), LONGEST_WAIT_SECONDS)
+
+    async def _make(self, plan: Plan) -> ObservedJob:
+        """Make the VolcanoJob.
+
+        Raises:
+            JobRejected: If the cluster refuses it, with what of the job is wrong.
+        """
+        try:
+            return await self._cluster.ensure_volcano_job(plan)
+        except KubeError as error:
+            if verdict_on(error, "submission") != "final":
+                raise
+            found = findings_of(error.message, error.details)
+            raise JobRejected(problems_with(plan.job, found)) from error
+
+    async def expose(self, seen: Seen) -> None:
+        """Make all companions as they should be now, and remove those that are no more wanted."""
+        record, owner = seen.record, seen.job
+        if owner is None:
+            return
+        try:
+            plan = await self._plan(record, submitted=True)
+        except (JobRejected, VaultClosed) as error:
+            log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
+            raise Later(60.0) from error
+        applied = await self._apply(plan, record, owner=owner)
+        wanted = {(one.kind, one.name) for one in applied}
+        async with self._records.lead() as transaction:
+            recorded = await companions_of(transaction, record.id)
+            await record_companions(transaction, record.id, applied)
+        for one in recorded:
+            # What is kept for recovery is no plugin's; that of an earlier attempt goes.
+            kept = one.name == recovery_name(record.id) and one.owner_uid == owner.uid
+            if not kept and (one.kind, one.name) not in wanted:
+                await self._cluster.remove_companion(record.id, one)
+                async with self._records.lead() as transaction:
+                    await drop_companion(transaction, record.id, one)
+
+    async def keep_for_recovery(self, seen: Seen, what: str) -> None:
+        """Keep *what* (JSON) beside the VolcanoJob, for a store that knows nothing of the job."""
+        record, owner = seen.record, seen.job
+        if owner is None:
+            return
+        companion = Companion(
+            kind="ConfigMap",
+            name=recovery_name(record.id),
+            manifest={"data": json.loads(what)},
+            when="after",
+        )
+        try:
+            made = await self._ensure(record, companion, owner=owner)
+        except (Forbidden, Invalid, NameTaken) as error:
+            # A quota, perhaps. It is needed only should the store be lost.
+            log.warning(
+                "what a lost store would need is not kept",
+                extra={"job": record.id, "why": str(error)},
+            )
+            raise Later(NOT_KEPT_SECONDS) from error
+        async with self._records.lead() as transaction:
+            await record_companions(transaction, record.id, [made])
+            await self._records.move(transaction, record, kept=what)
+
+    async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
+        job = self._records.job_of(record)
+
+        async def make() -> Plan:
+            return await self._pipeline.plan(
+                job,
+                attempt=record.attempt,
+                created_at=record.created_at,
+                accepted_in=record.namespace,
+                submitted=submitted,
+            )
+
+        plan = await self._calls.result(record.id, "plan", (record.attempt, submitted), make)
+        plan.volcano_job.annotations |= annotations_of(record)
+        # Earlier attempts have used some of the retries that its policies allow.
+        plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
+        return plan
+
+    async def _wait_for_ground(self, record: JobRecord, plan: Plan) -> None:
+        place = record.namespace, plan.volcano_job.queue
+        problem = await self._ground.why_not_ready(*place, plan.shared)
+        if problem is not None:
+            await self._records.tell(record, reason="preparing", message=problem)
+            raise Later(max(LOOK_AGAIN_SECONDS, self._ground.look_again_in(*place)))
+
+    async def _prepare(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
+        """Make what the pods cannot start without, after writing down what will be made.
+
+        No VolcanoJob owns it yet: should there never be one, the store knows what to remove.
+        """
+        wanted = [one for one in plan.companions if one.when == "before"]
+        if not wanted:
+            return []
+        names = [(one.kind, record.namespace, one.name) for one in wanted]
+        async with self._records.lead() as transaction:
+            await intend_companions(transaction, record.id, names)
+        made = [await self._ensure(record, one, owner=None) for one in wanted]
+        if any(one.address for one in made):
+            # Another job may wait for it, and this one for the other's.
+            async with self._records.lead() as transaction:
+                await record_companions(transaction, record.id, made)
+        return made
+
+    async def _wait_for_others(self, record: JobRecord, plan: Plan) -> None:
+        if plan.waiting:
+            text = f"waiting for {plan.waiting[0]}"
+            await self._records.tell(record, reason="preparing", message=text)
+            raise Later(self._patience(record))
+
+    async def _apply(
+        self,
+        plan: Plan,
+        record: JobRecord,
+        *,
+        owner: ObservedJob,
+        already: Sequence[CompanionRecord] = (),
+    ) -> list[CompanionRecord]:
+        """Make the companions that come after the VolcanoJob, and have it own all of them."""
+        known = {(one.kind, one.name): one for one in already}
+        applied = []
+        for companion in plan.companions:
+            made = known.get((companion.kind, companion.name))
+            if made is None:
+                made = await self._ensure(record, companion, owner=owner)
+            else:
+                made = await self._cluster.give_to(record.id, made, owner)
+            applied.append(made)
+        return applied
+
+    async def _ensure(
+        self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
+    ) -> CompanionRecord:
+        return await self._cluster.ensure_companion(
+            record.id, record.namespace, companion, owner=owner
+        )
+
+    async def _record(
+        self,
+        record: JobRecord,
+        plan: Plan,
+        made: ObservedJob,
+        companions: Sequence[CompanionRecord],
+    ) -> None:
+        now = self._records.clock()
+        reason, message = explain_waiting(made, ())
+        queue = plan.volcano_job.queue
+        values = {"uid": made.uid, "queue": queue, "reason": reason, "message": message}
+        async with self._records.lead() as transaction:
+            await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
+            await record_companions(transaction, record.id, companions)
+            if not await self._records.move(transaction, record, **values):
+                # It is to end meanwhile; then at least it is known what there is to remove.
+                await self._set_uid(transaction, record, made.uid)
+        log.info("submitted", extra={"job": record.id, "attempt": record.attempt, "uid": made.uid})
+
+    async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
+        now = await hold_job(transaction, record.id)
+        if now is not None and now.attempt == record.attempt:
+            await move_job(transaction, now, now=self._records.clock(), uid=uid)
+
+    async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
+        decided = decided_as(State.FAILURE, reason, message)
+        async with self._records.lead() as transaction:
+            await self._records.move(transaction, record, **decided)

@@ -1,0 +1,80 @@
+"""A job as it is kept: what was accepted, and its secrets apart from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.parameters import SECRET_FIELDS
+from controller.jobs.spec.problems import JobRejected, Problem, problems_of
+
+_UNKNOWN: Final = "(unknown)"
+
+
+def public_spec(job: Job) -> dict[str, Any]:
+    """Return the job as JSON without the values of its secrets, and without defaults.
+
+    Two jobs that say the same have the same spec, however they said it.
+    """
+    spec = job.model_dump(mode="json", exclude_defaults=True)
+    for name in job.secrets():
+        _withhold(spec["parameters"][name])
+    return spec
+
+
+def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
+    """Return the job that :func:`public_spec` made *spec* of.
+
+    Where a secret is not among *secrets* its value is a word of ours: such a job can be looked
+    at, not submitted (see :func:`lacks_secrets`).
+
+    Raises:
+        JobRejected: If it was changed, or made by a version that took more.
+    """
+    try:
+        return Job.model_validate(filled_in(spec, secrets))
+    except ValidationError as error:
+        raise JobRejected(problems_of(error)) from None
+    except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+        raise JobRejected([Problem("", "is not what a job is kept as")]) from error
+
+
+def filled_in(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Return *spec* with the values of its secrets, or words of ours where they are not known."""
+    parameters = {
+        name: _with_value(name, given, secrets)
+        for name, given in (spec.get("parameters") or {}).items()
+    }
+    return {**spec, "parameters": parameters} if parameters else dict(spec)
+
+
+def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
+    """Say whether the job has a secret parameter whose value is not among *secrets*."""
+    return any(
+        _is_withheld(given) and name not in secrets
+        for name, given in (spec.get("parameters") or {}).items()
+    )
+
+
+def _withhold(given: dict[str, Any]) -> None:
+    if given["type"] == "secret":
+        del given["value"]
+    else:
+        # A licence may do without a key, and then does not say it: null says that there is one.
+        given["key"] = None
+
+
+def _is_withheld(given: Any) -> bool:
+    if not isinstance(given, dict):
+        return False
+    return given.get("type") == "secret" or (given.get("type") == "licence" and "key" in given)
+
+
+def _with_value(name: str, given: Any, secrets: Mapping[str, str]) -> Any:
+    if not _is_withheld(given):
+        return given
+    field = SECRET_FIELDS[given["type"]]
+    return {**given, field: secrets.get(name, _UNKNOWN)}

@@ -1,0 +1,405 @@
+"""The job that an orchestrator asks for: what it may say, and how it is refused.
+
+A field is taken where a plugin does something with it (see ``Pipeline.offered_fields``): what
+nobody would carry out is refused as unknown, never dropped. docs/controller-api.md is the
+contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from controller.jobs.spec.parameters import Parameter, Path, Strict, Text, secret_of
+from controller.jobs.spec.problems import TAG
+from controller.volcano.policies import Action, Event, Rule
+from controller.volcano.quantity import Quantity, parse_bandwidth, parse_cpu, parse_memory
+from shared.routes import Clipboard
+
+ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
+TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+DEFAULT_TASK: Final = "job"
+MOST_REPLICAS: Final = 1000
+MOST_TASKS: Final = 32
+
+JobId = Annotated[str, Field(pattern=ID_PATTERN)]
+Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+LabelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
+LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
+ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
+TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
+SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""A name of the deployment's: of a product, a queue, a priority, a runtime, a credential."""
+Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
+Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$')]
+
+
+def _cpu(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise PydanticCustomError("cpu", "should be a number or a quantity such as 500m")
+    return _quantity(parse_cpu, f"{value:f}" if isinstance(value, float) else str(value))
+
+
+def _memory(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    if not isinstance(value, str):
+        raise PydanticCustomError("memory", "should be a quantity such as 2Gi")
+    return _quantity(parse_memory, value)
+
+
+def _bandwidth(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    if not isinstance(value, str):
+        raise PydanticCustomError("bandwidth", "should be bits per second, such as 100M")
+    return _quantity(parse_bandwidth, value)
+
+
+def _quantity(parse: Any, raw: str) -> Quantity:
+    try:
+        parsed: Quantity = parse(raw)
+    except ValueError as error:
+        raise PydanticCustomError("quantity", "{why}", {"why": str(error)}) from None
+    return parsed
+
+
+Cpu = Annotated[
+    Quantity,
+    PlainValidator(_cpu),
+    PlainSerializer(str),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]
+Memory = Annotated[
+    Quantity, PlainValidator(_memory), PlainSerializer(str), WithJsonSchema({"type": "string"})
+]
+Bandwidth = Annotated[
+    Quantity, PlainValidator(_bandwidth), PlainSerializer(str), WithJsonSchema({"type": "string"})
+]
+
+
+class Owner(Strict):
+    """Whose job it is: a user's, within a project or not."""
+
+    user: Name
+    project: Name | None = None
+
+
+class Resources(Strict):
+    """What each replica gets: its requests and its limits alike."""
+
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    gpu: Annotated[int, Field(ge=0, le=1024)] | None = None
+
+
+class ParameterRef(Strict):
+    """Where the value of a parameter goes; ``prefix`` stands directly before it.
+
+    A repeated parameter becomes a word for each of its values, or with ``separator`` a single
+    one. What is ``optional`` is left out where the job has no such parameter.
+    """
+
+    parameter: ParameterName
+    prefix: Text = ""
+    separator: Text | None = None
+    optional: bool = False
+
+
+def _word_tag(value: Any) -> str:
+    return f"{TAG}literal" if isinstance(value, str) else f"{TAG}reference"
+
+
+Word = Annotated[
+    Annotated[Text, Tag("~literal")] | Annotated[ParameterRef, Tag("~reference")],
+    Discriminator(_word_tag),
+]
+
+
+class Invocation(Strict):
+    """The program and its environment. Without ``command`` the image's own program runs."""
+
+    command: list[Word] = Field(default_factory=list, max_length=1000)
+    environment: dict[VariableName, Word] = Field(default_factory=dict, max_length=1000)
+
+
+class PasswordRef(Strict):
+    """The secret parameter that holds a password."""
+
+    parameter: ParameterName
+
+
+class Endpoint(Strict):
+    """A port on which the job serves people, in every rank of its task."""
+
+    kind: Literal["web", "vnc"]
+    port: Port
+    base_path: BasePath = "/"
+    task: str | None = None
+    password: PasswordRef | None = None
+    clipboard: Clipboard = "both"
+    service_workers: bool = False
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        if self.kind == "web" and self.clipboard != "both":
+            raise ValueError("an app's clipboard cannot be restricted, only a vnc endpoint's")
+        if self.kind != "web" and self.service_workers:
+            raise ValueError("only a web endpoint has service_workers")
+        if self.kind != "vnc" and self.password is not None:
+            raise ValueError("only a vnc endpoint has a password")
+        if self.kind != "web" and self.base_path != "/":
+            raise ValueError("only a web endpoint has a base_path")
+        return self
+
+
+class Policy(Strict):
+    """What Volcano does when something happens: an ``event``, or a program's ``exit_code``."""
+
+    action: Action
+    event: Event | None = None
+    exit_code: Annotated[int, Field(ge=1, le=255)] | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=10**8)] | None = None
+
+    @model_validator(mode="after")
+    def _one_trigger(self) -> Self:
+        if (self.event is None) == (self.exit_code is None):
+            raise ValueError("either an event or an exit_code")
+        return self
+
+    def rule(self) -> Rule:
+        """Return it as Volcano has it."""
+        return Rule(
+            action=self.action,
+            event=self.event,
+            exit_code=self.exit_code,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+Policies = Annotated[list[Policy], Field(max_length=64)]
+
+
+class NetworkTopology(Strict):
+    """How near to each other the pods are: ``hard`` waits for it, ``soft`` tries."""
+
+    mode: Literal["hard", "soft"]
+    tier: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
+class Topology(Strict):
+    """Where a pod's processors are within its node, and pods within the network."""
+
+    numa: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
+    network: NetworkTopology | None = None
+
+
+class NetworkLimits(Strict):
+    """Bits per second of each replica."""
+
+    ingress: Bandwidth | None = None
+    egress: Bandwidth | None = None
+
+
+class Task(Strict):
+    """A group of equal replicas; what it does not say, the job says for all."""
+
+    name: TaskName
+    replicas: Replicas | None = None
+    min_available: Replicas | None = None
+    image: Image | None = None
+    resources: Resources = Resources()
+    invocation: Invocation | None = None
+    depends_on: Annotated[list[TaskName], Field(max_length=MOST_TASKS)] = Field(
+        default_factory=list
+    )
+    policies: Policies = Field(default_factory=list)
+
+
+class Job(Strict):
+    """A job as accepted."""
+
+    id: JobId
+    owner: Owner
+    name: Name | None = None
+    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=64)
+    kind: SiteName | None = None
+    tasks: list[Task] = Field(default_factory=list, max_length=MOST_TASKS)
+    # After tasks, each of which may have one.
+    image: Image | None = Field(default=None, validate_default=True)
+    pull_credential: SiteName | None = None
+    product: SiteName | None = None
+    resources: Resources = Resources()
+    replicas: Replicas = 1
+    framework: Literal["pytorch", "mpi", "tensorflow", "ray"] | None = None
+    queue: SiteName | None = None
+    priority: SiteName | None = None
+    topology: Topology = Topology()
+    runtime: SiteName | None = None
+    time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    invocation: Invocation = Invocation()
+    parameters: dict[ParameterName, Parameter] = Field(default_factory=dict, max_length=1000)
+    output: Path | None = None
+    network: NetworkLimits = NetworkLimits()
+    interactive: dict[EndpointName, Endpoint] = Field(default_factory=dict, max_length=16)
+    links: list[Annotated[str, Field(pattern=LINK_PATTERN)]] = Field(
+        default_factory=list, max_length=16
+    )
+    policies: Policies = Field(default_factory=list)
+    max_retry: Annotated[int, Field(ge=0, le=1000)] | None = None
+    min_success: Annotated[int, Field(ge=1)] | None = None
+
+    @field_validator("image")
+    @classmethod
+    def _is_there(cls, value: str | None, info: ValidationInfo) -> str | None:
+        tasks = info.data.get("tasks")
+        # Without an answer about the tasks, they are what is wrong.
+        if value is None and tasks is not None and not (tasks and all(t.image for t in tasks)):
+            raise PydanticKnownError("missing")
+        return value
+
+    @cached_property
+    def effective_tasks(self) -> tuple[EffectiveTask, ...]:
+        """The tasks with what the job says for all of them, in the order that ranks follow."""
+        found: list[EffectiveTask] = []
+        first = 0
+        for index, task in enumerate(self.tasks or [Task(name=DEFAULT_TASK)]):
+            replicas = task.replicas or self.replicas
+            found.append(
+                EffectiveTask(
+                    name=task.name,
+                    path=f"tasks[{index}]" if self.tasks else "",
+                    inherited=frozenset(_unsaid(task)),
+                    first=first,
+                    replicas=replicas,
+                    min_available=task.min_available or replicas,
+                    image=task.image or self.image or "",
+                    resources=_merged(task.resources, self.resources),
+                    invocation=task.invocation or self.invocation,
+                    depends_on=tuple(task.depends_on),
+                    policies=tuple(task.policies),
+                )
+            )
+            first += replicas
+        return tuple(found)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return sum(task.replicas for task in self.effective_tasks)
+
+    def rank_of(self, task: str, index: int) -> int | None:
+        """Return the rank of the task's replica, None where the job has no such one."""
+        for one in self.effective_tasks:
+            if one.name == task and 0 <= index < one.replicas:
+                return one.first + index
+        return None
+
+    def task_of(self, rank: int) -> str | None:
+        """Return the name of the task that the rank belongs to."""
+        for one in self.effective_tasks:
+            if one.first <= rank < one.first + one.replicas:
+                return one.name
+        return None
+
+    def secrets(self) -> dict[str, str]:
+        """Return the secret values of parameters by the parameters' names."""
+        return dict(self._secret_values())
+
+    def asks_for(self) -> dict[str, str]:
+        """Return what of this job some plugin must carry out, and where it stands.
+
+        The fields that it sets; and for parameters of types that need more than to be written
+        down, ``parameters.<type>``.
+        """
+        asked = {field: field for field in sorted(self.model_fields_set)}
+        for name, parameter in self.parameters.items():
+            if parameter.type in CARRIED_TYPES:
+                asked.setdefault(f"parameters.{parameter.type}", f"parameters.{name}")
+        return asked
+
+    def _secret_values(self) -> Iterator[tuple[str, str]]:
+        for name, parameter in self.parameters.items():
+            value = secret_of(parameter)
+            if value is not None:
+                yield name, value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveTask:
+    """A task as it is run: its replicas' ranks are ``first`` and following.
+
+    ``path`` is where the job says it, and is empty where the job itself is the only task;
+    ``inherited`` are the fields that the job says for it.
+    """
+
+    name: str
+    path: str
+    inherited: frozenset[str]
+    first: int
+    replicas: int
+    min_available: int
+    image: str
+    resources: Resources
+    invocation: Invocation
+    depends_on: tuple[str, ...]
+    policies: tuple[Policy, ...]
+
+    def at(self, field: str) -> str:
+        """Return the path where one of its fields is said."""
+        parts = field.split(".")
+        said_by_the_job = self.inherited & {parts[0], ".".join(parts[:2])}
+        return field if said_by_the_job or not self.path else f"{self.path}.{field}"
+
+
+def _unsaid(task: Task) -> Iterator[str]:
+    for name in ("replicas", "image", "invocation"):
+        if getattr(task, name) is None:
+            yield name
+    for name in Resources.model_fields:
+        if getattr(task.resources, name) is None:
+            yield f"resources.{name}"
+
+
+def _merged(own: Resources, of_all: Resources) -> Resources:
+    """Return *own*, and of what it does not say what is said for all."""
+    said = {name: getattr(own, name) for name in type(own).model_fields}
+    missing = {name: getattr(of_all, name) for name, value in said.items() if value is None}
+    return own.model_copy(update=missing)
+
+
+CARRIED_TYPES: Final = frozenset({"file", "directory", "peer"})
+"""Types of parameters that need a plugin of their own (``parameters.<type>`` in ``fields``)."""
+
+BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels"})
+"""Fields of a job that need no plugin: they say whose it is and how it is found."""
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of what *model* takes, its definitions under ``$defs``."""
+    return model.model_json_schema(mode="validation")

@@ -1,0 +1,251 @@
+"""Typed parameters of a job: what each takes, and the words that a program receives of it.
+
+A parameter whose value (or path) is a list is a repeated one: it becomes as many words. What a
+file or a directory is called inside of the job depends on where it is mounted, so those say only
+where they come from (see ``paths``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+
+from controller.jobs.spec.paths import check_path
+from controller.jobs.spec.problems import TAG
+
+LONGEST_VALUE: Final = 32768
+"""Of one value. Linux takes at most 128 KiB for one argument."""
+
+MOST_VALUES: Final = 1000
+_INT64: Final = 2**63
+_HOST: Final = r"^[A-Za-z0-9]([-.A-Za-z0-9]{0,251}[A-Za-z0-9])?$"
+LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+
+
+class Strict(BaseModel):
+    """Takes its own fields, of exactly their types, and nothing else."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        hide_input_in_errors=True,
+        regex_engine="rust-regex",
+    )
+
+
+Text = Annotated[str, Field(max_length=LONGEST_VALUE, pattern=r"^[^\x00]*$")]
+"""What can be an argument or a variable of a process: anything but NUL."""
+
+Path = Annotated[str, Field(max_length=4096), AfterValidator(check_path)]
+"""``/<volume>/<rest>``."""
+
+_Whole = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Secret = Annotated[str, Field(min_length=1, max_length=LONGEST_VALUE, pattern=r"^[^\x00]*$")]
+_Many = Field(max_length=MOST_VALUES)
+
+
+def _how_many(value: Any) -> str:
+    return f"{TAG}many" if isinstance(value, list | tuple) else f"{TAG}one"
+
+
+Texts: TypeAlias = Annotated[
+    Annotated[Text, Tag("~one")] | Annotated[list[Text], _Many, Tag("~many")],
+    Discriminator(_how_many),
+]
+_Wholes: TypeAlias = Annotated[
+    Annotated[_Whole, Tag("~one")] | Annotated[list[_Whole], _Many, Tag("~many")],
+    Discriminator(_how_many),
+]
+_Finites: TypeAlias = Annotated[
+    Annotated[_Finite, Tag("~one")] | Annotated[list[_Finite], _Many, Tag("~many")],
+    Discriminator(_how_many),
+]
+_Paths: TypeAlias = Annotated[
+    Annotated[Path, Tag("~one")] | Annotated[list[Path], _Many, Tag("~many")],
+    Discriminator(_how_many),
+]
+
+
+class TextParameter(Strict):
+    """Any text, or several."""
+
+    type: Literal["text"]
+    value: Texts
+
+    def words(self) -> tuple[str, ...]:
+        """Return the value as a program receives it."""
+        return (self.value,) if isinstance(self.value, str) else tuple(self.value)
+
+
+class IntegerParameter(Strict):
+    """A whole number of 64 bits, or several."""
+
+    type: Literal["integer"]
+    value: _Wholes
+
+    def words(self) -> tuple[str, ...]:
+        """Return the value as a program receives it."""
+        return tuple(map(str, self.value if isinstance(self.value, list) else [self.value]))
+
+
+class FloatingParameter(Strict):
+    """A finite number, or several; ``1`` is as good as ``1.0``."""
+
+    type: Literal["floating"]
+    value: _Finites
+
+    def words(self) -> tuple[str, ...]:
+        """Return the value as a program receives it: the shortest text that reads back."""
+        return tuple(map(repr, self.value if isinstance(self.value, list) else [self.value]))
+
+
+class BooleanParameter(Strict):
+    """True or false."""
+
+    type: Literal["boolean"]
+    value: bool
+
+    def words(self) -> tuple[str, ...]:
+        """Return the value as a program receives it."""
+        return ("true" if self.value else "false",)
+
+
+class EnumerationParameter(Strict):
+    """One of several texts, or several of them."""
+
+    type: Literal["enumeration"]
+    value: Texts
+    options: Annotated[list[Text], Field(min_length=1, max_length=MOST_VALUES)]
+
+    @model_validator(mode="after")
+    def _is_an_option(self) -> EnumerationParameter:
+        if not set(self.words()) <= set(self.options):
+            raise ValueError("the value is not one of the options")
+        return self
+
+    def words(self) -> tuple[str, ...]:
+        """Return the value as a program receives it."""
+        return (self.value,) if isinstance(self.value, str) else tuple(self.value)
+
+
+class SecretParameter(Strict):
+    """A text that is never returned, and reaches the program through a Secret."""
+
+    type: Literal["secret"]
+    value: _Secret = Field(repr=False)
+
+
+class _Mounted(Strict):
+    path: _Paths
+    read_only: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where it comes from; several, where it is a repeated one."""
+        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+
+
+class FileParameter(_Mounted):
+    """A file that is there already, or several; a program receives where it is mounted."""
+
+    type: Literal["file"]
+
+
+class DirectoryParameter(_Mounted):
+    """A directory that is there already, or several; a program receives where it is mounted."""
+
+    type: Literal["directory"]
+
+
+class PeerParameter(Strict):
+    """Another job, reached under ``hostname``, which is what a program receives.
+
+    ``ports`` are those of its first rank that are meant; without them, those that it declares.
+    """
+
+    type: Literal["peer"]
+    job: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
+    hostname: Annotated[str, Field(pattern=LABEL_PATTERN)]
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(default_factory=list, max_length=32)
+
+    def words(self) -> tuple[str, ...]:
+        """Return the value as a program receives it."""
+        return (self.hostname,)
+
+
+def _host(value: str) -> str:
+    if ":" in value:
+        # What a colon stands in is an IPv6 address, and is written in brackets.
+        return ipaddress.IPv6Address(value).compressed
+    return value
+
+
+class LicenceParameter(Strict):
+    """A licence server, and the key for it, which is a secret: ``address:port/key``."""
+
+    type: Literal["licence"]
+    address: Annotated[
+        str, Field(pattern=rf"(?:{_HOST})|(?:^[0-9a-fA-F:.]{{2,45}}$)"), AfterValidator(_host)
+    ]
+    port: Annotated[int, Field(ge=1, le=65535)]
+    key: _Secret | None = Field(default=None, repr=False)
+
+    def words(self) -> tuple[str, ...]:
+        """Return the server, without the key."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return (f"{host}:{self.port}",)
+
+
+def _type_of(value: Any) -> str | None:
+    if isinstance(value, BaseModel):
+        return f"{TAG}{getattr(value, 'type', '')}"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return f"{TAG}{kind}" if isinstance(kind, str) else None
+
+
+Parameter = Annotated[
+    Annotated[TextParameter, Tag("~text")]
+    | Annotated[IntegerParameter, Tag("~integer")]
+    | Annotated[FloatingParameter, Tag("~floating")]
+    | Annotated[BooleanParameter, Tag("~boolean")]
+    | Annotated[EnumerationParameter, Tag("~enumeration")]
+    | Annotated[SecretParameter, Tag("~secret")]
+    | Annotated[FileParameter, Tag("~file")]
+    | Annotated[DirectoryParameter, Tag("~directory")]
+    | Annotated[PeerParameter, Tag("~peer")]
+    | Annotated[LicenceParameter, Tag("~licence")],
+    Discriminator(
+        _type_of,
+        custom_error_type="parameter_type",
+        custom_error_message=(
+            "type must be one of text, integer, floating, boolean, enumeration, secret, file, "
+            "directory, peer, licence"
+        ),
+    ),
+]
+
+SECRET_FIELDS: Final = {"secret": "value", "licence": "key"}
+"""Which field of a parameter of a type is secret."""
+
+
+def secret_of(parameter: Parameter) -> str | None:
+    """Return what of *parameter* is secret, None where nothing is."""
+    match parameter:
+        case SecretParameter():
+            return parameter.value
+        case LicenceParameter():
+            return parameter.key
+        case _:
+            return None

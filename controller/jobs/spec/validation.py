@@ -1,0 +1,214 @@
+"""What is wrong with a job's tasks, policies and product, and what a replica gets. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from controller.jobs.spec.model import EffectiveTask, Job, Policy, Resources
+from controller.site.product_list import Catalogue, Features, Product
+from controller.volcano.frameworks import FRAMEWORKS, Framework
+from controller.volcano.names import pod_name
+from controller.volcano.policies import RESTARTS, Rule, not_volcanos, problems_of
+from controller.volcano.quantity import Quantity
+
+if TYPE_CHECKING:
+    from controller.settings import JobDefaults
+
+Found = tuple[str, str]
+"""A path within the job, and what is wrong there."""
+
+_LONGEST_HOST_NAME: Final = 63
+_WHOLE: Final = 1000
+_OF_A_PART: Final = RESTARTS - {"RestartJob"}
+
+
+def task_problems(job: Job) -> Iterator[Found]:
+    """Find what is wrong with the tasks, taken together."""
+    tasks = job.effective_tasks
+    times = Counter(task.name for task in tasks)
+    for task in tasks:
+        if times[task.name] > 1:
+            yield task.at("name"), "another task has this name"
+        if task.min_available > task.replicas:
+            yield task.at("min_available"), f"there are only {task.replicas} replicas"
+        last = pod_name(job.id, task.name, task.replicas - 1)
+        if len(last) > _LONGEST_HOST_NAME:
+            yield task.at("replicas"), f"{last}, its last pod's name, is no host name: too long"
+        yield from _dependency_problems(task, job)
+    if job.min_success is not None and job.min_success > job.ranks:
+        yield "min_success", f"there are only {job.ranks} replicas"
+    if job.topology.numa not in (None, "none"):
+        yield from _numa_problems(job)
+    if job.framework is not None:
+        yield from _framework_problems(job, FRAMEWORKS[job.framework])
+
+
+def _dependency_problems(task: EffectiveTask, job: Job) -> Iterator[Found]:
+    names = {one.name: one for one in job.effective_tasks}
+    for index, other in enumerate(task.depends_on):
+        path = f"{task.at('depends_on')}[{index}]"
+        if other not in names:
+            yield path, "there is no such task"
+        elif other in task.depends_on[:index]:
+            yield path, "is there twice"
+        elif _leads_to(other, task.name, names):
+            yield path, f"{other} waits for {task.name} itself"
+
+
+def _leads_to(start: str, end: str, tasks: dict[str, EffectiveTask]) -> bool:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name == end:
+            return True
+        if name in tasks and name not in seen:
+            seen.add(name)
+            waiting.extend(tasks[name].depends_on)
+    return False
+
+
+def _numa_problems(job: Job) -> Iterator[Found]:
+    for task in job.effective_tasks:
+        cpu = task.resources.cpu
+        if cpu is not None and cpu.milli % _WHOLE:
+            yield task.at("resources.cpu"), "topology.numa needs whole processors"
+
+
+def _framework_problems(job: Job, framework: Framework) -> Iterator[Found]:
+    tasks = {task.name: task for task in job.effective_tasks}
+    for choice in framework.needs:
+        if not tasks.keys() & set(choice):
+            yield "tasks", f"{job.framework} needs a task {' or '.join(choice)}"
+    for task in tasks.values():
+        yield from _role_problems(job.framework or "", framework, task)
+    yield from _port_problems(job, framework)
+    if framework.ssh:
+        # A restart of some pods makes new keys, and those that stay keep the old ones.
+        for path, policy in _policies(job):
+            if policy.action in _OF_A_PART:
+                yield f"{path}.action", f"{job.framework} needs RestartJob: its keys change"
+
+
+def _role_problems(name: str, framework: Framework, task: EffectiveTask) -> Iterator[Found]:
+    most = framework.tasks.get(task.name)
+    if most is None and not framework.others:
+        yield task.at("name"), f"{name} knows only tasks {', '.join(framework.tasks)}"
+    if most is not None and task.replicas > most:
+        yield task.at("replicas"), f"{name} has only {most} {task.name}"
+    if task.name in framework.own_command and task.invocation.command:
+        yield task.at("invocation.command"), f"{name} starts its {task.name} itself"
+    for variable in sorted(framework.variables & task.invocation.environment.keys()):
+        yield task.at(f"invocation.environment.{variable}"), f"is set by {name}"
+
+
+def _port_problems(job: Job, framework: Framework) -> Iterator[Found]:
+    for name, endpoint in job.interactive.items():
+        if framework.ports_in not in (None, endpoint.task) and endpoint.task is not None:
+            continue
+        wanted = framework.ports.get(name)
+        if wanted is not None and wanted != endpoint.port:
+            yield f"interactive.{name}", f"{job.framework} calls its port {wanted} so"
+        for own, port in framework.ports.items():
+            if port == endpoint.port and own != name:
+                yield f"interactive.{name}.port", f"{job.framework} calls this port {own}"
+
+
+_INSTEAD: Final = "RestartJob can"
+
+
+def policy_problems(job: Job) -> Iterator[Found]:
+    """Find what Volcano refuses in the policies of the job and of its tasks."""
+    for index, message in problems_of([policy.rule() for policy in job.policies]):
+        yield f"policies[{index}]", message
+    for task in job.effective_tasks:
+        for index, message in problems_of([policy.rule() for policy in task.policies]):
+            yield f"{task.at('policies')}[{index}]", message
+
+
+def rules_of(job: Job) -> list[list[Rule]]:
+    """Return the policies as Volcano has them: those of each task, then the job's."""
+    of_tasks = [[policy.rule() for policy in task.policies] for task in job.effective_tasks]
+    return [*of_tasks, [policy.rule() for policy in job.policies]]
+
+
+def delayed_problems(job: Job) -> Iterator[Found]:
+    """Find policies that nobody could carry out.
+
+    Those with a timeout are not Volcano's but ours, and so are those that stand behind one for the
+    same event. We start whole jobs again, and no tasks or pods of them.
+    """
+    paths = [f"{task.at('policies')}" for task in job.effective_tasks] + ["policies"]
+    every = rules_of(job)
+    *of_tasks, of_job = every
+    for path, rules, ours in zip(paths, every, not_volcanos(of_tasks, of_job), strict=True):
+        for index, rule in enumerate(rules):
+            if rule.action not in _OF_A_PART or not any(rule is one for one in ours):
+                continue
+            if rule.timeout_seconds is not None:
+                yield f"{path}[{index}]", f"{rule.action} cannot have timeout_seconds: {_INSTEAD}"
+            else:
+                why = "stands behind a policy with timeout_seconds for the same event"
+                yield f"{path}[{index}]", f"{rule.action} {why}: {_INSTEAD}"
+
+
+def _policies(job: Job) -> Iterator[tuple[str, Policy]]:
+    for index, policy in enumerate(job.policies):
+        yield f"policies[{index}]", policy
+    for task in job.effective_tasks:
+        for index, policy in enumerate(task.policies):
+            yield f"{task.at('policies')}[{index}]", policy
+
+
+def product_problems(job: Job, catalogue: Catalogue) -> Iterator[Found]:
+    """Find what the job asks for that its product does not have."""
+    product = catalogue.find(job.product)
+    if product is None:
+        if job.product is not None:
+            yield "product", "there is no such product"
+        elif catalogue.required:
+            yield "product", "is missing: " + ", ".join(sorted(catalogue.products))
+        return
+    for task in job.effective_tasks:
+        yield from _more_than(task, product)
+    yield from _feature_problems(job, product.features)
+
+
+def _feature_problems(job: Job, features: Features) -> Iterator[Found]:
+    for name, endpoint in job.interactive.items():
+        if not getattr(features, endpoint.kind):
+            yield f"interactive.{name}.kind", f"the product offers no {endpoint.kind}"
+    if not features.batch and not job.interactive:
+        yield "interactive", "is missing: the product is for jobs that people reach into"
+    peers = [name for name, one in job.parameters.items() if one.type == "peer"]
+    if not features.peers:
+        yield from ((f"parameters.{name}", "the product offers no peers") for name in peers)
+    if features.kinds is not None and job.kind not in features.kinds:
+        yield "kind", "must be one of " + ", ".join(features.kinds)
+
+
+def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
+    most = {"cpu": product.cpu, "memory": product.memory}
+    for name, limit in most.items():
+        wanted = getattr(task.resources, name)
+        if wanted is not None and wanted > limit:
+            yield task.at(f"resources.{name}"), f"the product has only {limit}"
+    if (task.resources.gpu or 0) > product.gpu:
+        yield task.at("resources.gpu"), f"the product has only {product.gpu}"
+
+
+def amounts_of(
+    wanted: Resources, product: Product | None, defaults: JobDefaults
+) -> dict[str, Quantity]:
+    """Return what a replica gets: as it asks, else as the product has, else the default."""
+    gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
+    amounts = {
+        "cpu": wanted.cpu or (product.cpu if product else defaults.cpu),
+        "memory": wanted.memory or (product.memory if product else defaults.memory),
+    }
+    if gpus:
+        resource = (product.gpu_resource if product else None) or defaults.gpu_resource
+        amounts[resource] = Quantity(gpus * _WHOLE)
+    return amounts

@@ -1,0 +1,154 @@
+"""Which storage claim a volume of a job's paths is, per owner. No I/O.
+
+Written ``name=claim[/folder…][:ro]``. ``{user}`` and ``{project}`` in claim or folder, one a part,
+stand for the job's owner. They are put in as they are, so that two owners never share a place; an
+owner whose name cannot stand there (a slash in a folder's name, a capital in a claim's) is refused,
+not bent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Final
+
+from controller.jobs.spec.model import Owner
+from controller.jobs.spec.paths import VolumePath, parse_path
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?", re.ASCII)
+_CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDERS: Final = ("user", "project")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeSource:
+    """Where a volume's files are: a claim of the job's namespace, and a folder in it."""
+
+    claim: str
+    folder: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a path's file is: ``sub_path`` is empty for the whole claim.
+
+    All that the owner has of the volume is in ``folder``, with which ``sub_path`` begins.
+    ``holder`` are the owner's names that lead there; none where the volume is everybody's.
+    """
+
+    claim: str
+    folder: str
+    sub_path: str
+    read_only: bool
+    holder: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+
+def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSource]) -> Place:
+    """Return where the owner's *path* is.
+
+    Raises:
+        ValueError: If there is no such volume, or the owner has none of it.
+    """
+    source = volumes.get(path.volume)
+    if source is None:
+        raise ValueError(f"there is no volume {path.volume}")
+    claim = _filled(source.claim, owner)
+    if not _CLAIM.fullmatch(claim):
+        raise ValueError(f"the owner's name cannot be part of the claim of {path.volume}")
+    parts = [part for part in source.folder.split("/") if part]
+    folders = [_folder(part, owner) for part in parts]
+    if any(_hides(parts, folders, other) for other in volumes.values() if other.claim == claim):
+        raise ValueError("the owner's name is that of a folder of another volume")
+    return Place(
+        claim=claim,
+        folder="/".join(folders),
+        sub_path="/".join([*folders, *path.rest]),
+        read_only=source.read_only,
+        holder=_holder(source, owner),
+    )
+
+
+def _hides(parts: Sequence[str], filled: Sequence[str], other: VolumeSource) -> bool:
+    """Say whether an owner's name leads to where the folders of *other*'s owners are."""
+    fixed = list(takewhile(lambda part: "{" not in part, other.folder.split("/")))
+    if not other.folder or len(filled) > len(fixed):
+        return False
+    named = any(_PLACEHOLDER.search(part) for part in parts)
+    return named and list(filled) == fixed[: len(filled)]
+
+
+def _holder(source: VolumeSource, owner: Owner) -> tuple[tuple[str, str], ...]:
+    names = {"user": owner.user, "project": owner.project or ""}
+    used = set(_PLACEHOLDER.findall(f"{source.claim}/{source.folder}"))
+    return tuple((kind, names[kind]) for kind in sorted(used))
+
+
+def loose_patterns(volumes: Mapping[str, VolumeSource]) -> list[str]:
+    """Return the volumes in which text follows a placeholder: several names fit one place."""
+    return [
+        name
+        for name, source in volumes.items()
+        if re.search(r"\}[^/]", f"{source.claim}/{source.folder}")
+    ]
+
+
+def _folder(part: str, owner: Owner) -> str:
+    filled = _filled(part, owner)
+    # A name that leads elsewhere would lead into somebody else's files.
+    if parse_path(f"/{filled}").rest or filled.endswith("/"):
+        raise ValueError("the owner's name cannot be the name of a folder")
+    return filled
+
+
+def _filled(template: str, owner: Owner) -> str:
+    names = {"user": owner.user, "project": owner.project}
+
+    def name(match: re.Match[str]) -> str:
+        found = names[match[1]]
+        if found is None:
+            raise ValueError(f"the owner has no {match[1]}, and the volume is of one")
+        return found
+
+    return _PLACEHOLDER.sub(name, template)
+
+
+def parse_volumes(raw: str) -> dict[str, VolumeSource]:
+    """Return the volumes that *raw* lists, by name.
+
+    Raises:
+        ValueError: With everything that is wrong.
+    """
+    found: dict[str, VolumeSource] = {}
+    problems: list[str] = []
+    for part in filter(None, (one.strip() for one in raw.split(","))):
+        name, _, source = part.partition("=")
+        try:
+            if name in found:
+                raise ValueError("is there twice")
+            found[name] = _source(name, source)
+        except ValueError as error:
+            problems.append(f"{part}: {error}")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return found
+
+
+def _source(name: str, raw: str) -> VolumeSource:
+    if not _NAME.fullmatch(name):
+        raise ValueError("not <name>=<claim>[/<folder>][:ro]")
+    plain = raw.removesuffix(":ro")
+    claim, _, folder = plain.partition("/")
+    unknown = [one for one in _PLACEHOLDER.findall(plain) if one not in _PLACEHOLDERS]
+    if unknown:
+        raise ValueError(f"{{{unknown[0]}}} is neither {{user}} nor {{project}}")
+    if any(len(_PLACEHOLDER.findall(part)) > 1 for part in plain.split("/")):
+        raise ValueError("two names in one part could be read in two ways")
+    if not _CLAIM.fullmatch(_PLACEHOLDER.sub("x", claim)):
+        raise ValueError("names no claim")
+    if folder:
+        parse_path(f"/{_PLACEHOLDER.sub('x', folder)}")
+    return VolumeSource(claim=claim, folder=folder.rstrip("/"), read_only=raw.endswith(":ro"))

@@ -1,0 +1,309 @@
+"""Takes jobs: all checks at once, then all or each into the store, then the reconciler's turn.
+
+First what pure code finds, then what the API server says to a dry run of what is new and passed.
+What is in the store was accepted; what was accepted is submitted, whatever dies meanwhile. The
+orchestrator names each job, so asking again after a lost answer does nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.spec.accepted import public_spec
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.submission.dry_run import DryRun
+from controller.jobs.submission.reservations import refuse_claims, take_claims
+from controller.jobs.usage.demand import charged_by
+from controller.settings import JobDefaults
+from controller.store.database import Store, Transaction
+from controller.store.errors import AlreadyThere
+from controller.store.instance.submission_pause import read_maintenance
+from controller.store.jobs.job_rows import JobRecord, find_jobs, insert_jobs
+from controller.store.jobs.places import HeldPlace
+from controller.store.vault import Vault
+
+Mode = Literal["atomic", "best_effort"]
+
+MOST_TIMEOUTS: Final = 3
+"""Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
+
+
+class Draining(Exception):
+    """New jobs are not taken for the time being; the message is the operator's, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of one job.
+
+    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
+    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
+    it cannot be run as it was asked for.
+    """
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the job runs or will."""
+        return self.result in ("created", "unchanged")
+
+
+class Submissions:
+    """Accepts jobs.
+
+    Args:
+        store: Where they are kept.
+        pipeline: Says what is wrong with a job.
+        vault: Seals their secrets.
+        defaults: What they get that they do not say, and what it costs.
+        clock: Unix seconds.
+        random: Random bytes.
+        wake: Is told the id of a job that the reconciler should look at.
+        dry_run: Asks the API server about new jobs; None where it is not to be asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        pipeline: Pipeline,
+        vault: Vault,
+        defaults: JobDefaults,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        wake: Callable[[str], None],
+        dry_run: DryRun | None = None,
+    ) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._vault = vault
+        self._defaults = defaults
+        self._clock = clock
+        self._random = random
+        self._wake = wake
+        self._dry_run = dry_run
+
+    async def submit(self, jobs: Sequence[Job | JobRejected], mode: Mode) -> list[Submitted]:
+        """Return what became of each of *jobs*, in order; ``atomic`` takes all of them or none.
+
+        Args:
+            jobs: The jobs; or, for one that could not be read, why.
+            mode: Whether one that is not accepted keeps the others out.
+
+        A plugin that fails with one of them keeps none of the others out in best effort.
+
+        Raises:
+            StoreUnavailable: If nothing could be kept; asking again is safe.
+            PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
+            Draining: If one of them would be new while none are taken. Those that were accepted
+                before are told so: a call whose answer was lost can still be made again.
+        """
+        ids = [job.id for job in jobs if isinstance(job, Job)]
+        async with self._store.read() as transaction:
+            await self._pipeline.learn_from(transaction)
+            known = await find_jobs(transaction, ids)
+        checked = await self._check_all(jobs)
+        for one in checked if mode == "atomic" else ():
+            if one.failure is not None and one.job_id not in known:
+                raise one.failure
+        _refuse_twins(jobs, checked)
+        # What was accepted before is not asked about again: it was, and its object may be there.
+        await self._try_out([one for one in checked if one.is_new(known)])
+        while True:
+            # Again where another call was faster: now this one finds what that one added.
+            with suppress(AlreadyThere):
+                return await self._accept(jobs, checked, mode)
+
+    async def _accept(
+        self, jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked], mode: Mode
+    ) -> list[Submitted]:
+        """Keep what can be accepted, as *mode* says, in one transaction."""
+        async with self._store.write() as transaction:
+            known = await find_jobs(transaction, [job.id for job in jobs if isinstance(job, Job)])
+            results = [
+                self._compare(job, one.problems, known)
+                for job, one in zip(jobs, checked, strict=True)
+            ]
+            places = {
+                job.id: one.plan.places
+                for job, one in zip(jobs, checked, strict=True)
+                if isinstance(job, Job) and one.plan is not None and one.plan.places
+            }
+            results = await self._refuse_claims(transaction, jobs, results, places)
+            if mode == "atomic" and not all(result.accepted for result in results):
+                return results
+            new = [
+                (job, self._record(job, one.namespace))
+                for job, one, result in zip(jobs, checked, results, strict=True)
+                if isinstance(job, Job) and result.result == "created"
+            ]
+            if new:
+                await _refuse_when_draining(transaction)
+            await insert_jobs(transaction, [(record, job.labels) for job, record in new])
+            for job, record in new:
+                await take_claims(
+                    transaction,
+                    job,
+                    places=places.get(job.id, {}).values(),
+                    now=record.created_at,
+                    random=self._random,
+                )
+        for job, _ in new:
+            self._wake(job.id)
+        return results
+
+    async def _refuse_claims(
+        self,
+        transaction: Transaction,
+        jobs: Sequence[Job | JobRejected],
+        results: Sequence[Submitted],
+        places: Mapping[str, Mapping[str, HeldPlace]],
+    ) -> list[Submitted]:
+        """Return *results*, with those refused that want what others have or what is not there."""
+        new = {
+            job.id: job
+            for job, result in zip(jobs, results, strict=True)
+            if isinstance(job, Job) and result.result == "created"
+        }
+        places = {id_: named for id_, named in places.items() if id_ in new}
+        refused = await refuse_claims(transaction, new, places=places, now=self._clock())
+        return [
+            Submitted(one.id, refused[one.id].result, refused[one.id].problems)
+            if one.id in refused
+            else one
+            for one in results
+        ]
+
+    async def _check_all(self, jobs: Sequence[Job | JobRejected]) -> list[_Checked]:
+        """Return what is wrong with each; a plugin that is too slow thrice is not asked."""
+        checked, timeouts = list[_Checked](), Counter[str]()
+        for job in jobs:
+            slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
+            if isinstance(job, Job) and slow is not None:
+                failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
+                checked.append(_Checked.failed(job, failure))
+                continue
+            one = await self._check(job)
+            checked.append(one)
+            if one.failure is not None and one.failure.slow:
+                timeouts[one.failure.plugin] += 1
+        return checked
+
+    async def _check(self, job: Job | JobRejected) -> _Checked:
+        if isinstance(job, JobRejected):
+            return _Checked(job.problems)
+        # Here alone: what was accepted is tried again and adopted whatever the list says by then.
+        images = self._defaults.images
+        refused = tuple(images.problems(job)) if images is not None else ()
+        try:
+            self._pipeline.refuse_unclaimed(job)
+            plan = await self._pipeline.plan(job)
+        except JobRejected as rejected:
+            return _Checked((*refused, *rejected.problems), job_id=job.id)
+        except PluginFailed as failure:
+            return _Checked.failed(job, failure)
+        return _Checked(refused, plan, job_id=job.id)
+
+    async def _try_out(self, checked: Sequence[_Checked]) -> None:
+        """Add what the API server has against those that nothing is known against."""
+        plans = [one.plan for one in checked if one.plan is not None]
+        if self._dry_run is None or not plans:
+            return
+        found = await self._dry_run.problems_of(plans)
+        for one, problems in zip(checked, found, strict=True):
+            one.problems += problems
+
+    def _compare(
+        self, job: Job | JobRejected, problems: tuple[Problem, ...], known: dict[str, JobRecord]
+    ) -> Submitted:
+        if isinstance(job, JobRejected):
+            return Submitted(None, "rejected", problems)
+        # What was accepted once stays accepted, also by a version that would refuse it today.
+        existing = known.get(job.id)
+        if existing is not None:
+            return Submitted(job.id, "unchanged" if self._same(job, existing) else "conflict")
+        return Submitted(job.id, "rejected" if problems else "created", problems)
+
+    def _same(self, job: Job, record: JobRecord) -> bool:
+        if public_spec(job) != record.spec:
+            return False
+        secrets = job.secrets()
+        if record.fingerprint is None:
+            # Adopted from the cluster, where secrets cannot be read: the rest must do.
+            return True
+        return self._vault.matches(job.id, secrets, record.fingerprint)
+
+    def _record(self, job: Job, namespace: str) -> JobRecord:
+        secrets = job.secrets()
+        return JobRecord(
+            id=job.id,
+            owner_user=job.owner.user,
+            owner_project=job.owner.project,
+            namespace=namespace,
+            spec=public_spec(job),
+            sealed=self._vault.seal(job.id, secrets, random=self._random) if secrets else None,
+            fingerprint=self._vault.fingerprint(job.id, secrets),
+            desired="run",
+            state="IN_QUEUE",
+            reason="submitting",
+            message="being submitted",
+            attempt=1,
+            uid=None,
+            outcome=None,
+            created_at=self._clock(),
+            started_at=None,
+            finished_at=None,
+            allocated_seconds=job.time_allocation_seconds,
+            **charged_by(job, self._defaults),
+        )
+
+
+async def _refuse_when_draining(transaction: Transaction) -> None:
+    # In the transaction that inserts: once a drain has been answered, nothing is taken any more.
+    now = await read_maintenance(transaction)
+    if now.mode == "draining":
+        raise Draining(now.message or "")
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What is wrong with a job by itself, and what would be made of it if nothing is."""
+
+    problems: tuple[Problem, ...]
+    plan: Plan | None = None
+    job_id: str | None = None
+    failure: PluginFailed | None = None
+
+    @classmethod
+    def failed(cls, job: Job, failure: PluginFailed) -> _Checked:
+        """Return that it cannot be said, since a plugin failed."""
+        text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
+        return cls((Problem("", text),), job_id=job.id, failure=failure)
+
+    @property
+    def namespace(self) -> str:
+        """Where it will run."""
+        return self.plan.volcano_job.namespace if self.plan is not None else ""
+
+    def is_new(self, known: Mapping[str, JobRecord]) -> bool:
+        """Say whether nothing is wrong with it so far, and it is not among *known*."""
+        return self.plan is not None and not self.problems and self.plan.job.id not in known
+
+
+def _refuse_twins(jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked]) -> None:
+    seen: set[str] = set()
+    for index, job in enumerate(jobs):
+        if isinstance(job, Job):
+            if job.id in seen:
+                checked[index].problems += (Problem("id", "is used twice in this call"),)
+            seen.add(job.id)

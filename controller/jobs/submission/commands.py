@@ -1,0 +1,251 @@
+"""What is wished for a job after it was accepted: to end, to wait, to go on, to have more time.
+
+A wish is in the store before it is answered, and the reconciler carries it out. Each holds the
+job's record, so that simultaneous ones come one after the other: time that two callers add adds
+up, and a job that runs out of it while somebody adds some either ends or goes on, never both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from controller.site.product_list import Catalogue
+from controller.store.database import Store, Transaction
+from controller.store.jobs.extensions import add_extension, find_extension
+from controller.store.jobs.job_rows import (
+    ASKED,
+    Ending,
+    JobRecord,
+    ask_to_end,
+    hold_job,
+    hold_jobs,
+    tell_job,
+    unfinished_of,
+)
+from controller.store.outbox.counters import lift_counter, read_counter
+from shared.errors import FumaroleError
+
+EXPIRED: Final = Ending("EXPIRED", "expired", "its time is over")
+OUT_OF_FUNDS: Final = Ending("FAILURE", "out_of_funds", "there are no funds for it any more")
+_KEY_BYTES: Final = 16
+_TOGETHER: Final = 100
+_ANYTHING: Final = Catalogue()
+
+
+class WishRefused(FumaroleError):
+    """The job is not one for which this can be; ``code`` is a word for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """How much time a job has since it was extended; ``added`` is False for a repeated call."""
+
+    record: JobRecord
+    added: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose jobs are meant: a project's; or a user's that are in no project."""
+
+    user: str | None
+    project: str | None
+
+
+class Wishes:
+    """Takes wishes.
+
+    Args:
+        store: Where jobs are.
+        clock: Unix seconds.
+        random: Random bytes.
+        wake: Is told the id of a job that the reconciler should look at.
+        catalogue: Says whose jobs may be extended.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        wake: Callable[[str], None],
+        catalogue: Catalogue = _ANYTHING,
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._clock = clock
+        self._random = random
+        self._wake = wake
+
+    async def end(self, job_id: str, how: Ending = ASKED) -> JobRecord | None:
+        """Note that the job is to end and return it; None where there is none.
+
+        Asking again changes nothing. After its end, what is still kept of it in the cluster goes.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._held(job_id) as (transaction, record):
+            if record is None:
+                return None
+            return await ask_to_end(transaction, record, now=self._clock(), how=how)
+
+    async def end_all(self, job_ids: Collection[str]) -> dict[str, JobRecord]:
+        """Do what :meth:`end` does for each; return those that there are, as they are now.
+
+        A hundred wait for one commit together, not each for its own.
+
+        Raises:
+            StoreUnavailable: If some could not be kept; asking again is safe.
+        """
+        return await self._end_each(job_ids, ASKED)
+
+    async def _end_each(
+        self,
+        job_ids: Collection[str],
+        how: Ending,
+        *,
+        which: Callable[[JobRecord], bool] = lambda _: True,
+    ) -> dict[str, JobRecord]:
+        """End those of the jobs *which* says; return these as they are now."""
+        ids, ended = sorted(set(job_ids)), dict[str, JobRecord]()
+        for first in range(0, len(ids), _TOGETHER):
+            async with self._store.write() as transaction:
+                held = await hold_jobs(transaction, ids[first : first + _TOGETHER])
+                some, now = [one for one in held.values() if which(one)], self._clock()
+                for record in some:
+                    ended[record.id] = await ask_to_end(transaction, record, now=now, how=how)
+            for record in some:
+                self._wake(record.id)
+        return ended
+
+    async def suspend(self, job_id: str) -> JobRecord | None:
+        """Note that the job is to be stopped and kept; again changes nothing.
+
+        Raises:
+            WishRefused: If it is over, or about to be.
+        """
+        return await self._want(job_id, "suspended")
+
+    async def resume(self, job_id: str) -> JobRecord | None:
+        """Note that a suspended job is to go on; again changes nothing.
+
+        Raises:
+            WishRefused: If it is over, or about to be.
+        """
+        return await self._want(job_id, "run")
+
+    async def _want(self, job_id: str, desired: str) -> JobRecord | None:
+        async with self._held(job_id) as (transaction, record):
+            if record is None or record.desired == desired:
+                return record
+            _refuse_ending(record)
+            return await tell_job(transaction, record, now=self._clock(), desired=desired)
+
+    async def extend(
+        self, job_id: str, *, seconds: float, key: str | None = None
+    ) -> Extended | None:
+        """Add *seconds* to the job's time; None where there is no such job.
+
+        Args:
+            job_id: The job.
+            seconds: How much is added.
+            key: Names the call: the same again adds nothing. Without one, every call adds.
+
+        Raises:
+            WishRefused: If it is over or about to be, has no end, its product offers no more time,
+                or *key* was another addition's.
+        """
+        async with self._held(job_id) as (transaction, record):
+            if record is None:
+                return None
+            before = await find_extension(transaction, job_id, key) if key is not None else None
+            if before is not None:
+                if before != seconds:
+                    raise WishRefused("key_reused", "this key was used to add another time")
+                return Extended(record, added=False)
+            _refuse_ending(record)
+            if not self._catalogue.offers(record.product, "extend"):
+                raise WishRefused("not_offered", "the job's product offers no more time")
+            if record.allocated_seconds is None:
+                raise WishRefused("no_end", "the job was given no time that could be extended")
+            now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
+            await add_extension(transaction, job_id, name, seconds=seconds, now=now)
+            more = record.allocated_seconds + seconds
+            return Extended(
+                await tell_job(transaction, record, now=now, allocated_seconds=more), added=True
+            )
+
+    async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
+        """End the jobs whose time is over; return of each when it will be, None where never.
+
+        All in one transaction: of many that are due together none waits for the others' commits.
+
+        Raises:
+            StoreUnavailable: If it could not be kept; none was ended.
+        """
+        again, over = dict[str, float | None].fromkeys(job_ids), list[JobRecord]()
+        async with self._store.write() as transaction:
+            held, now = await hold_jobs(transaction, job_ids), self._clock()
+            for record in held.values():
+                if record.is_final or record.expires_at is None:
+                    continue
+                if now < record.expires_at:
+                    again[record.id] = record.expires_at
+                else:
+                    over.append(record)
+            for record in over:
+                await ask_to_end(transaction, record, now=now, how=EXPIRED)
+        for record in over:
+            self._wake(record.id)
+        return again
+
+    async def acknowledge(
+        self, through: int, *, owners: Collection[Owner], job_ids: Collection[str]
+    ) -> tuple[int, list[str]] | None:
+        """End what is out of funds, then note that usage up to *through* was taken.
+
+        Returns up to which it has been, and the jobs that end for it; None, with nothing done,
+        where the ledger does not reach that far.
+
+        Not in one transaction: an owner may have thousands of jobs, and nobody else could write
+        meanwhile. What was ended without being noted is ended already when the caller asks again.
+
+        Raises:
+            StoreUnavailable: If not all could be kept; asking again is safe.
+        """
+        ids = set(job_ids)
+        async with self._store.read() as transaction:
+            if through > await read_counter(transaction, "usage"):
+                return None
+            for owner in owners:
+                ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
+        ended = await self._end_each(ids, OUT_OF_FUNDS, which=_goes_on)
+        async with self._store.write() as transaction:
+            reached = await lift_counter(transaction, "usage_acknowledged", through)
+        return reached, list(ended)
+
+    @asynccontextmanager
+    async def _held(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
+        async with self._store.write() as transaction:
+            yield transaction, await hold_job(transaction, job_id)
+        self._wake(job_id)
+
+
+def _goes_on(record: JobRecord) -> bool:
+    return not record.is_final and record.desired != "ended"
+
+
+def _refuse_ending(record: JobRecord) -> None:
+    if record.is_final:
+        raise WishRefused("over", f"the job is over: {record.state}")
+    if record.desired == "ended" or record.outcome is not None:
+        raise WishRefused("ending", "the job is about to end")

@@ -1,0 +1,127 @@
+"""Asks the API server what it would say to jobs, before they are accepted.
+
+A quota, an admission webhook, a queue that nobody made: only the server knows. It is asked for a
+dry run of the VolcanoJob, and what it refuses is answered like any other mistake. A submission is
+never lost because it cannot be asked: then the job is accepted, and is refused later if it must be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from controller.jobs.cluster.verdicts import verdict_on
+from controller.jobs.pipeline.pipeline import Plan
+from controller.jobs.spec.problems import Problem
+from controller.jobs.submission.refusals import lacks_dry_run, problems_in
+from controller.kube.client import Kube
+from controller.kube.errors import Forbidden, KubeError, NotFound, Throttled, Unavailable
+from controller.kube.kinds import QUEUES, VCJOBS
+
+AT_ONCE: Final = 16
+MOST_SECONDS: Final = 10.0
+"""How long one call waits for the server altogether, however many jobs it has."""
+
+REST_SECONDS: Final = 5.0
+"""How long a server is left alone that did not answer; who submits meanwhile waits for nothing."""
+
+NO_DRY_RUN_SECONDS: Final = 300.0
+"""How long it is left alone when one of its webhooks cannot take part."""
+
+Problems = tuple[Problem, ...]
+Answer = Literal["passed", "refused", "unsure", "untried"]
+"""``unsure``: the server did not answer, or what it said is not about the job."""
+
+log = logging.getLogger(__name__)
+
+
+class DryRun:
+    """Has the server try jobs, a few at once.
+
+    Args:
+        kube: The cluster.
+        seconds: How long it has for one answer.
+        clock: Monotonic seconds.
+        count: Is told how each job was answered.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        seconds: float,
+        clock: Callable[[], float],
+        count: Callable[[Answer], None] = lambda _: None,
+    ) -> None:
+        self._kube = kube
+        self._seconds = seconds
+        self._clock = clock
+        self._count = count
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._resting_until = 0.0
+
+    async def problems_of(self, plans: Sequence[Plan]) -> list[Problems]:
+        """Return what the server has against each of *plans*; nothing where it does not say."""
+        found: list[Problems] = [() for _ in plans]
+        answers: list[Answer] = ["untried" for _ in plans]
+
+        async def ask(index: int) -> None:
+            async with self._places:
+                if self._clock() >= self._resting_until:
+                    answers[index], found[index] = await self._ask(plans[index])
+
+        try:
+            async with asyncio.timeout(MOST_SECONDS), asyncio.TaskGroup() as tasks:
+                for index in range(len(plans)):
+                    tasks.create_task(ask(index))
+        except TimeoutError:
+            log.warning("not every job of a call was tried", extra={"jobs": len(plans)})
+        for answer in answers:
+            self._count(answer)
+        return found
+
+    async def _ask(self, plan: Plan) -> tuple[Answer, Problems]:
+        job = plan.volcano_job
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._kube.try_create(VCJOBS, job.manifest(), job.namespace)
+        except TimeoutError:
+            self._rest(REST_SECONDS, f"no answer within {self._seconds:g} s")
+        except KubeError as refusal:
+            is_down = isinstance(refusal, Unavailable | Throttled)
+            if is_down and verdict_on(refusal, "dry_run") != "final":
+                self._rest(max(REST_SECONDS, refusal.retry_after_seconds or 0.0), str(refusal))
+            if lacks_dry_run(refusal):
+                self._rest(NO_DRY_RUN_SECONDS, str(refusal))
+            problems = tuple(problems_in(refusal, plan.job))
+            if not problems and isinstance(refusal, NotFound | Forbidden):
+                # Refused before Volcano's webhook was asked: an owner's first job.
+                problems = await self._queue_problems(plan)
+            return ("refused", problems) if problems else ("unsure", ())
+        else:
+            return "passed", ()
+        return "unsure", ()
+
+    async def _queue_problems(self, plan: Plan) -> Problems:
+        """Return that the queue which the job names is not there, if that is sure."""
+        queue = plan.job.queue
+        if queue is None:
+            return ()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._kube.get(QUEUES, queue)
+        except NotFound as error:
+            # Without Volcano there is no such resource, and nobody says which queue is missing.
+            if error.details.get("name") == queue:
+                return (Problem("queue", f"there is no queue {queue}"),)
+        except (KubeError, TimeoutError):
+            return ()
+        return ()
+
+    def _rest(self, seconds: float, why: str) -> None:
+        now = self._clock()
+        if now >= self._resting_until:  # told once, not by each job that was under way
+            log.warning("jobs are accepted untried", extra={"why": why, "seconds": seconds})
+        self._resting_until = max(self._resting_until, now + seconds)

@@ -1,0 +1,376 @@
+"""What the leader does: brings jobs to where they should be, and tells gateways.
+
+There is one leader; who leads is whoever raised the store's term last (see ``election``).
+Everything that it writes, into the store and into Redis, is refused once another one has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.orphans import Sweeping
+from controller.jobs.cluster.pending_reasons import WaitingReasons
+from controller.jobs.cluster.prerequisites import Ground
+from controller.jobs.history.job_record import Records
+from controller.jobs.history.retention import Housekeeping
+from controller.jobs.pipeline.pipeline import HookRecorder
+from controller.jobs.reconcile.actions import Actions
+from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.reconcile.monitoring import Monitoring
+from controller.jobs.reconcile.observe import Sight
+from controller.jobs.reconcile.plugin_calls import Calls
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.kube.client import Kube
+from controller.kube.lease import Lease
+from controller.leader.discovery import keep_learning
+from controller.leader.election import AtOnce, ByLease, Election
+from controller.metrics import Measures
+from controller.process import Core, Process, first_error
+from controller.sessions.desired import DesiredRoutes
+from controller.sessions.publisher import RoutePublisher
+from controller.sessions.sign_outs import SignOutAsks
+from controller.settings import ControllerSettings
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.instance.leadership import Leadership, raise_term, read_leadership
+from controller.store.news import hear_others
+from shared.bus import AskReader, Keys, Publisher
+from shared.link import Seal
+
+LET_GO_SECONDS = 3.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """What all parts of the leader need."""
+
+    settings: ControllerSettings
+    store: Store
+    term: int
+    core: Core
+    kube: Kube
+    picture: Picture
+    cluster: JobsInCluster
+    looked_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What works while this process leads."""
+
+    number: int
+    queue: WorkQueue
+    picture: Picture
+    adoption: Adoption
+    reconciler: Reconciler
+    publisher: RoutePublisher
+
+    def look_at_store(self) -> None:
+        """Have looked at what another process has written."""
+        self.reconciler.look_at_store()
+        self.publisher.look_at_store()
+
+
+class Leading:
+    """Leads whenever it is this process' turn; in between, it stands by.
+
+    Args:
+        process: Whose settings, store and registry there are.
+        core: What the API has too.
+        kube: The cluster.
+        redis: What gateways read.
+        election: Says whose turn it is.
+    """
+
+    def __init__(
+        self, process: Process, core: Core, kube: Kube, redis: Redis, election: Election
+    ) -> None:
+        self._process = process
+        self._core = core
+        self._kube = kube
+        self._redis = redis
+        self._election = election
+        self._term: _Term | None = None
+        self._measures = Measures(process.registry)
+        self._measures.watch(
+            queued=lambda: len(self._term.queue) if self._term else 0,
+            routes=lambda: self._term.publisher.count if self._term else 0,
+            leads=lambda: self._term is not None,
+            parked=lambda: self._term.reconciler.parked if self._term else 0,
+        )
+        core.jobs.listeners.append(self._look_at_job)
+        core.routes.listeners.append(self._look_at_routes)
+
+    @property
+    def publisher(self) -> RoutePublisher | None:
+        """What publishes; None while this process does not lead."""
+        return self._term.publisher if self._term else None
+
+    def problems(self) -> Sequence[str]:
+        """Return why this process is not ready; one that stands by is."""
+        term = self._term
+        if term is None:
+            return () if self._election.again else ("it does not lead yet",)
+        return (*term.adoption.problems, *term.picture.problems())
+
+    def degraded(self) -> Sequence[str]:
+        """Return what does not work, without which the API does its part all the same."""
+        return self._term.publisher.problems if self._term is not None else ()
+
+    def faults(self) -> Sequence[str]:
+        """Return what stands still though there is work that could be done: for liveness."""
+        return self._term.reconciler.faults() if self._term is not None else ()
+
+    async def run(self) -> None:
+        """Lead and stand by, until it is cancelled.
+
+        Raises:
+            LeadershipLost: If another one leads, and this one is not to stand again.
+        """
+        while True:
+            await self._election.won()
+            try:
+                await self._lead()
+            except ExceptionGroup as group:
+                # The tasks of a leader end together; what counts is why the first one did.
+                lost, others = group.split(LeadershipLost)
+                if others is not None or lost is None or not self._election.again:
+                    raise
+                log.warning("leads no more", extra={"why": str(first_error(lost))})
+            finally:
+                self._term = None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LET_GO_SECONDS):
+                        await self._election.let_go()
+
+    async def _lead(self) -> None:
+        term = await self._begin()
+        async with asyncio.TaskGroup() as tasks:
+            # Renewed from the first moment: to read everything may take its time.
+            tasks.create_task(self._election.keep())
+            tasks.create_task(self._learn(term.number))
+            tasks.create_task(term.reconciler.run())
+            tasks.create_task(hear_others(self._process.store, term.look_at_store))
+            tasks.create_task(_publish(term.publisher, term.adoption))
+            tasks.create_task(self._take_sign_outs(term))
+
+    async def _begin(self) -> _Term:
+        settings, store = self._process.settings, self._process.store
+        before, number = await self._raise_term()
+        log.info("leads", extra={"term": number})
+        queue = WorkQueue(clock=time.monotonic, random=random.random)
+        changed = _both(queue.add, self._job_changed)
+        picture = Picture(
+            self._kube,
+            instance=settings.instance,
+            changed=changed,
+            services=settings.jobs.rank_services,
+        )
+        cluster = JobsInCluster(self._kube, instance=settings.instance)
+        leader = _Leader(
+            settings, store, number, self._core, self._kube, picture, cluster, before.seen_at
+        )
+        adoption = _make_adoption(leader)
+        reconciler = _make_reconciler(
+            leader, adoption, queue, self._measures, told=self._job_changed
+        )
+        publisher = _make_publisher(leader, self._redis)
+        self._term = _Term(number, queue, picture, adoption, reconciler, publisher)
+        return self._term
+
+    async def _raise_term(self) -> tuple[Leadership, int]:
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        while True:
+            try:
+                async with self._process.store.write() as transaction:
+                    before = await read_leadership(transaction)
+                    return before, await raise_term(transaction, holder=holder)
+            except StoreUnavailable as error:
+                if not self._election.again:
+                    raise
+                log.warning("the term cannot be raised", extra={"why": str(error)})
+            await asyncio.sleep(1.0)
+
+    async def _learn(self, term: int) -> None:
+        await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
+
+    async def _take_sign_outs(self, term: _Term) -> None:
+        asks = SignOutAsks(
+            store=self._process.store,
+            reader=AskReader(self._redis, Keys(self._process.settings.instance)),
+            term=term.number,
+            clock=time.time,
+            publish=term.publisher.look_at_store,
+            count=self._measures.sign_out_taken,
+        )
+        await asks.run()
+
+    def _look_at_job(self, job_id: str) -> None:
+        if self._term is not None:
+            self._term.queue.add(job_id)
+
+    def _look_at_routes(self, job_id: str) -> None:
+        if self._term is not None:
+            self._term.publisher.wake(job_id)
+
+    def _job_changed(self, job_id: str) -> None:
+        if self._term is not None:
+            self._term.publisher.job_changed(job_id)
+
+
+def make_election(process: Process, kube: Kube) -> Election:
+    """Return how it is decided who leads: with SQLite there is nobody else."""
+    settings = process.settings
+    if process.store.is_for_one:
+        return AtOnce()
+    namespace, instance = settings.jobs.namespace, settings.instance
+    lease = Lease(
+        kube,
+        name=f"fumarole-{instance}",
+        namespace=namespace,
+        instance=instance,
+        holder=f"{socket.gethostname()}_{os.urandom(8).hex()}",
+        clock=time.monotonic,
+        now=time.time,
+    )
+    return ByLease(kube, lease, namespace=namespace, instance=instance, store=process.store)
+
+
+def _make_adoption(leader: _Leader) -> Adoption:
+    return Adoption(
+        store=leader.store,
+        term=leader.term,
+        kube=leader.kube,
+        picture=leader.picture,
+        cluster=leader.cluster,
+        instance=leader.settings.instance,
+        namespace=leader.settings.jobs.namespace,
+        defaults=leader.settings.jobs,
+        clock=time.time,
+    )
+
+
+def _make_reconciler(
+    leader: _Leader,
+    adoption: Adoption,
+    queue: WorkQueue,
+    measures: Measures,
+    *,
+    told: Callable[[str], None],
+) -> Reconciler:
+    store, term, core = leader.store, leader.term, leader.core
+    jobs = leader.settings.jobs
+    calls = Calls(queue.add)
+    records = Records(store, term=term, vault=core.vault, clock=time.time)
+    actions = Actions(
+        records,
+        pipeline=core.pipeline,
+        cluster=leader.cluster,
+        ground=Ground(leader.kube, instance=leader.settings.instance, clock=time.monotonic),
+        recorder=HookRecorder(store, term=term, clock=time.time, tries=leader.settings.hook_tries),
+        looked_until=leader.looked_until,
+        calls=calls,
+    )
+    sight = Sight(
+        store,
+        leader.picture,
+        core.pipeline,
+        evictions_allowed=jobs.eviction_retries,
+        rank_services=jobs.rank_services,
+        is_busy=calls.is_busy,
+        clock=time.time,
+    )
+    monitoring = Monitoring(
+        store=store,
+        term=term,
+        pipeline=core.pipeline,
+        see=sight.see,
+        show=actions.picture_of,
+        looked_until=lambda: leader.picture.looked_until,
+        clock=time.time,
+    )
+    housekeeping = Housekeeping(
+        store,
+        term=term,
+        history_seconds=jobs.history_seconds,
+        clock=time.time,
+        failed=measures.step_failed,
+    )
+    sweeping = Sweeping(
+        store,
+        term=term,
+        kube=leader.kube,
+        cluster=leader.cluster,
+        picture=leader.picture,
+        instance=leader.settings.instance,
+        clock=time.monotonic,
+        failed=measures.step_failed,
+    )
+    waiting = WaitingReasons(
+        records,
+        kube=leader.kube,
+        picture=leader.picture,
+        changed=queue.add,
+        clock=time.monotonic,
+        failed=measures.step_failed,
+    )
+    return Reconciler(
+        store=store,
+        picture=leader.picture,
+        sight=sight,
+        actions=actions,
+        adoption=adoption,
+        queue=queue,
+        told=told,
+        measures=measures,
+        beside=(monitoring.run, housekeeping.run, sweeping.run, waiting.run, calls.run),
+    )
+
+
+def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
+    settings = leader.settings
+    desired = DesiredRoutes(
+        leader.store,
+        term=leader.term,
+        picture=leader.picture,
+        vault=leader.core.vault,
+        base_domain=settings.base_domain,
+        rank_services=settings.jobs.rank_services,
+    )
+    return RoutePublisher(
+        store=leader.store,
+        bus=Publisher(redis, Keys(settings.instance), term=leader.term, signer=settings.bus_signer),
+        desired=desired,
+        seal=Seal(settings.link_keys[0]),
+        clock=time.time,
+        random=os.urandom,
+    )
+
+
+async def _publish(publisher: RoutePublisher, adoption: Adoption) -> None:
+    # A store that does not know this cluster's jobs must not wipe their routes.
+    await adoption.settled.wait()
+    await publisher.run()
+
+
+def _both(one: Callable[[str], None], other: Callable[[str], None]) -> Callable[[str], None]:
+    def call(job_id: str) -> None:
+        one(job_id)
+        other(job_id)
+
+    return call

@@ -1,0 +1,146 @@
+"""Finds out, from a thread, that the event loop stands still, and which hook of a plugin is in it.
+
+A hook that blocks the loop cannot be cancelled: nothing else runs, ``/healthz`` is not answered,
+and the process is ended from outside. Before that happens, it is written down which plugin it was,
+and for which job; the next process does not call that plugin for that job any more. Where the loop
+goes on by itself, that is taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from controller.jobs.pipeline.border import Call, PluginBorder
+from controller.store.database import Store
+from controller.store.jobs.hook_runs import HookFailure, drop_hook_failure, record_hook_failure
+from shared.errors import FumaroleError
+
+BEAT_SECONDS: Final = 0.25
+SHORTEST_SECONDS: Final = 1.0
+"""Less is what a busy machine does to anybody."""
+BLOCKED_SECONDS: Final = 10.0
+"""When it is written down. Liveness gives a process a minute."""
+WRITE_SECONDS: Final = 20.0
+
+log = logging.getLogger(__name__)
+
+
+class LoopMeasures(Protocol):
+    """Measures how long the loop stood still."""
+
+    def loop_stalled(self, seconds: float, plugin: str) -> None:
+        """Count a time that it did, and whose it was, if a plugin's."""
+        ...
+
+
+class Watchdog:
+    """Watches the loop in which :meth:`run` runs.
+
+    Args:
+        border: Knows which hook runs in which task.
+        store_url: Where it is written down; a connection of its own, in the thread, is used.
+        measures: Counts.
+        clock: Unix seconds.
+        blocked_seconds: How long a hook may block until it is written down.
+    """
+
+    def __init__(
+        self,
+        border: PluginBorder,
+        *,
+        store_url: str,
+        measures: LoopMeasures,
+        clock: Callable[[], float] = time.time,
+        blocked_seconds: float = BLOCKED_SECONDS,
+    ) -> None:
+        self._border = border
+        self._store_url = store_url
+        self._measures = measures
+        self._clock = clock
+        self._blocked_seconds = blocked_seconds
+        self._beat = time.monotonic()
+        self._culprit: Call | None = None
+        self._written: tuple[Call, HookFailure] | None = None
+        self._stopped = threading.Event()
+
+    async def run(self) -> None:
+        """Watch until this is cancelled."""
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=self._watch, args=(loop,), name="watchdog", daemon=True)
+        self._beat = time.monotonic()
+        thread.start()
+        try:
+            while True:
+                await asyncio.sleep(BEAT_SECONDS)
+                now, before = time.monotonic(), self._beat
+                self._beat = now
+                stood = now - before - BEAT_SECONDS
+                if stood >= SHORTEST_SECONDS:
+                    self._tell(stood)
+        finally:
+            self._stopped.set()
+
+    def _tell(self, seconds: float) -> None:
+        plugin = self._culprit.plugin if self._culprit is not None else ""
+        self._culprit = None
+        self._measures.loop_stalled(seconds, plugin)
+        log.warning(
+            "the event loop stood still", extra={"seconds": round(seconds, 1), "plugin": plugin}
+        )
+
+    # In the thread
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopped.wait(BEAT_SECONDS):
+            stood = time.monotonic() - self._beat
+            try:
+                if stood >= SHORTEST_SECONDS:
+                    self._culprit = self._border.call_in(asyncio.current_task(loop))
+                if stood >= self._blocked_seconds and self._written is None:
+                    self._write_down(self._culprit, stood)
+                elif stood < SHORTEST_SECONDS and self._written is not None:
+                    self._take_back(*self._written)
+            except (FumaroleError, OSError, RuntimeError, TimeoutError) as error:
+                log.error("what blocks cannot be written down", extra={"why": str(error)[:500]})
+
+    def _write_down(self, call: Call | None, stood: float) -> None:
+        if call is None or not call.job_id:
+            return
+        log.error(
+            "a plugin blocks the event loop",
+            extra={"plugin": call.plugin, "hook": call.hook, "job": call.job_id},
+        )
+        failure = HookFailure(
+            hook=call.hook,
+            plugin=call.plugin,
+            attempt=0,
+            tries=1,
+            error=f"blocked the controller for {stood:.0f} s and more",
+            at=self._clock(),
+            next_at=None,
+            blocked=True,
+        )
+        asyncio.run(self._keep(call, failure))
+        self._written = (call, failure)
+        log.warning(
+            "from the next start on the plugin is not called for the job",
+            extra={"plugin": call.plugin, "hook": call.hook, "job": call.job_id},
+        )
+
+    def _take_back(self, call: Call, failure: HookFailure) -> None:
+        asyncio.run(self._keep(call, failure, gone=True))
+        self._written = None
+
+    async def _keep(self, call: Call, failure: HookFailure, *, gone: bool = False) -> None:
+        store = Store(self._store_url)
+        try:
+            async with asyncio.timeout(WRITE_SECONDS), store.write() as transaction:
+                change = drop_hook_failure if gone else record_hook_failure
+                await change(transaction, call.job_id, failure)
+        finally:
+            await store.close()

@@ -1,0 +1,184 @@
+"""What Prometheus is told of a controller; no label has values that anybody else chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from controller.jobs.history.states import Happening
+from controller.jobs.pipeline.border import Call, Result
+from controller.jobs.reconcile.lifecycle import Note, Seen, Step, Submit
+from controller.jobs.submission.dry_run import Answer
+
+if TYPE_CHECKING:
+    from controller.sessions.publisher import RoutePublisher
+    from controller.sessions.sign_outs import Taken
+
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+
+
+class Measures:
+    """Counts what the reconciler does."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._steps = Counter(
+            "fumarole_controller_steps", "Steps done for jobs", ["step"], registry=registry
+        )
+        self._failures = Counter(
+            "fumarole_controller_failures",
+            "Steps that failed and are tried again",
+            ["error"],
+            registry=registry,
+        )
+        self._submitting = Histogram(
+            "fumarole_controller_submit_seconds",
+            "From a job's acceptance to its VolcanoJob",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._starting = Histogram(
+            "fumarole_controller_start_seconds",
+            "From a job's acceptance to its running",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+        self._sign_outs = Counter(
+            "fumarole_controller_sign_outs",
+            "Sign-outs that gateways passed on, by what became of them",
+            ["result"],
+            registry=registry,
+        )
+
+    def sign_out_taken(self, result: Taken) -> None:
+        """Count a sign-out."""
+        self._sign_outs.labels(result).inc()
+
+    def watch(
+        self,
+        *,
+        queued: Callable[[], int],
+        routes: Callable[[], int],
+        leads: Callable[[], bool],
+        parked: Callable[[], int] = int,
+    ) -> None:
+        """Have these read whenever somebody asks."""
+        waiting = Gauge(
+            "fumarole_controller_queue", "Jobs to be looked at", registry=self._registry
+        )
+        waiting.set_function(queued)
+        published = Gauge(
+            "fumarole_controller_routes", "Routes that are published", registry=self._registry
+        )
+        published.set_function(routes)
+        leading = Gauge(
+            "fumarole_controller_leads", "1 while this process leads", registry=self._registry
+        )
+        leading.set_function(leads)
+        unreadable = Gauge(
+            "fumarole_controller_parked_jobs",
+            "Jobs that this version of the controller cannot go on with",
+            registry=self._registry,
+        )
+        unreadable.set_function(parked)
+
+    def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
+        """Count a step."""
+        self._steps.labels(type(step).__name__).inc()
+        age = max(0.0, now - seen.record.created_at)
+        if isinstance(step, Submit):
+            self._submitting.observe(age)
+        if isinstance(step, Note) and step.happening is Happening.STARTED:
+            self._starting.observe(age)
+
+    def step_failed(self, error: Exception) -> None:
+        """Count a failure."""
+        self._failures.labels(type(error).__name__).inc()
+
+
+class HookCounts:
+    """Counts calls of plugins; their names are the settings'."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._calls = Counter(
+            "fumarole_controller_hooks",
+            "Calls of plugins' hooks, by how they ended",
+            ["plugin", "hook", "result"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "fumarole_controller_hook_seconds",
+            "How long plugins' hooks took",
+            ["plugin"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
+        """Count a call."""
+        self._calls.labels(call.plugin, call.hook, result).inc()
+        self._seconds.labels(call.plugin).observe(seconds)
+
+    def watch(self, plugins: Sequence[str], stuck: Callable[[], Mapping[str, int]]) -> None:
+        """Have *stuck* read whenever somebody asks: the calls of each that do not end."""
+        gauge = Gauge(
+            "fumarole_controller_hooks_stuck",
+            "Calls of hooks that were given up and do not end",
+            ["plugin"],
+            registry=self._registry,
+        )
+
+        def count(plugin: str) -> int:
+            return stuck().get(plugin, 0)
+
+        for name in plugins:
+            gauge.labels(name).set_function(partial(count, name))
+
+
+class LoopStalls:
+    """Measures how long the event loop stood still, and which plugin was in it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._stalls = Counter(
+            "fumarole_controller_loop_stalls",
+            "Times that the event loop stood still for a second or longer",
+            ["plugin"],
+            registry=registry,
+        )
+        self._seconds = Counter(
+            "fumarole_controller_loop_stalled_seconds",
+            "For how long it did, altogether",
+            registry=registry,
+        )
+
+    def loop_stalled(self, seconds: float, plugin: str) -> None:
+        """Count a time that it did."""
+        self._stalls.labels(plugin).inc()
+        self._seconds.inc(seconds)
+
+
+def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
+    """Return what counts how jobs were tried out before they were accepted."""
+    answers = Counter(
+        "fumarole_controller_dry_runs",
+        "New jobs, by what the API server said to a dry run",
+        ["answer"],
+        registry=registry,
+    )
+    return lambda answer: answers.labels(answer).inc()
+
+
+def make_debug_route(publisher: Callable[[], RoutePublisher | None]) -> web.RouteDef:
+    """Return ``/debug/routes``: where every gateway should stand."""
+
+    async def debug(_request: web.Request) -> web.Response:
+        leading = publisher()
+        return web.json_response({"leads": False} if leading is None else leading.describe())
+
+    return web.get("/debug/routes", debug)

@@ -1,0 +1,149 @@
+"""What the deployment decides about the pods of all jobs: files, ranks, runtimes, products."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from controller.jobs.spec.volumes import VolumeSource, loose_patterns, parse_volumes
+from controller.site.product_list import Catalogue, read_catalogue
+from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
+from shared.settings import Environment, count
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KataSettings:
+    """The runtimes by which a job gets a virtual machine, and what such a machine needs itself.
+
+    ``runtimes`` gives each ``runtime`` that a job may ask for its RuntimeClass. ``cpu`` and
+    ``memory`` are what a machine takes where the product does not say; ``least_cpu`` and
+    ``least_memory`` are what must be left to the job's program.
+    """
+
+    runtimes: Mapping[str, str]
+    cpu: Quantity
+    memory: Quantity
+    least_cpu: Quantity
+    least_memory: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What plugins that shape pods are told by the deployment.
+
+    ``helper_image`` runs beside a job's own program, before it: it has a POSIX shell with ``test``
+    and ``readlink``, and ``getent`` or ``nslookup`` where names are waited for.
+    """
+
+    catalogue: Catalogue
+    volumes: Mapping[str, VolumeSource]
+    priorities: Mapping[str, str]
+    pull_credentials: Mapping[str, str]
+    helper_image: str
+    helper_cpu: Quantity
+    helper_memory: Quantity
+    helper_user: int
+    ranks_folder: str
+    wait_for_names_seconds: int
+    kata: KataSettings
+    ssh_folder: str
+    ssh_port: int
+    minikube: bool
+    allow_privilege_escalation: bool
+    keep_capabilities: bool
+    seccomp: bool
+    service_account_token: bool
+    change_working_directory: bool
+
+
+def read_pod_settings(environment: Environment) -> PodSettings:
+    """Return the settings; *environment* collects every problem."""
+    read = environment.value
+    volumes = environment.optional("FUMAROLE_CONTROLLER_VOLUMES", parse_volumes) or {}
+    for name in loose_patterns(volumes):
+        environment.warning(
+            "FUMAROLE_CONTROLLER_VOLUMES",
+            f"has text after an owner's name in {name}: two owners' names may fit one place, which "
+            "is then refused to the second",
+        )
+    return PodSettings(
+        catalogue=read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue()),
+        volumes=volumes,
+        priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
+        pull_credentials=read("FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}),
+        helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),
+        helper_cpu=read("FUMAROLE_CONTROLLER_HELPER_CPU", parse_cpu, parse_cpu("50m")),
+        helper_memory=read("FUMAROLE_CONTROLLER_HELPER_MEMORY", parse_memory, parse_memory("32Mi")),
+        helper_user=read("FUMAROLE_CONTROLLER_HELPER_USER", count(1, 2**31 - 1), 65534),
+        ranks_folder=read("FUMAROLE_CONTROLLER_RANKS_FOLDER", _folder, "/etc/ucloud"),
+        wait_for_names_seconds=read(
+            "FUMAROLE_CONTROLLER_WAIT_FOR_NAMES_SECONDS", count(0, 86400), 0
+        ),
+        kata=_kata(environment),
+        ssh_folder=read("FUMAROLE_CONTROLLER_SSH_FOLDER", _folder, "/root/.ssh"),
+        ssh_port=read("FUMAROLE_CONTROLLER_SSH_PORT", count(1, 65535), 22),
+        minikube=read("FUMAROLE_CONTROLLER_MINIKUBE", _on_or_off, False),
+        allow_privilege_escalation=read(
+            "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", _yes_or_no, False
+        ),
+        keep_capabilities=read("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", _yes_or_no, False),
+        seccomp=read("FUMAROLE_CONTROLLER_SECCOMP", _yes_or_no, True),
+        service_account_token=read("FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", _yes_or_no, False),
+        change_working_directory=read(
+            "FUMAROLE_CONTROLLER_CHANGE_WORKING_DIRECTORY", _yes_or_no, True
+        ),
+    )
+
+
+def _kata(environment: Environment) -> KataSettings:
+    read = environment.value
+    return KataSettings(
+        runtimes=read("FUMAROLE_CONTROLLER_RUNTIMES", _classes, {"kata": "kata"}),
+        cpu=read("FUMAROLE_CONTROLLER_KATA_CPU", parse_cpu, parse_cpu("1")),
+        memory=read("FUMAROLE_CONTROLLER_KATA_MEMORY", parse_memory, parse_memory("1Gi")),
+        least_cpu=read("FUMAROLE_CONTROLLER_KATA_LEAST_CPU", parse_cpu, parse_cpu("1")),
+        least_memory=read(
+            "FUMAROLE_CONTROLLER_KATA_LEAST_MEMORY", parse_memory, parse_memory("1Gi")
+        ),
+    )
+
+
+def _classes(raw: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in raw.split(","))):
+        name, _, value = part.partition("=")
+        if not _NAME.fullmatch(name) or not _SUBDOMAIN.fullmatch(value or name) or name in found:
+            raise ValueError("not a list of <name>=<class>, each name once")
+        found[name] = value or name
+    return found
+
+
+def _image(raw: str) -> str:
+    if not _IMAGE.fullmatch(raw):
+        raise ValueError("not an image")
+    return raw
+
+
+def _folder(raw: str) -> str:
+    parts = raw.split("/")
+    if not raw.startswith("/") or raw == "/" or ".." in parts or ":" in raw:
+        raise ValueError("not an absolute path of a folder")
+    return raw.rstrip("/")
+
+
+def _yes_or_no(raw: str) -> bool:
+    if raw.lower() not in ("yes", "no"):
+        raise ValueError("neither yes nor no")
+    return raw.lower() == "yes"
+
+
+def _on_or_off(raw: str) -> bool:
+    if raw.lower() not in ("on", "off"):
+        raise ValueError("neither on nor off")
+    return raw.lower() == "on"

@@ -1,0 +1,7 @@
+"""Queries on jobs.
+
+- ``job_rows``: the jobs. ``progress``: attempts, companions, due times. ``pods``: every pod seen.
+- ``hook_runs``, ``timers``, ``extensions``: hooks that ran, policies' timeouts, added time.
+- ``connections``, ``public_links``, ``places``: names and folders that jobs hold.
+- ``totals``: what jobs take together.
+"""

@@ -1,0 +1,418 @@
+"""Queries on jobs: what was asked for, and how far each is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction, insert_if_absent
+from controller.store.errors import AlreadyThere
+from controller.store.instance.identity import raise_revision
+from controller.store.jobs.hook_runs import forget_hook_failures
+from controller.store.outbox.update_rows import (
+    forget_updates_of,
+    record_beginnings,
+    record_transition,
+)
+
+Desired = Literal["run", "suspended", "ended"]
+
+FINAL_STATES: Final = ("SUCCESS", "FAILURE", "EXPIRED")
+REMOVED_REASONS: Final = ("stopped", "deleted", "lost")
+"""Of jobs whose VolcanoJob Volcano itself would never remove."""
+
+_table = tables.jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job as the store has it.
+
+    ``desired`` is what was asked for, ``state`` what is told to the orchestrator; ``outcome`` is
+    set once it is decided how the job ends, and becomes its state when everything is done. Until
+    then ``end_state`` and its like keep how that is to be told, so that nobody hears why a job has
+    ended while it is still said to run. ``uid`` is that of the VolcanoJob of the current
+    ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
+    of ours to stop the VolcanoJob is or was on its way. ``removed_uid`` is that of the VolcanoJob
+    whose deletion was accepted last, ``ordered`` the action that a delayed policy had us command.
+    ``explained`` is why the VolcanoJob of its ``uid`` waits: a ``reason`` and a ``message``.
+    of ours to stop the VolcanoJob is or was on its way.
+    ``parked`` says why the leader's version cannot go on with it.
+    """
+
+    id: str
+    owner_user: str
+    owner_project: str | None
+    namespace: str
+    spec: Mapping[str, Any]
+    sealed: bytes | None
+    fingerprint: bytes | None
+    desired: Desired
+    state: str
+    reason: str | None
+    message: str | None
+    attempt: int
+    uid: str | None
+    outcome: str | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    queue: str | None = None
+    allocated_seconds: float | None = None
+    end_state: str | None = None
+    end_reason: str | None = None
+    end_message: str | None = None
+    renewal: str | None = None
+    stopping: bool = False
+    product: str | None = None
+    price: Mapping[str, Any] | None = None
+    cpu: float = 0.0
+    memory: float = 0.0
+    gpu: float = 0.0
+    evictions: int = 0
+    retries_used: int = 0
+    removed_uid: str | None = None
+    ordered: str | None = None
+    ordered_why: str | None = None
+    kept: str | None = None
+    explained: Mapping[str, str] | None = None
+    parked: str | None = None
+
+    def __repr__(self) -> str:
+        return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job is over."""
+        return self.state in FINAL_STATES
+
+    @property
+    def expires_at(self) -> float | None:
+        """When its time is over; None where it has no end, or has not begun."""
+        if self.started_at is None or self.allocated_seconds is None:
+            return None
+        return self.started_at + self.allocated_seconds
+
+
+MOST_VALUES: Final = 10_000
+"""Of one statement; PostgreSQL's protocol has 16 bits to count them."""
+
+_COLUMNS: Final = [_table.c[name] for name in JobRecord.__slots__]
+_ONE: Final = sa.select(*_COLUMNS).where(_table.c.id == sa.bindparam("job_id"))
+# Not the key: what refers to the job, such as a session, need not wait.
+_HELD: Final = _ONE.with_for_update(key_share=True)
+_SOME: Final = sa.select(*_COLUMNS).where(_table.c.id.in_(sa.bindparam("ids", expanding=True)))
+_SOME_HELD: Final = _SOME.order_by(_table.c.id).with_for_update(key_share=True)
+# By an index, which the state alone has not: what is read must not grow with the jobs that are
+# over, of which there may be a hundred times as many.
+IS_LIVE: Final = sa.and_(_table.c.finished_at.is_(None), _table.c.state.not_in(FINAL_STATES))
+_CHANGED: Final = sa.select(_table.c.id, _table.c.revision).where(
+    _table.c.revision > sa.bindparam("after")
+)
+_KNOWN: Final = sa.select(_table.c.id).where(_table.c.id.in_(sa.bindparam("ids", expanding=True)))
+_SETTLED: Final = _KNOWN.where(
+    _table.c.state.in_(FINAL_STATES),
+    _table.c.desired != "ended",
+    sa.not_(_table.c.stopping),
+    sa.or_(_table.c.reason.is_(None), _table.c.reason.not_in(REMOVED_REASONS)),
+)
+_INSERT: Final = sa.insert(_table)
+_CHANGE: Final = sa.update(_table).where(_table.c.id == sa.bindparam("which"))
+
+
+def _record(row: sa.Row[Any]) -> JobRecord:
+    # The columns are in the order of the fields.
+    return JobRecord(**dict(zip(JobRecord.__slots__, row, strict=True)))
+
+
+async def insert_job(
+    transaction: Transaction, record: JobRecord, *, labels: Mapping[str, str]
+) -> None:
+    """Add a job that is not there yet.
+
+    Raises:
+        AlreadyThere: If it is.
+    """
+    await insert_jobs(transaction, [(record, labels)])
+
+
+async def insert_jobs(
+    transaction: Transaction, jobs: Sequence[tuple[JobRecord, Mapping[str, str]]]
+) -> None:
+    """Add jobs that are not there yet, with their labels.
+
+    Raises:
+        AlreadyThere: If one is.
+    """
+    if not jobs:
+        return
+    # Before the job itself: two calls that name the same jobs in another order wait here for each
+    # other, and not each for the other's job.
+    revision = await raise_revision(transaction)
+    # Only now: on PostgreSQL, who had to wait sees what was committed meanwhile.
+    if known := await known_jobs(transaction, [record.id for record, _ in jobs]):
+        raise AlreadyThere(f"there is a job {min(known)}")
+    rows = [
+        {"revision": revision} | {name: getattr(record, name) for name in JobRecord.__slots__}
+        for record, _ in jobs
+    ]
+    await transaction.execute(_INSERT, rows)
+    labelled = [
+        {"job_id": record.id, "name": name, "value": value}
+        for record, labels in jobs
+        for name, value in labels.items()
+    ]
+    if labelled:
+        await transaction.execute(sa.insert(tables.job_labels), labelled)
+    await record_beginnings(transaction, [record for record, _ in jobs])
+
+
+async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
+    """Return the job, if there is one."""
+    row = (await transaction.execute(_ONE, {"job_id": job_id})).first()
+    return None if row is None else _record(row)
+
+
+async def hold_job(transaction: Transaction, job_id: str) -> JobRecord | None:
+    """Return the job, if there is one, which nobody else changes until this transaction ends."""
+    row = (await transaction.execute(_HELD, {"job_id": job_id})).first()
+    return None if row is None else _record(row)
+
+
+async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
+    """Return those of the jobs that there are, which nobody else changes until this ends.
+
+    Call it before anything raises the revision: locks are taken in one order.
+    """
+    held: dict[str, JobRecord] = {}
+    for some in batched(sorted(job_ids)):
+        rows = await transaction.execute(_SOME_HELD, {"ids": some})
+        held |= {row.id: _record(row) for row in rows}
+    return held
+
+
+async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
+    """Return those of the jobs that there are, by id."""
+    found: dict[str, JobRecord] = {}
+    for some in batched(job_ids):
+        rows = await transaction.execute(_SOME, {"ids": some})
+        found |= {row.id: _record(row) for row in rows}
+    return found
+
+
+def batched(values: Collection[str]) -> Iterator[list[str]]:
+    """Yield *values* in lists of as many as one statement may be given."""
+    each = list(values)
+    for start in range(0, len(each), MOST_VALUES):
+        yield each[start : start + MOST_VALUES]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are asked for; what is empty or None matches all."""
+
+    user: str | None = None
+    project: str | None = None
+    states: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+async def list_jobs(
+    transaction: Transaction, wanted: JobFilter, *, after: str, limit: int
+) -> list[JobRecord]:
+    """Return the first *limit* jobs whose id comes after *after*, in the order of ids."""
+    query = sa.select(*_COLUMNS).where(_table.c.id > after)
+    if wanted.user is not None:
+        query = query.where(_table.c.owner_user == wanted.user)
+    if wanted.project is not None:
+        query = query.where(_table.c.owner_project == wanted.project)
+    if wanted.states:
+        query = query.where(_table.c.state.in_(wanted.states))
+    labels = tables.job_labels.c
+    for name, value in wanted.labels:
+        has = sa.select(labels.job_id).where(labels.name == name, labels.value == value)
+        query = query.where(_table.c.id.in_(has))
+    rows = await transaction.execute(query.order_by(_table.c.id).limit(limit))
+    return [_record(row) for row in rows]
+
+
+async def oldest_jobs(
+    transaction: Transaction, *, after: tuple[float, str], limit: int
+) -> list[JobRecord]:
+    """Return jobs in the order in which they were accepted, those *after* a time and id."""
+    place = sa.tuple_(_table.c.created_at, _table.c.id)
+    query = sa.select(*_COLUMNS).where(place > after).order_by(_table.c.created_at, _table.c.id)
+    return [_record(row) for row in await transaction.execute(query.limit(limit))]
+
+
+async def unfinished_jobs(transaction: Transaction) -> list[str]:
+    """Return the ids of the jobs that are not over."""
+    query = sa.select(_table.c.id).where(IS_LIVE)
+    return list((await transaction.scalars(query)).all())
+
+
+async def unfinished_of(
+    transaction: Transaction, *, user: str | None, project: str | None
+) -> list[str]:
+    """Return the project's jobs that are not over; without one, the user's outside of projects."""
+    query = sa.select(_table.c.id).where(IS_LIVE)
+    if project is not None:
+        query = query.where(_table.c.owner_project == project)
+    else:
+        query = query.where(_table.c.owner_user == user, _table.c.owner_project.is_(None))
+    return list((await transaction.scalars(query)).all())
+
+
+async def touch_unsubmitted(transaction: Transaction) -> None:
+    """Have every process look again at the jobs that are not in the cluster yet."""
+    waiting = (_table.c.uid.is_(None), IS_LIVE)
+    # Held before the revision is raised, as everywhere: locks are taken in one order.
+    held = sa.select(_table.c.id).where(*waiting).order_by(_table.c.id)
+    await transaction.execute(held.with_for_update(key_share=True))
+    revision = await raise_revision(transaction)
+    await transaction.execute(sa.update(_table).where(*waiting).values(revision=revision))
+
+
+async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
+    """Return which of these there are."""
+    known: set[str] = set()
+    for some in batched(job_ids):
+        known.update(await transaction.scalars(_KNOWN, {"ids": some}))
+    return known
+
+
+async def settled_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
+    """Return which of these are over and have nothing in the cluster that we are to remove."""
+    settled: set[str] = set()
+    for some in batched(job_ids):
+        settled.update(await transaction.scalars(_SETTLED, {"ids": some}))
+    return settled
+
+
+async def has_jobs(transaction: Transaction) -> bool:
+    """Say whether there is any job."""
+    return (await transaction.scalar(sa.select(_table.c.id).limit(1))) is not None
+
+
+async def changed_jobs(transaction: Transaction, *, after: int) -> tuple[Sequence[str], int]:
+    """Return the jobs that were asked for or to be ended after revision *after*, and the latest."""
+    rows = (await transaction.execute(_CHANGED, {"after": after})).all()
+    return [row.id for row in rows], max((row.revision for row in rows), default=after)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job that is ended on purpose is to be told: a state, a word, and a text."""
+
+    state: str
+    reason: str
+    message: str
+
+
+ASKED: Final = Ending("SUCCESS", "asked", "ended as asked")
+
+
+async def ask_to_end(
+    transaction: Transaction, record: JobRecord, *, now: float, how: Ending = ASKED
+) -> JobRecord:
+    """Note that the job is to end; return how it is now.
+
+    The first who asks decides how; one whose end is decided already ends as was decided.
+    """
+    if record.desired == "ended":
+        return record
+    asked: dict[str, Any] = {"desired": "ended"}
+    if not record.is_final:
+        asked |= {"state": "CANCELING", "reason": how.reason, "message": how.message}
+    if not record.is_final and record.outcome is None:
+        asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
+    return await tell_job(transaction, record, now=now, **asked)
+
+
+async def tell_job(
+    transaction: Transaction, record: JobRecord, *, now: float, **values: Any
+) -> JobRecord:
+    """Set *values* as :func:`move_job` does, and have every process notice it."""
+    # The revision before the update's number, as everywhere: locks are taken in one order.
+    revision = await raise_revision(transaction)
+    same = _table.c.id == record.id
+    await transaction.execute(sa.update(_table).where(same).values(revision=revision))
+    return await move_job(transaction, record, now=now, **values)
+
+
+async def move_job(
+    transaction: Transaction,
+    record: JobRecord,
+    *,
+    now: float,
+    exits: Any = None,
+    **values: Any,
+) -> JobRecord:
+    """Set *values* of a job that this transaction holds; return how it is then.
+
+    A transition is remembered, and told, if it is one; with *exits*, how its ranks ended.
+    """
+    after = replace(record, **values)
+    await transaction.execute(_CHANGE, {"which": record.id, **values})
+    if _told(after) != _told(record):
+        await record_transition(transaction, after, at=now, exits=exits)
+    return after
+
+
+def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
+    # Not the attempt: that another one follows was told when it was decided.
+    return record.state, record.reason, record.message
+
+
+async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
+    """Drop the records of jobs that were over before then, leaving tombstones; say how many."""
+    gone = await long_over(transaction, finished_before=finished_before, limit=limit)
+    await forget_these_jobs(transaction, gone, at=finished_before)
+    return len(gone)
+
+
+async def long_over(
+    transaction: Transaction, *, finished_before: float, limit: int, after: str = ""
+) -> list[str]:
+    """Return the first *limit* jobs after an id that were over before then, in order."""
+    query = sa.select(_table.c.id).where(
+        _table.c.state.in_(FINAL_STATES),
+        _table.c.finished_at < finished_before,
+        _table.c.id > after,
+    )
+    return list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
+
+
+async def forget_these_jobs(
+    transaction: Transaction, job_ids: Collection[str], *, at: float
+) -> None:
+    """Drop the records of jobs that are over, leaving tombstones of the time *at*."""
+    if not job_ids:
+        return
+    await _bury(transaction, job_ids, at=at)
+    await forget_updates_of(transaction, job_ids)
+    await forget_hook_failures(transaction, job_ids)
+    await transaction.execute(sa.delete(_table).where(_table.c.id.in_(job_ids)))
+
+
+async def _bury(transaction: Transaction, job_ids: Collection[str], *, at: float) -> None:
+    attempts = tables.attempts.c
+    uids = sa.select(attempts.job_id, attempts.uid).where(attempts.job_id.in_(job_ids))
+    current = sa.select(_table.c.id, _table.c.uid).where(
+        _table.c.id.in_(job_ids), _table.c.uid.is_not(None)
+    )
+    rows = (await transaction.execute(uids.union(current))).all()
+    stones = [{"job_id": job_id, "uid": uid, "at": at} for job_id, uid in rows]
+    if stones:
+        await insert_if_absent(transaction, tables.tombstones, stones)
+
+
+async def has_tombstone(transaction: Transaction, job_id: str, uid: str) -> bool:
+    """Say whether this VolcanoJob's record was dropped, so that it may be removed."""
+    stones = tables.tombstones.c
+    query = sa.select(stones.uid).where(stones.job_id == job_id, stones.uid == uid)
+    return (await transaction.scalar(query)) is not None

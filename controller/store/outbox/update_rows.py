@@ -1,0 +1,109 @@
+"""What orchestrators are told: an outbox in the order of its numbers.
+
+An update is written by the transaction that makes it true, so none is lost and none is told of
+what did not happen. Its number is taken in the order of commits (see ``counters``): whoever has
+read up to a number misses nothing by asking for what comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+from controller.store.outbox.counters import lift_counter, read_counter, refuse_unknown, take_number
+
+if TYPE_CHECKING:
+    from controller.store.jobs.job_rows import JobRecord
+
+_table = tables.transitions
+_INSERT: Final = sa.insert(_table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """One thing that became of a job; ``id`` is its place among all."""
+
+    id: int
+    job_id: str
+    attempt: int
+    at: float
+    state: str
+    reason: str | None
+    message: str | None
+    exits: Sequence[Mapping[str, Any]] | None
+
+
+async def record_transition(
+    transaction: Transaction,
+    record: JobRecord,
+    *,
+    at: float,
+    exits: Sequence[Mapping[str, Any]] | None = None,
+) -> None:
+    """Tell what *record* now says."""
+    number = await take_number(transaction, "updates")
+    await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
+
+
+async def record_beginnings(transaction: Transaction, records: Sequence[JobRecord]) -> None:
+    """Tell that there are these jobs, in this order."""
+    last = await take_number(transaction, "updates", len(records))
+    first = last - len(records) + 1
+    rows = [_row(first + n, one, at=one.created_at) for n, one in enumerate(records)]
+    await transaction.execute(_INSERT, rows)
+
+
+def _row(
+    number: int,
+    record: JobRecord,
+    *,
+    at: float,
+    exits: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    return {
+        "id": number,
+        "job_id": record.id,
+        "attempt": record.attempt,
+        "at": at,
+        "state": record.state,
+        "reason": record.reason,
+        "message": record.message,
+        "exits": None if exits is None else list(exits),
+    }
+
+
+async def updates_after(transaction: Transaction, number: int, *, limit: int) -> list[Update]:
+    """Return the first *limit* updates after *number*.
+
+    Raises:
+        Forgotten: If some of them are not known.
+    """
+    await refuse_unknown(transaction, "updates", number)
+    columns = [_table.c[name] for name in Update.__slots__]
+    query = sa.select(*columns).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
+    return [Update(**row._mapping) for row in await transaction.execute(query)]
+
+
+async def updates_of(transaction: Transaction, job_id: str) -> list[Update]:
+    """Return everything that was told about the job, in order."""
+    columns = [_table.c[name] for name in Update.__slots__]
+    query = sa.select(*columns).where(_table.c.job_id == job_id).order_by(_table.c.id)
+    return [Update(**row._mapping) for row in await transaction.execute(query)]
+
+
+async def last_update(transaction: Transaction) -> int:
+    """Return the number of the last update there is."""
+    return await read_counter(transaction, "updates")
+
+
+async def forget_updates_of(transaction: Transaction, job_ids: Collection[str]) -> None:
+    """Note that the updates of these jobs go with them: who has not read them is to be told."""
+    newest = sa.select(sa.func.max(_table.c.id)).where(_table.c.job_id.in_(job_ids))
+    last = await transaction.scalar(newest)
+    if last is not None:
+        await lift_counter(transaction, "updates_forgotten", last)

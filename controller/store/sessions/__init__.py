@@ -1,0 +1,1 @@
+"""Queries on interactive sessions (``session_rows``), ``revocations`` and terminal ``hubs``."""

@@ -1,0 +1,77 @@
+"""Queries on revocations. One is here before its call is answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+from controller.store.instance.identity import raise_revision
+from shared.events import REVOCATION_KEPT_SECONDS
+
+_table = tables.revocations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRevocation:
+    """A revocation: of one ``jti``, one ``sub`` of a session, everybody on it, or one ``kid``."""
+
+    member: str
+    at: float
+    sid: str | None = None
+    jti: str | None = None
+    sub: str | None = None
+    kid: str | None = None
+
+    @property
+    def score(self) -> float:
+        """When it may be dropped."""
+        return self.at + REVOCATION_KEPT_SECONDS
+
+
+_MATTERING: Final = (
+    sa.select(*(_table.c[name] for name in StoredRevocation.__slots__), _table.c.revision)
+    .where(_table.c.at > sa.bindparam("since"), _table.c.revision > sa.bindparam("after"))
+    .order_by(_table.c.revision)
+)
+
+
+async def add_revocation(transaction: Transaction, revocation: StoredRevocation) -> None:
+    """Add the revocation; of one that is there already, the later time counts."""
+    revision = await raise_revision(transaction)
+    values = {name: getattr(revocation, name) for name in StoredRevocation.__slots__}
+    same = _table.c.member == revocation.member
+    later = sa.update(_table).where(same, _table.c.at < revocation.at)
+    await transaction.execute(later.values(at=revocation.at, revision=revision))
+    if (await transaction.execute(sa.select(_table.c.member).where(same))).first() is None:
+        await transaction.execute(sa.insert(_table).values(revision=revision, **values))
+
+
+async def revocations_that_matter(
+    transaction: Transaction, *, now: float, after: int = 0
+) -> list[StoredRevocation]:
+    """Return the revocations that a grant could still outlive, added after revision *after*."""
+    found, _ = await revocations_after(transaction, after, now=now)
+    return found
+
+
+async def revocations_after(
+    transaction: Transaction, after: int, *, now: float
+) -> tuple[list[StoredRevocation], int]:
+    """Return the same, and the revision up to which they are known then."""
+    since = now - REVOCATION_KEPT_SECONDS
+    rows = (await transaction.execute(_MATTERING, {"since": since, "after": after})).all()
+    found = [
+        StoredRevocation(**{name: getattr(row, name) for name in StoredRevocation.__slots__})
+        for row in rows
+    ]
+    return found, rows[-1].revision if rows else after
+
+
+async def forget_revocations(transaction: Transaction, *, now: float) -> None:
+    """Drop those that no grant can outlive."""
+    old = _table.c.at < now - REVOCATION_KEPT_SECONDS
+    await transaction.execute(sa.delete(_table).where(old))

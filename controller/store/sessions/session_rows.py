@@ -1,0 +1,136 @@
+"""Queries on interactive sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+from controller.store.instance.identity import raise_revision
+from shared.routes import Clipboard, Kind
+
+_table = tables.sessions
+_LIVE_OF: Final = sa.select(_table).where(
+    _table.c.job_id.in_(sa.bindparam("job_ids", expanding=True)), _table.c.ended_at.is_(None)
+)
+_CHANGED: Final = sa.select(_table.c.job_id, _table.c.revision).where(
+    _table.c.revision > sa.bindparam("after")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One opening of one endpoint of one rank of a job.
+
+    ``endpoint`` is None for a port that the job did not declare; ``port`` is None for terminals.
+    Of a terminal, ``hub_id``, ``pod`` and ``pod_uid`` say where its shell is, once that is known.
+    ``links`` are the public names under which everybody reaches it. ``clipboard`` and
+    ``service_workers`` are as in :class:`shared.routes.Route`.
+    """
+
+    sid: str
+    job_id: str
+    rank: int
+    kind: Kind
+    endpoint: str | None
+    port: int | None
+    base_path: str
+    created_at: float
+    ended_at: float | None = None
+    end_reason: str | None = None
+    hub_id: str | None = None
+    pod: str | None = None
+    pod_uid: str | None = None
+    links: tuple[str, ...] = ()
+    clipboard: Clipboard = "both"
+    service_workers: bool = False
+
+
+def _session(row: sa.Row[tuple[object, ...]]) -> Session:
+    values = dict(row._mapping)
+    del values["revision"]
+    values["kind"] = cast(Kind, values["kind"])
+    values["links"] = tuple(cast(list[str] | None, values["links"]) or ())
+    values["clipboard"] = values["clipboard"] or "both"
+    values["service_workers"] = bool(values["service_workers"])
+    return Session(**values)
+
+
+async def insert_session(transaction: Transaction, session: Session) -> None:
+    """Add *session*."""
+    revision = await raise_revision(transaction)
+    values = {name: getattr(session, name) for name in Session.__slots__}
+    values["links"] = list(session.links) or None
+    await transaction.execute(sa.insert(_table).values(revision=revision, **values))
+
+
+async def find_session(transaction: Transaction, sid: str) -> Session | None:
+    """Return the session, also one that has ended."""
+    row = (await transaction.execute(sa.select(_table).where(_table.c.sid == sid))).first()
+    return None if row is None else _session(row)
+
+
+async def live_sessions(transaction: Transaction) -> list[Session]:
+    """Return every session that has not ended."""
+    rows = await transaction.execute(sa.select(_table).where(_table.c.ended_at.is_(None)))
+    return [_session(row) for row in rows]
+
+
+async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -> list[Session]:
+    """Return the sessions of these jobs that have not ended."""
+    rows = await transaction.execute(_LIVE_OF, {"job_ids": list(job_ids)})
+    return [_session(row) for row in rows]
+
+
+async def live_sessions_among(transaction: Transaction, sids: Collection[str]) -> list[Session]:
+    """Return those of the sessions that there are and that have not ended."""
+    if not sids:
+        return []
+    live = sa.select(_table).where(_table.c.sid.in_(sids), _table.c.ended_at.is_(None))
+    return [_session(row) for row in await transaction.execute(live)]
+
+
+async def end_session(transaction: Transaction, sid: str, *, reason: str, now: float) -> bool:
+    """End the session; say whether it had not ended before."""
+    return await _end(transaction, _table.c.sid == sid, reason, now) > 0
+
+
+async def end_sessions_of(transaction: Transaction, job_id: str, *, reason: str, now: float) -> int:
+    """End all sessions of the job; return how many there were."""
+    return await _end(transaction, _table.c.job_id == job_id, reason, now)
+
+
+async def _end(
+    transaction: Transaction, which: sa.ColumnElement[bool], reason: str, now: float
+) -> int:
+    revision = await raise_revision(transaction)
+    ended = await transaction.execute(
+        sa.update(_table)
+        .where(which, _table.c.ended_at.is_(None))
+        .values(ended_at=now, end_reason=reason, revision=revision)
+    )
+    return ended.rowcount
+
+
+async def assign_shell(
+    transaction: Transaction, sid: str, *, hub_id: str, pod: str, pod_uid: str
+) -> bool:
+    """Say which hub holds the terminal, and into which pod; False if it has ended meanwhile."""
+    assigned = await transaction.execute(
+        sa.update(_table)
+        .where(_table.c.sid == sid, _table.c.ended_at.is_(None))
+        .values(hub_id=hub_id, pod=pod, pod_uid=pod_uid)
+    )
+    return assigned.rowcount > 0
+
+
+async def jobs_with_changed_sessions(
+    transaction: Transaction, *, after: int
+) -> tuple[Sequence[str], int]:
+    """Return the jobs whose sessions changed after revision *after*, and the latest revision."""
+    rows = (await transaction.execute(_CHANGED, {"after": after})).all()
+    return sorted({row.job_id for row in rows}), max((row.revision for row in rows), default=after)

@@ -1,0 +1,125 @@
+"""More time, a pause, going on: what the calls promise."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from controller.store.jobs.job_rows import find_job, move_job
+from tests.controller.api.conftest import Api
+from tests.controller.api.resources.test_jobs import make_job, submit
+
+
+async def post(api: Api, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, Any]]:
+    answer = await api.client.post(f"/v1/jobs/{path}", json=body, headers=headers)
+    return answer.status, await answer.json()
+
+
+async def change(api: Api, **values: Any) -> None:
+    async with api.store.write() as transaction:
+        record = await find_job(transaction, "j1")
+        assert record is not None
+        await move_job(transaction, record, now=1.0, **values)
+
+
+async def test_simultaneous_additions_add_up(api: Api) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    await asyncio.gather(*(post(api, "j1/extend", {"seconds": 10}) for _ in range(8)))
+    shown = await (await api.client.get("/v1/jobs/j1")).json()
+    assert shown["time_allocation_seconds"] == 180
+    assert shown["expires_at"] is None
+    await change(api, started_at=1000.0)
+    status, extended = await post(api, "j1/extend", {"seconds": 20})
+    assert (status, extended) == (
+        200,
+        {"id": "j1", "added": True, "time_allocation_seconds": 200, "expires_at": 1200.0},
+    )
+
+
+async def test_a_call_that_is_repeated_with_its_key_adds_once(api: Api) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    key = {"Idempotency-Key": '"a-1"'}
+    answers = await asyncio.gather(
+        *(post(api, "j1/extend", {"seconds": 10}, **key) for _ in range(4))
+    )
+    assert [status for status, _ in answers] == [200] * 4
+    assert sorted(answer["added"] for _, answer in answers) == [False, False, False, True]
+    assert {answer["time_allocation_seconds"] for _, answer in answers} == {110}
+    status, refused = await post(api, "j1/extend", {"seconds": 11}, **key)
+    assert (status, refused["code"]) == (409, "key_reused")
+
+
+@pytest.mark.parametrize("key", ["x" * 65, "", '""', "a b", "a\u00e9"])
+async def test_a_key_that_is_none_adds_nothing(api: Api, key: str) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    status, _ = await post(api, "j1/extend", {"seconds": 1}, **{"Idempotency-Key": key})
+    assert status == 422
+
+
+async def test_two_keys_are_none(api: Api) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    keys = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    asked = api.client.post("/v1/jobs/j1/extend", json={"seconds": 1}, headers=keys)
+    assert (await asked).status == 422
+
+
+@pytest.mark.parametrize(
+    ("fields", "values", "code"),
+    [
+        ({}, {}, "no_end"),
+        ({"time_allocation_seconds": 9}, {"state": "EXPIRED", "finished_at": 1.0}, "over"),
+        ({"time_allocation_seconds": 9}, {"desired": "ended"}, "ending"),
+        ({"time_allocation_seconds": 9}, {"outcome": "SUCCESS"}, "ending"),
+    ],
+)
+async def test_time_is_added_only_where_it_can_matter(
+    api: Api, fields: dict[str, Any], values: dict[str, Any], code: str
+) -> None:
+    await submit(api, make_job(**fields))
+    await change(api, message="as it was", **values)
+    status, answer = await post(api, "j1/extend", {"seconds": 5})
+    assert (status, answer["code"]) == (409, code)
+
+
+@pytest.mark.parametrize("seconds", [0, -5, 1.5, "10", 10**10, None])
+async def test_what_is_no_time_is_refused(api: Api, seconds: object) -> None:
+    await submit(api, make_job(time_allocation_seconds=9))
+    status, _ = await post(api, "j1/extend", {"seconds": seconds})
+    assert status == 422
+
+
+async def test_a_job_whose_time_is_over_ends_unless_it_was_given_more(api: Api) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    assert await api.wishes.end_if_over(["j1"]) == {"j1": None}
+    began = time.time() - 150
+    await change(api, started_at=began)
+    await post(api, "j1/extend", {"seconds": 1000})
+    assert await api.wishes.end_if_over(["j1"]) == {"j1": pytest.approx(began + 1100)}
+    await change(api, allocated_seconds=1.0)
+    assert await api.wishes.end_if_over(["j1"]) == {"j1": None}
+    shown = await (await api.client.get("/v1/jobs/j1")).json()
+    assert (shown["state"], shown["reason"]) == ("CANCELING", "expired")
+    # Whoever asked first decides how it is told.
+    await api.client.delete("/v1/jobs/j1")
+    async with api.store.read() as transaction:
+        record = await find_job(transaction, "j1")
+    assert record is not None
+    assert record.end_state == "EXPIRED"
+
+
+async def test_suspending_and_resuming_are_wishes_that_can_be_repeated(api: Api) -> None:
+    await submit(api, make_job())
+    for _ in range(2):
+        status, answer = await post(api, "j1/suspend")
+        assert (status, answer["desired"]) == (202, "suspended")
+    for _ in range(2):
+        status, answer = await post(api, "j1/resume")
+        assert (status, answer["desired"]) == (200, "run")
+    await api.client.delete("/v1/jobs/j1")
+    for wish in ("suspend", "resume"):
+        status, answer = await post(api, f"j1/{wish}")
+        assert (status, answer["code"]) == (409, "ending")
+        assert (await post(api, f"never-was/{wish}"))[0] == 404

@@ -1,0 +1,265 @@
+"""``/v1/jobs``: taken once, refused with every problem, found again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from controller.jobs.spec.model import Job
+from controller.plugins.shared_memory import SharedMemoryPlugin
+from controller.store.database import Transaction
+from controller.store.jobs.job_rows import find_job
+from tests.controller.api.conftest import Api
+
+SECRET = "c4n4ry-s3cret"
+
+
+def make_job(job_id: str = "j1", **fields: Any) -> dict[str, Any]:
+    return {"id": job_id, "owner": {"user": "ada"}, "image": "shell"} | fields
+
+
+def with_secret(value: str = SECRET) -> dict[str, Any]:
+    return make_job(
+        parameters={"token": {"type": "secret", "value": value}},
+        invocation={"environment": {"TOKEN": {"parameter": "token"}}},
+    )
+
+
+async def submit(api: Api, *jobs: Any, mode: str = "atomic") -> tuple[int, dict[str, Any]]:
+    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
+    return answer.status, await answer.json()
+
+
+async def ids(api: Api, query: str = "") -> list[str]:
+    answer = await api.client.get(f"/v1/jobs{query}")
+    assert answer.status == 200, await answer.text()
+    return [job["id"] for job in (await answer.json())["items"]]
+
+
+async def test_a_job_is_taken_and_the_reconciler_is_told(api: Api) -> None:
+    assert await submit(api, make_job()) == (200, {"items": [{"id": "j1", "result": "created"}]})
+    assert api.woken == ["j1"]
+    shown = await (await api.client.get("/v1/jobs/j1")).json()
+    assert shown["owner"] == {"user": "ada"}
+    assert (shown["state"], shown["attempt"]) == ("IN_QUEUE", 1)
+
+
+async def test_the_same_job_again_is_a_no_op_and_another_of_its_id_a_conflict(api: Api) -> None:
+    await submit(api, make_job())
+    api.woken.clear()
+    _, again = await submit(api, make_job(replicas=1))
+    assert again["items"][0]["result"] == "unchanged"
+    assert api.woken == []
+    status, other = await submit(api, make_job(replicas=2))
+    assert status == 409
+    assert other["details"]["problems"] == [
+        {"path": "items[0].id", "message": "another job has this id"}
+    ]
+    assert (await (await api.client.get("/v1/jobs/j1")).json()).get("replicas", 1) == 1
+
+
+async def test_another_secret_is_another_job(api: Api) -> None:
+    await submit(api, with_secret())
+    assert (await submit(api, with_secret()))[1]["items"][0]["result"] == "unchanged"
+    assert (await submit(api, with_secret("other")))[0] == 409
+
+
+async def test_a_secret_is_never_returned_and_not_in_the_store_as_it_is(
+    api: Api, tmp_path: Any
+) -> None:
+    answers = [await submit(api, with_secret()), await submit(api, with_secret())]
+    answers += [await submit(api, with_secret() | {"colour": "red"})]
+    shown = await (await api.client.get("/v1/jobs/j1")).text()
+    assert SECRET not in shown + json.dumps(answers)
+    async with api.store.read() as transaction:
+        assert SECRET not in repr(await find_job(transaction, "j1"))
+    for path in tmp_path.glob("store.db*"):
+        assert SECRET.encode() not in path.read_bytes()
+
+
+async def test_atomic_takes_all_or_none(api: Api) -> None:
+    status, answer = await submit(api, make_job("a"), make_job("b", replicas=-1), {"id": "c"})
+    assert status == 422
+    paths = {problem["path"] for problem in answer["details"]["problems"]}
+    assert paths == {"items[1].replicas", "items[2].owner", "items[2].image"}
+    assert await ids(api) == []
+    assert api.woken == []
+
+
+async def test_best_effort_takes_what_it_can(api: Api) -> None:
+    await submit(api, make_job("d"))
+    status, answer = await submit(
+        api,
+        make_job("a"),
+        make_job("b", replicas=-1),
+        7,
+        make_job("d"),
+        make_job("d2", image="x"),
+        mode="best_effort",
+    )
+    assert status == 200
+    results = [(item["id"], item["result"]) for item in answer["items"]]
+    assert results == [
+        ("a", "created"),
+        ("b", "rejected"),
+        (None, "rejected"),
+        ("d", "unchanged"),
+        ("d2", "created"),
+    ]
+    assert answer["items"][1]["problems"][0]["path"] == "replicas"
+    assert await ids(api) == ["a", "d", "d2"]
+
+
+async def test_an_id_twice_in_one_call_is_refused(api: Api) -> None:
+    status, answer = await submit(api, make_job("a"), make_job("a", replicas=2))
+    assert status == 422
+    assert answer["details"]["problems"][0]["path"] == "items[1].id"
+
+
+async def test_a_plugin_that_raises_stops_the_call_and_is_named(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(_self: Any, job: Job, _builder: Any) -> None:
+        if job.id == "second":
+            raise ZeroDivisionError("of no concern to anybody outside")
+
+    monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
+    status, answer = await submit(api, make_job("first"), make_job("second"))
+    said = {"code": "plugin_failed", "message": "The plugin shared_memory failed."}
+    assert (status, answer) == (500, said)
+    assert (await ids(api), api.woken) == ([], [])
+
+
+async def test_in_best_effort_a_plugin_that_fails_with_one_item_keeps_no_other_out(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(_self: Any, job: Job, _builder: Any) -> None:
+        if job.id.startswith("bad"):
+            raise ZeroDivisionError("of no concern to anybody outside")
+
+    await submit(api, make_job("bad-known"))
+    monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
+    jobs = [make_job(f"{name}") for name in ("a", "bad1", "bad2", "bad3", "bad4", "b", "bad-known")]
+    status, answer = await submit(api, *jobs, mode="best_effort")
+    assert status == 200
+    results = {one["id"]: one["result"] for one in answer["items"]}
+    assert results == {"a": "created", "b": "created", "bad-known": "unchanged"} | {
+        f"bad{number}": "rejected" for number in range(1, 5)
+    }
+    (problem,) = answer["items"][1]["problems"]
+    assert problem["path"] == ""
+    assert "shared_memory" in problem["message"]
+    assert await ids(api) == ["a", "b", "bad-known"]
+
+
+async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thousand_times(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def hangs(_self: Any, job: Job, _builder: Any) -> None:
+        asked.append(job.id)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SharedMemoryPlugin, "on_create", hangs)
+    monkeypatch.setattr(
+        "controller.jobs.pipeline.border.HookSeconds.of", lambda _self, _plugin: 0.05
+    )
+    jobs = [make_job(f"j{number}") for number in range(20)]
+    _, answer = await submit(api, *jobs, mode="best_effort")
+    assert [one["result"] for one in answer["items"]] == ["rejected"] * 20
+    assert asked == ["j0", "j1", "j2"]
+
+
+async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:
+    field = "tools"
+    status, answer = await submit(api, make_job() | {field: ["tensorboard"]})
+    assert status == 422
+    assert answer["details"]["problems"] == [
+        {"path": f"items[0].{field}", "message": "unknown field"}
+    ]
+
+
+async def test_jobs_are_found_by_owner_state_and_label_page_by_page(api: Api) -> None:
+    for number in range(5):
+        user = "ada" if number % 2 else "bob"
+        await submit(
+            api, make_job(f"j{number}", owner={"user": user, "project": "sun"}, labels={"n": "x"})
+        )
+    await submit(api, make_job("other"))
+    assert await ids(api, "?user=bob") == ["j0", "j2", "j4"]
+    assert await ids(api, "?project=sun&label=n=x&state=IN_QUEUE") == [f"j{n}" for n in range(5)]
+    assert await ids(api, "?label=n=y") == []
+    first = await (await api.client.get("/v1/jobs?limit=4")).json()
+    assert first["next"] == "j3"
+    second = await (await api.client.get("/v1/jobs?limit=4&after=j3")).json()
+    assert [job["id"] for job in second["items"]] == ["j4", "other"]
+    assert second["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [("?limit=0", "limit"), ("?limit=x", "limit"), ("?limit=²", "limit"),
+     ("?limit=5_0", "limit"), ("?limit=%205", "limit"), ("?limit=%2B5", "limit"),
+     ("?limit=5.0", "limit"), ("?limit=", "limit"),
+     ("?state=DONE", "state[0]"), ("?label==x", "label[0]"), ("?limit=1&limit=2", "limit"),
+     ("?colour=red", "colour")],
+)  # fmt: skip
+async def test_a_bad_query_is_named(api: Api, query: str, path: str) -> None:
+    answer = await api.client.get(f"/v1/jobs{query}")
+    assert answer.status == 422
+    assert (await answer.json())["details"]["problems"][0]["path"] == path
+
+
+async def test_a_job_is_ended_once_however_often_it_is_asked(api: Api) -> None:
+    await submit(api, make_job())
+    for _ in range(2):
+        answer = await api.client.delete("/v1/jobs/j1")
+        assert answer.status == 202
+        assert (await answer.json())["state"] == "CANCELING"
+    many = await api.client.post("/v1/jobs/terminate", json={"items": ["j1", "never-was"]})
+    assert [item["result"] for item in (await many.json())["items"]] == ["CANCELING", "not_found"]
+
+
+async def test_many_jobs_are_ended_in_few_commits_and_told_of_in_order(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"m{number}" for number in range(130)]
+    await submit(api, *(make_job(job_id) for job_id in ids))
+    asked = [*reversed(ids), "never-was", *ids[:5]]
+    write, commits = api.store.write, list[None]()
+
+    def counted() -> AbstractAsyncContextManager[Transaction]:
+        commits.append(None)
+        return write()
+
+    monkeypatch.setattr(api.store, "write", counted)
+    answer = await api.client.post("/v1/jobs/terminate", json={"items": asked})
+    items = (await answer.json())["items"]
+    assert [item["id"] for item in items] == asked
+    results = {item["id"]: item["result"] for item in items}
+    assert results.pop("never-was") == "not_found"
+    assert results == dict.fromkeys(ids, "CANCELING")
+    assert len(commits) == 2
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/never-was", "/v1/jobs/..%2f", "/v1/nothing"])
+async def test_what_is_not_there_is_404(api: Api, path: str) -> None:
+    answer = await api.client.get(path)
+    assert answer.status == 404
+    assert set(await answer.json()) == {"code", "message"}
+
+
+@pytest.mark.parametrize("settings", [{"FUMAROLE_CONTROLLER_IMAGES": "quay.io/good/**"}])
+async def test_an_image_that_is_not_listed_is_422_with_its_path(api: Api) -> None:
+    status, body = await submit(api, make_job("a"))
+    assert status == 422
+    (problem,) = body["details"]["problems"]
+    assert problem["path"] == "items[0].image"
+    assert "jobs may use" in problem["message"]
+    status, body = await submit(api, make_job("a", image="quay.io/good/x"))
+    assert (status, body["items"][0]["result"]) == (200, "created")

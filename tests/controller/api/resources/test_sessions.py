@@ -1,0 +1,243 @@
+"""``/v1/sessions``: opened in order, ended for good, revoked before it is answered."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from controller.sessions.service import SessionService, SessionsRefused, Wanted
+from controller.site.product_list import Catalogue
+from controller.store.sessions.revocations import revocations_that_matter
+from shared.reports import Activity
+from tests.controller.api.conftest import Api, _at_once, _starting, _tell
+from tests.controller.api.resources.test_jobs import make_job, submit
+
+ENDPOINTS = {
+    "lab": {"kind": "web", "port": 8888, "base_path": "/x"},
+    "desk": {"kind": "vnc", "port": 5900},
+}
+
+
+@pytest.fixture(autouse=True)
+async def jobs(api: Api) -> None:
+    await submit(api, make_job("j1", replicas=2, interactive=ENDPOINTS), make_job("j2"))
+    api.woken.clear()
+
+
+async def open_sessions(api: Api, *items: Any) -> tuple[int, dict[str, Any]]:
+    answer = await api.client.post("/v1/sessions", json={"items": list(items)})
+    return answer.status, await answer.json()
+
+
+async def open_one(api: Api, **item: Any) -> str:
+    status, answer = await open_sessions(api, {"job": "j1", "rank": 0} | item)
+    assert status == 201, answer
+    sid: str = answer["items"][0]["sid"]
+    return sid
+
+
+async def test_sessions_are_opened_in_the_order_in_which_they_were_asked_for(api: Api) -> None:
+    status, answer = await open_sessions(
+        api,
+        {"job": "j1", "rank": 1, "endpoint": "desk"},
+        {"job": "j2", "rank": 0, "kind": "terminal"},
+        {"job": "j1", "rank": 0, "endpoint": "lab"},
+        {"job": "j2", "rank": 0, "kind": "web", "port": 6006},
+    )
+    assert status == 201
+    shown = [(one["job"], one["rank"], one["kind"]) for one in answer["items"]]
+    assert shown == [("j1", 1, "vnc"), ("j2", 0, "terminal"), ("j1", 0, "web"), ("j2", 0, "web")]
+    for one in answer["items"]:
+        assert one["hosts"] == [f"{one['sid']}.apps.example.com"]
+        assert len(one["sid"]) == 26
+    assert len({one["sid"] for one in answer["items"]}) == 4
+    assert set(api.woken) == {"j1", "j2"}
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        ({"job": "never-was", "kind": "terminal"}, "items[0].job"),
+        ({"job": "j1", "rank": 2, "endpoint": "lab"}, "items[0].rank"),
+        ({"job": "j1", "rank": -1, "endpoint": "lab"}, "items[0].rank"),
+        ({"job": "j1", "rank": True, "endpoint": "lab"}, "items[0].rank"),
+        ({"job": "j1", "endpoint": "board"}, "items[0].endpoint"),
+        ({"job": "j1"}, "items[0]"),
+        ({"job": "j1", "endpoint": "lab", "kind": "web"}, "items[0]"),
+        ({"job": "j1", "kind": "web"}, "items[0]"),
+        ({"job": "j1", "kind": "terminal", "port": 22}, "items[0]"),
+        ({"job": "j1", "kind": "ssh", "port": 22}, "items[0].kind"),
+        ({"job": "j1", "kind": "web", "port": 70000}, "items[0].port"),
+        ({"job": "j1", "endpoint": "lab", "colour": 1}, "items[0].colour"),
+    ],
+)
+async def test_what_cannot_be_opened_is_named_and_nothing_is_opened(
+    api: Api, item: dict[str, Any], path: str
+) -> None:
+    status, answer = await open_sessions(api, item, {"job": "j1", "endpoint": "lab"})
+    assert status == 422
+    assert [problem["path"] for problem in answer["details"]["problems"]] == [path]
+    assert api.woken == []
+
+
+async def test_nothing_can_be_opened_of_a_job_that_ends(api: Api) -> None:
+    await api.client.delete("/v1/jobs/j1")
+    status, answer = await open_sessions(api, {"job": "j1", "endpoint": "lab"})
+    assert (status, answer["details"]["problems"][0]["path"]) == (422, "items[0].job")
+
+
+async def test_a_session_is_ended_for_good(api: Api) -> None:
+    sid = await open_one(api, endpoint="lab")
+    assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["state"] == "starting"
+    for _ in range(2):
+        answer = await api.client.delete(f"/v1/sessions/{sid}")
+        assert (await answer.json())["state"] == "ended"
+    assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["end_reason"] == "ended"
+
+
+@pytest.mark.parametrize(
+    ("whose", "member"),
+    [({"jti": "t-1"}, "jti:t-1"), ({"sub": "ada:é"}, "sub:{sid}:ada:é"), ({}, "all:{sid}")],
+)
+async def test_a_revocation_is_in_the_store_before_it_is_answered(
+    api: Api, whose: dict[str, str], member: str
+) -> None:
+    sid, before = await open_one(api, endpoint="lab"), time.time()
+    answer = await api.client.post(f"/v1/sessions/{sid}/revoke", json=whose)
+    assert answer.status == 200
+    async with api.store.read() as transaction:
+        (stored,) = await revocations_that_matter(transaction, now=time.time())
+    assert stored.member == member.format(sid=sid)
+    assert before - 0.001 <= stored.at <= time.time()
+    assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["state"] == "starting"
+
+
+async def test_a_revocation_names_one_thing(api: Api) -> None:
+    sid = await open_one(api, endpoint="lab")
+    for body in (
+        {"jti": "a", "sub": "b"},
+        {"jti": "a b"},
+        {"sub": ""},
+        {"sub": "a\n"},
+        {"everybody": True},
+    ):
+        answer = await api.client.post(f"/v1/sessions/{sid}/revoke", json=body)
+        assert answer.status == 422
+
+
+async def test_a_session_that_never_was_is_404(api: Api) -> None:
+    sid = "a" * 26
+    for call in (
+        api.client.get(f"/v1/sessions/{sid}"),
+        api.client.delete(f"/v1/sessions/{sid}"),
+        api.client.post(f"/v1/sessions/{sid}/revoke", json={}),
+    ):
+        assert (await call).status == 404
+
+
+async def test_a_signing_key_is_revoked_for_every_session(api: Api) -> None:
+    answer = await api.client.post("/v1/keys/orchestrator%2F2026/revoke", json={})
+    assert (answer.status, await answer.json()) == (200, {"kid": "orchestrator/2026"})
+    async with api.store.read() as transaction:
+        (stored,) = await revocations_that_matter(transaction, now=time.time())
+    assert (stored.member, stored.sid) == ("kid:orchestrator/2026", None)
+    assert (await api.client.post(f"/v1/keys/{'k' * 256}/revoke", json={})).status == 404
+
+
+async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> None:
+    products = {"closed": {"cpu": 1, "memory": "1Gi", "features": {"terminal": False}}}
+    catalogue = Catalogue.model_validate({"products": products, "default": "closed"})
+    service = SessionService(
+        store=api.store,
+        base_domain="apps.example.com",
+        clock=time.time,
+        random=os.urandom,
+        states_of=_starting,
+        until_published=_at_once,
+        wake=api.woken.append,
+        tell=_tell,
+        catalogue=catalogue,
+    )
+    with pytest.raises(SessionsRefused) as caught:
+        await service.open([Wanted(job="j1", rank=0, kind="terminal")])
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        ("items[0].kind", "the job's product offers no terminal")
+    ]
+    (opened,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
+    assert opened.kind == "web"
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "allowed"),
+    [
+        ("both", None, "both"), ("both", "in", "in"), ("in", None, "in"), ("in", "both", "in"),
+        ("in", "out", "none"), ("none", "both", "none"), ("out", "none", "none"),
+    ],
+)  # fmt: skip
+async def test_who_opens_a_desktop_may_only_narrow_its_clipboard(
+    api: Api, declared: str, asked: str | None, allowed: str
+) -> None:
+    desk = {"kind": "vnc", "port": 5900, "clipboard": declared}
+    await submit(api, make_job("j3", interactive={"desk": desk}))
+    item = {"job": "j3", "rank": 0, "endpoint": "desk"} | ({"clipboard": asked} if asked else {})
+    status, answer = await open_sessions(api, item)
+    assert (status, answer["items"][0]["clipboard"]) == (201, allowed)
+
+
+async def test_a_terminals_clipboard_is_said_when_it_is_opened(api: Api) -> None:
+    item = {"job": "j1", "rank": 0, "kind": "terminal", "clipboard": "none"}
+    status, answer = await open_sessions(api, item)
+    assert (status, answer["items"][0]["clipboard"]) == (201, "none")
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        ({"kind": "web", "port": 1, "clipboard": "none"}, "items[0]"),
+        ({"endpoint": "lab", "clipboard": "in"}, "items[0].clipboard"),
+        ({"endpoint": "desk", "clipboard": "some"}, "items[0].clipboard"),
+    ],
+)
+async def test_an_apps_clipboard_cannot_be_restricted(
+    api: Api, item: dict[str, Any], path: str
+) -> None:
+    status, answer = await open_sessions(api, {"job": "j1", "rank": 0} | item)
+    assert status == 422
+    assert [one["path"] for one in answer["details"]["problems"]] == [path]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        {"kind": "web", "port": 1, "clipboard": "none"},
+        {"kind": "vnc", "port": 1, "service_workers": True},
+    ],
+)
+async def test_an_endpoint_restricts_what_its_kind_has(api: Api, endpoint: dict[str, Any]) -> None:
+    job = make_job("j4", interactive={"one": endpoint})
+    answer = await api.client.post("/v1/jobs", json={"mode": "atomic", "items": [job]})
+    assert answer.status == 422
+
+
+async def test_what_gateways_report_is_shown_and_nothing_is_where_nothing_is_known(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sid = await open_one(api, kind="terminal")
+    shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
+    assert (shown["connected"], shown["last_input_at"], shown["bytes_in"]) == (None, None, None)
+
+    async def reported(_sid: str) -> Activity:
+        return Activity(at=20.0, last_input_at=10.0, bytes_in=3, bytes_out=4, subs=("ada", "bob"))
+
+    monkeypatch.setattr(api.sessions, "_activity_of", reported)
+    shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
+    assert shown["connected"] == ["ada", "bob"]
+    assert (shown["last_input_at"], shown["last_output_at"]) == (10.0, None)
+    assert (shown["bytes_in"], shown["bytes_out"]) == (3, 4)
+    # Where it has ended nobody is in it, whatever a gateway still says.
+    await api.client.delete(f"/v1/sessions/{sid}")
+    shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
+    assert (shown["state"], shown["connected"], shown["bytes_in"]) == ("ended", [], 3)

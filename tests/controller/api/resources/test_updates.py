@@ -1,0 +1,171 @@
+"""The outbox as an orchestrator reads it: in order, from anywhere on, as fast as it can."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from controller.api.server_sent_events import KEEP_ALIVE_SECONDS
+from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
+from tests.controller.api.conftest import Api
+from tests.controller.samples import make_record
+
+Event = dict[str, Any]
+
+
+class Reader:
+    """Reads events."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self.comments = 0
+
+    async def next(self) -> Event:
+        event: Event = {}
+        async with asyncio.timeout(20):
+            while True:
+                line = (await self._content.readline()).decode()
+                assert line, "the stream ended"
+                name, _, value = line.rstrip("\n").partition(": ")
+                if line.startswith(":"):
+                    self.comments += 1
+                elif name:
+                    event[name] = value
+                elif event:
+                    return event | {"data": json.loads(event["data"])}
+
+
+@asynccontextmanager
+async def following(api: Api, query: str = "", **headers: str) -> AsyncIterator[Reader]:
+    async with api.client.get(f"/v1/updates{query}", headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        yield Reader(answer.content)
+
+
+async def happen(api: Api, *states: str, job: str = "j1") -> None:
+    for state in states:
+        async with api.store.write() as transaction:
+            record = await find_job(transaction, job)
+            if record is None:
+                await insert_job(transaction, make_record(id=job), labels={})
+            else:
+                await move_job(transaction, record, now=5.0, state=state, reason=None)
+
+
+async def test_updates_are_followed_as_they_happen_and_resumed_where_one_was(api: Api) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING")
+    async with following(api, "?after=0") as reader:
+        first, second = await reader.next(), await reader.next()
+        assert (first["id"], first["event"], first["data"]["state"]) == ("1", "update", "IN_QUEUE")
+        assert (second["data"]["job"], second["data"]["state"]) == ("j1", "RUNNING")
+        await happen(api, "SUCCESS")
+        assert (await reader.next())["data"]["state"] == "SUCCESS"
+    # What a reader that connects again sends counts before what it asked for at first.
+    async with following(api, "?after=0", **{"Last-Event-ID": "2"}) as reader:
+        assert (await reader.next())["id"] == "3"
+
+
+async def test_without_a_place_it_begins_with_what_happens_next(api: Api) -> None:
+    await happen(api, "IN_QUEUE")
+    async with following(api) as reader:
+        await happen(api, "RUNNING")
+        assert (await reader.next())["id"] == "2"
+
+
+async def test_a_page_is_given_to_who_asks_for_json(api: Api) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING", "SUCCESS")
+    answer = await api.client.get(
+        "/v1/updates?after=1&limit=1", headers={"Accept": "application/json"}
+    )
+    page = await answer.json()
+    assert ([one["id"] for one in page["items"]], page["next"]) == ([2], 2)
+
+
+async def test_a_quiet_stream_says_that_it_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.api.resources.updates.KEEP_ALIVE_SECONDS", 0.1)
+    async with following(api, "?after=0") as reader:
+        await asyncio.sleep(0.8)
+        await happen(api, "IN_QUEUE")
+        await reader.next()
+        assert reader.comments >= 1
+
+
+async def test_whoever_is_behind_what_is_kept_is_told_so(api: Api) -> None:
+    await happen(api, "IN_QUEUE", "SUCCESS")
+    async with api.store.write() as transaction:
+        record = await find_job(transaction, "j1")
+        assert record is not None
+        await move_job(transaction, record, now=6.0, finished_at=6.0)
+        assert await forget_jobs(transaction, finished_before=7.0, limit=9) == 1
+    answer = await api.client.get("/v1/updates?after=1")
+    assert (answer.status, (await answer.json())["details"]) == (410, {"through": 2})
+    async with following(api, "?after=2") as reader:
+        await happen(api, "IN_QUEUE", job="j2")
+        assert (await reader.next())["data"]["job"] == "j2"
+
+
+async def test_whoever_has_read_more_than_there_is_is_told_that_the_store_was_restored(
+    api: Api,
+) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING")
+    for after in ("3", "1000"):
+        answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": after})
+        assert (answer.status, (await answer.json())["details"]) == (410, {"through": 2})
+    async with following(api, "?after=2") as reader:
+        await happen(api, "SUCCESS")
+        assert (await reader.next())["id"] == "3"
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.api.server_sent_events.STALLED_SECONDS", 0.5)
+    async with api.store.write() as transaction:
+        await insert_job(transaction, make_record(), labels={})
+        record = make_record()
+        for number in range(300):
+            long = f"{number} " + "x" * 60000
+            record = await move_job(transaction, record, now=1.0, message=long)
+    stalled = await api.client.get("/v1/updates?after=0")
+    await asyncio.sleep(1.5)  # it reads nothing
+    async with following(api, "?after=0") as reader:
+        seen = [(await reader.next())["id"] for _ in range(301)]
+        assert seen == [str(number) for number in range(1, 302)]
+        with pytest.raises(aiohttp.ClientError):
+            async with asyncio.timeout(20):
+                await stalled.content.read()
+        stalled.close()
+
+
+async def test_there_are_only_so_many_streams(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with following(api, "?after=0"):
+        monkeypatch.setattr(
+            "controller.api.server_sent_events.Streams.full", property(lambda _: True)
+        )
+        refused = await api.client.get("/v1/updates?after=0")
+        assert refused.status == 503
+        assert "Retry-After" in refused.headers
+
+
+async def test_a_place_that_is_none_is_refused(api: Api) -> None:
+    for place in ("x", "-1", "9" * 30):
+        answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": place})
+        assert answer.status == 422
+
+
+async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(api: Api) -> None:
+    async with following(api, "?after=0") as reader:
+        began = asyncio.get_running_loop().time()
+        await api.client.server.runner.shutdown()  # type: ignore[union-attr]  # it serves
+        with pytest.raises((aiohttp.ClientError, AssertionError)):
+            await reader.next()
+        assert asyncio.get_running_loop().time() - began < KEEP_ALIVE_SECONDS
+    answer = await api.client.get("/v1/updates?after=0")
+    assert (answer.status, (await answer.json())["code"]) == (503, "too_many_streams")

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.cluster.informer import Followed, Picture, Shelf
+from controller.kube.errors import KubeError, Unavailable
+from controller.volcano.observed import ObservedPod
+from tests.controller.samples import make_observed, make_pod
+
+
+def make_shelf() -> tuple[Shelf[ObservedPod], list[str]]:
+    changed: list[str] = []
+    return Shelf(changed.append), changed
+
+
+def test_what_did_not_change_wakes_nobody() -> None:
+    shelf, changed = make_shelf()
+    shelf.put(make_pod())
+    shelf.put(make_pod())
+    shelf.replace({("jobs", "j-j1-job-0"): make_pod()})
+    assert changed == ["j1"]
+
+
+def test_what_is_not_in_a_new_list_is_gone() -> None:
+    shelf, changed = make_shelf()
+    shelf.put(make_pod(0))
+    shelf.put(make_pod(1))
+    shelf.replace({("jobs", "j-j1-job-1"): make_pod(1)})
+    assert [pod.index for pod in shelf.of_job("j1")] == [1]
+    assert changed == ["j1", "j1", "j1"]
+
+
+def test_a_late_word_of_the_pod_before_does_not_drop_the_one_after() -> None:
+    shelf, _ = make_shelf()
+    shelf.put(make_pod(uid="after"))
+    shelf.drop(make_pod(uid="before"))
+    assert [pod.uid for pod in shelf.of_job("j1")] == ["after"]
+
+
+def test_a_pod_that_changes_its_job_is_no_longer_the_other_ones() -> None:
+    shelf, changed = make_shelf()
+    shelf.put(make_pod())
+    shelf.put(make_pod(job_id="j2"))
+    assert shelf.of_job("j1") == ()
+    assert len(shelf.of_job("j2")) == 1
+    assert set(changed) == {"j1", "j2"}
+
+
+def test_a_volcano_job_of_another_name_that_claims_to_be_the_job_is_not_taken_for_it() -> None:
+    picture = Picture(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
+    picture.jobs.put(make_observed(name="j-other"))
+    assert picture.job("jobs", "j1") is None
+    picture.jobs.put(make_observed(job_id="j2"))
+    assert picture.job("jobs", "j1") is None
+    picture.jobs.put(make_observed())
+    assert picture.job("jobs", "j1") == make_observed()
+    assert picture.job("elsewhere", "j1") is None
+
+
+pods = st.builds(
+    make_pod,
+    st.integers(0, 2),
+    uid=st.sampled_from(["a", "b"]),
+    job_id=st.sampled_from(["j1", "j2"]),
+    ready=st.booleans(),
+)
+events = st.lists(st.tuples(st.sampled_from(["put", "drop", "replace"]), pods), max_size=30)
+
+
+@given(events)
+def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> None:
+    shelf, changed = make_shelf()
+    model: dict[tuple[str, str], ObservedPod] = {}
+    for kind, pod in given_events:
+        key = (pod.namespace, pod.name)
+        before = dict(model)
+        changed.clear()
+        match kind:
+            case "put":
+                shelf.put(pod)
+                model[key] = pod
+            case "drop":
+                shelf.drop(pod)
+                if key in model and model[key].uid == pod.uid:
+                    del model[key]
+            case _:
+                shelf.replace({key: pod})
+                model = {key: pod}
+        assert {(one.namespace, one.name): one for one in shelf} == model
+        for job_id in ("j1", "j2"):
+            mine = {k: one for k, one in model.items() if one.job_id == job_id}
+            assert {(one.namespace, one.name): one for one in shelf.of_job(job_id)} == mine
+            was = {k: one for k, one in before.items() if one.job_id == job_id}
+            assert (job_id in changed) == (mine != was)
+
+
+class Watched:
+    """A watch of pods that is told of troubles, by a clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.followed = Followed(lambda: self.now)
+        self.followed.told(None)
+
+    def after(self, seconds: float, trouble: KubeError | None) -> None:
+        self.now += seconds
+        self.followed.told(trouble)
+
+    def unseen(self, seconds: float = 0.0, *, listed: bool = False) -> float | None:
+        self.now += seconds
+        return self.followed.unseen_since(listed=listed)
+
+
+def silence() -> Unavailable:
+    error = Unavailable("the API server did not answer")
+    error.__cause__ = TimeoutError()
+    return error
+
+
+def test_while_a_watch_goes_on_what_it_tells_has_just_happened() -> None:
+    watched = Watched()
+    assert watched.unseen(600.0) is None
+    assert watched.unseen(listed=True) is None
+
+
+def test_what_went_while_nobody_could_look_went_since_the_connection_broke() -> None:
+    watched = Watched()
+    watched.after(10.0, Unavailable("cut"))
+    for _ in range(5):
+        watched.after(9.0, Unavailable("refused"))
+    watched.after(2.0, None)
+    assert watched.unseen() == 110.0
+    assert watched.unseen(0.9) == 110.0, "what it tells first has happened before"
+    assert watched.unseen(0.2) is None
+    # It was told at once that it cannot go on: a list follows, after a pause.
+    assert watched.unseen(30.0, listed=True) == 110.0
+    assert watched.unseen(60.0, listed=True) is None
+
+
+def test_a_connection_that_fell_silent_was_whole_when_something_came_last() -> None:
+    watched = Watched()
+    watched.after(10.0, None)
+    watched.after(90.0, silence())
+    watched.after(1.0, None)
+    assert watched.unseen() == 110.0
+
+
+def test_a_watch_that_breaks_again_at_once_was_blind_all_the_time() -> None:
+    watched = Watched()
+    watched.after(10.0, Unavailable("cut"))
+    watched.after(20.0, None)
+    watched.after(0.1, Unavailable("cut"))
+    watched.after(20.0, None)
+    assert watched.unseen() == 110.0
+    watched.after(300.0, Unavailable("cut"))
+    watched.after(1.0, None)
+    assert watched.unseen() == 450.1
+
+
+def test_a_pod_that_went_unseen_says_since_when() -> None:
+    now = [100.0]
+    picture = Picture(None, instance="test", changed=lambda _job: None, clock=lambda: now[0])  # type: ignore[arg-type]  # no cluster here
+    for index in range(2):
+        picture.pods.put(make_pod(index))
+    picture.pods.drop(make_pod(0))
+    picture._pods_followed.told(None)
+    picture._pods_followed.told(Unavailable("cut"))
+    now[0] = 147.6
+    picture._pods_followed.told(None)
+    picture.pods.replace({})
+    seen, unseen = picture.pods.departed_of("j1")
+    assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)
+
+
+def test_until_when_somebody_looked_stands_still_while_the_watch_does_not_go_on() -> None:
+    watched = Watched()
+    watched.now += 5.0
+    assert watched.followed.looked_until == 105.0
+    watched.after(5.0, Unavailable("cut"))
+    watched.after(20.0, Unavailable("refused"))
+    assert watched.followed.looked_until == 110.0
+    watched.after(5.0, None)
+    watched.now += 1.0
+    assert watched.followed.looked_until == 136.0
+
+
+def make_picture() -> Picture:
+    return Picture(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
+
+
+@pytest.mark.parametrize("time_given", [True, False])
+def test_a_pod_that_was_given_time_to_end_stays_one_when_it_is_removed(time_given: bool) -> None:
+    picture = make_picture()
+    picture.pods.put(make_pod(0))
+    if time_given:
+        picture.pods.put(make_pod(0, asked_to_end_at=5.0, had_time=True))
+    removed = make_pod(0, asked_to_end_at=5.0)
+    picture.pods.put(removed)
+    picture.pods.drop(removed)
+    (gone,) = picture.pods.departed_of("j1")
+    assert gone.had_time is time_given
+
+
+def test_a_pod_whose_name_another_one_has_in_a_list_went_unseen() -> None:
+    watched, picture = Watched(), make_picture()
+    picture._pods_followed = watched.followed
+    picture.pods.put(make_pod(0, uid="first"))
+    watched.after(10.0, Unavailable("cut"))
+    watched.after(20.0, None)
+    watched.now += 10.0  # 410, and a pause
+    second = make_pod(0, uid="second")
+    picture.pods.replace({(second.namespace, second.name): second})
+    (gone,) = picture.pods.departed_of("j1")
+    assert (gone.uid, gone.unseen_since) == ("first", 110.0)

@@ -1,0 +1,199 @@
+"""What was left behind is found and removed, with the rights of the manifests and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.jobs.cluster import orphans as module
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.orphans import GRACE_SECONDS, Sweeping
+from controller.kube import client
+from controller.kube.client import Kube
+from controller.kube.errors import NotFound
+from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, ROLE_BINDINGS, SERVICES, VCJOBS, Kind
+from controller.store.database import Store
+from controller.store.instance.identity import ensure_position
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import insert_job
+from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.conftest import Clock
+from tests.controller.running import eventually
+from tests.controller.samples import make_record
+from tests.deploy.kubernetes.manifests import PLURALS, apply_rights, read
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
+
+INSTANCE = "swept"
+FAILED: list[Exception] = []
+PLACE, FOREIGN = "ours", "theirs"
+CONTAINER = {"name": "job", "image": "busybox", "command": ["sleep", "60"]}
+TEMPLATE = {"spec": {"containers": [CONTAINER]}}
+
+
+@dataclass
+class World:
+    """The controller's account, an administrator, and what the controller sees."""
+
+    kube: Kube
+    admin: Kube
+    picture: Picture
+
+    async def plant(self, job: str, *, place: str = PLACE, instance: str = INSTANCE) -> None:
+        labels = {INSTANCE_LABEL: instance, JOB_LABEL: job}
+        body = {"metadata": {"name": f"j-{job}.planted", "labels": labels}}
+        await self.admin.create(CONFIG_MAPS, body, place)
+
+    async def is_there(self, job: str, *, place: str = PLACE) -> bool:
+        try:
+            await self.admin.get(CONFIG_MAPS, f"j-{job}.planted", place)
+        except NotFound:
+            return False
+        return True
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncIterator[World]:
+    async with (
+        EmbeddedCluster() as cluster,
+        Kube.connect(cluster.kubeconfig("admin")) as admin,
+        Kube.connect(cluster.kubeconfig("account-controller")) as kube,
+    ):
+        await apply_rights(admin)
+        for name in (PLACE, FOREIGN):
+            await admin.create(NAMESPACES, {"metadata": {"name": name}})
+        # In one namespace it has the rights that it gets with each owner's, in the other none.
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+        account = {"kind": "ServiceAccount", "name": "fumarole-controller"}
+        binding = {
+            "metadata": {"name": "jobs"},
+            "roleRef": {**reference, "name": "fumarole-jobs"},
+            "subjects": [{**account, "namespace": "fumarole-system"}],
+        }
+        await admin.create(ROLE_BINDINGS, binding, PLACE)
+        picture = Picture(kube, instance=INSTANCE, changed=lambda _job: None)
+        watching = asyncio.create_task(picture.run())
+        await picture.complete()
+        yield World(kube, admin, picture)
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    one = Store(f"sqlite:///{tmp_path}/store.db")
+    await one.open()
+    async with one.write() as transaction:
+        await ensure_position(transaction, new_identity=os.urandom(4).hex())
+        await raise_term(transaction)
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
+
+
+@pytest.fixture
+def sweeping(world: World, store: Store, clock: Clock) -> Sweeping:
+    return Sweeping(
+        store,
+        term=1,
+        kube=world.kube,
+        cluster=JobsInCluster(world.kube, instance=INSTANCE),
+        picture=world.picture,
+        instance=INSTANCE,
+        clock=clock,
+        failed=FAILED.append,
+    )
+
+
+async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_is(
+    world: World, store: Store, clock: Clock, sweeping: Sweeping
+) -> None:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(id="waits"), labels={})
+        over = make_record(id="over", state="SUCCESS", finished_at=1.0)
+        await insert_job(transaction, over, labels={})
+    labels = {INSTANCE_LABEL: INSTANCE, JOB_LABEL: "alive"}
+    spec = {"minAvailable": 1, "tasks": [{"name": "job", "replicas": 1, "template": TEMPLATE}]}
+    alive: dict[str, Any] = {"metadata": {"name": "j-alive", "labels": labels}, "spec": spec}
+    await world.admin.create(VCJOBS, alive, PLACE)
+
+    async def seen() -> bool:
+        return world.picture.job(PLACE, "alive") is not None
+
+    await eventually(seen)
+    for job in ("nobody", "over", "waits", "alive"):
+        await world.plant(job)
+    await world.plant("anothers", instance="another")
+    assert await sweeping.sweep() == 0
+    clock.now += GRACE_SECONDS - 1
+    assert await sweeping.sweep() == 0
+    clock.now += 1
+    assert await sweeping.sweep() == 2
+    kept = [job for job in ("nobody", "over", "waits", "alive", "anothers")
+            if await world.is_there(job)]  # fmt: skip
+    assert kept == ["waits", "alive", "anothers"]
+    # One that is made anew has its grace anew.
+    await world.plant("nobody")
+    assert await sweeping.sweep() == 0
+    for job in ("nobody", "waits", "alive", "anothers"):
+        await world.admin.delete(CONFIG_MAPS, f"j-{job}.planted", PLACE)
+
+
+async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
+    world: World, sweeping: Sweeping, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module._suspect
+
+    def read(kind: Kind, given: Any) -> Any:
+        if given["metadata"]["labels"][JOB_LABEL] == "odd":
+            raise KeyError("uid")
+        return real(kind, given)
+
+    monkeypatch.setattr(module, "_suspect", read)
+    FAILED.clear()
+    for job in ("odd", "even"):
+        await world.plant(job)
+    for _ in range(2):
+        await sweeping.sweep()
+        clock.now += GRACE_SECONDS
+    assert await world.is_there("odd")
+    assert not await world.is_there("even")
+    assert [type(one) for one in FAILED] == [KeyError, KeyError]
+    monkeypatch.undo()
+    for _ in range(2):
+        await sweeping.sweep()
+        clock.now += GRACE_SECONDS
+    assert not await world.is_there("odd")
+
+
+async def test_what_may_not_be_listed_or_removed_keeps_nothing_else_from_being_swept(
+    world: World, clock: Clock, sweeping: Sweeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PAGE", 2)
+    (role,) = (one for one in read("base/rbac-cluster.yaml") if one["kind"] == "ClusterRole")
+    less = [rule for rule in role["rules"] if SERVICES.plural not in rule["resources"]]
+    less.append({"apiGroups": [""], "resources": [CONFIG_MAPS.plural], "verbs": ["list"]})
+    kind = PLURALS["ClusterRole"]
+    await world.admin.merge(kind, role["metadata"]["name"], {"rules": less})
+    jobs = [f"left-{number}" for number in range(5)]
+    for job in jobs:
+        await world.plant(job)
+    await world.plant("left-0", place=FOREIGN)
+    assert await sweeping.sweep() == 0
+    clock.now += GRACE_SECONDS
+    assert await sweeping.sweep() == len(jobs)
+    assert [job for job in jobs if await world.is_there(job)] == []
+    assert await world.is_there("left-0", place=FOREIGN)

@@ -1,0 +1,222 @@
+"""What is there before a job is submitted, on the embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.jobs.cluster.job_objects import NameTaken
+from controller.jobs.cluster.prerequisites import (
+    GOOD_FOR_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    MADE_FOR_SECONDS,
+    Ground,
+)
+from controller.jobs.pipeline.pipeline import Plan
+from controller.kube.client import Kube
+from controller.kube.errors import NotFound
+from controller.kube.kinds import (
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    QUEUES,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    SECRETS,
+)
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.conftest import Clock
+from tests.controller.plugins.test_fair_share import file, plan_of
+from tests.controller.running import eventually
+
+__all__ = ["file"]  # a fixture
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as one:
+        yield one
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def kube(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
+    async with Kube.connect(cluster.kubeconfig("controller")) as kube:
+        yield kube
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        yield kube
+
+
+async def stand(ground: Ground, plan: Plan, clock: Clock) -> None:
+    """Wait until the job could be submitted."""
+    place = plan.volcano_job.namespace, plan.volcano_job.queue
+
+    async def ready() -> bool:
+        clock.now += ground.look_again_in(*place)
+        return await ground.why_not_ready(*place, plan.shared) is None
+
+    await eventually(ready)
+
+
+async def test_what_an_owner_needs_is_made_and_made_again(
+    kube: Kube, admin: Kube, clock: Clock, file: object
+) -> None:
+    plan = await plan_of(
+        owner={"user": "ada"},
+        FUMAROLE_CONTROLLER_OWNERS_FILE=str(file),
+        FUMAROLE_CONTROLLER_ROLE_GRANTS="fumarole-jobs=system/controller",
+    )
+    name = plan.volcano_job.namespace
+    ground = Ground(kube, instance="test", clock=clock)
+    first = await ground.why_not_ready(name, name, plan.shared)
+    assert first is None or name in first
+    await stand(ground, plan, clock)
+    namespace = await admin.get(NAMESPACES, name)
+    assert namespace["metadata"]["labels"]["fumarole.dev/instance"] == "test"
+    assert (await admin.get(QUEUES, name))["spec"]["weight"] == 3
+    assert await admin.get(ROLE_BINDINGS, "fumarole.fumarole-jobs", name)
+    assert await admin.get(RESOURCE_QUOTAS, "fumarole", name)
+    assert await admin.get(SECRETS, "site", name)
+    assert await admin.get(PERSISTENT_VOLUME_CLAIMS, "home", name)
+    policy = "fumarole.default-deny"
+    await admin.delete(NETWORK_POLICIES, policy, name)
+    clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
+    await stand(ground, plan, clock)
+    assert await admin.get(NETWORK_POLICIES, policy, name)
+
+
+async def test_what_somebody_opened_is_closed_again_and_what_is_only_made_is_left(
+    kube: Kube, admin: Kube, clock: Clock, file: object
+) -> None:
+    plan = await plan_of(owner={"user": "eve"}, FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))
+    name = plan.volcano_job.namespace
+    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
+    opened = {"spec": {"ingress": [{}], "policyTypes": ["Ingress"]}}
+    await admin.merge(NETWORK_POLICIES, "fumarole.default-deny", opened, name)
+    await admin.merge(QUEUES, name, {"spec": {"weight": 9}})
+    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
+    found = await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
+    assert found["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert (await admin.get(QUEUES, name))["spec"]["weight"] == 9
+
+
+async def test_a_namespace_of_somebody_else_is_never_used(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    plan = await plan_of(owner={"user": "mallory"})
+    name = plan.volcano_job.namespace
+    made = await admin.create(NAMESPACES, {"metadata": {"name": name}})
+    with pytest.raises(NameTaken, match=name):
+        await Ground(kube, instance="test", clock=clock).why_not_ready(name, name, plan.shared)
+    found = await admin.get(NAMESPACES, name)
+    assert "labels" not in made["metadata"] or "fumarole.dev/instance" not in str(found)
+    with pytest.raises(NotFound):
+        await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
+
+
+async def test_two_owners_whose_names_met_do_not_share(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    plan = await plan_of(owner={"user": "first"})
+    name = plan.volcano_job.namespace
+    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
+    other = [
+        replace(one, annotations={"fumarole.dev/owner": '{"user":"second"}'})
+        for one in plan.shared
+        if one.kind == "Namespace"
+    ]
+    with pytest.raises(NameTaken):
+        await Ground(kube, instance="test", clock=clock).why_not_ready(name, name, other)
+
+
+async def test_what_is_there_costs_nothing_for_a_while(
+    kube: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = await plan_of(owner={"user": "busy"})
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan, clock)
+
+    async def fail(*_: object, **__: object) -> None:
+        raise AssertionError("the cluster was asked")
+
+    monkeypatch.setattr(Kube, "_call", fail)
+    place = plan.volcano_job.namespace, plan.volcano_job.queue
+    assert await ground.why_not_ready(*place, plan.shared) is None
+
+
+async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_often(
+    kube: Kube, admin: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = await plan_of(owner={"user": "closed"})
+    place = plan.volcano_job.namespace, plan.volcano_job.queue
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan, clock)
+    await admin.merge(QUEUES, place[1], {"status": {"state": "Closed"}}, subresource="status")
+    clock.now += GOOD_FOR_SECONDS + 1
+    asked = 0
+    real = Kube.get
+
+    async def get(self: Kube, *given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await real(self, *given)
+
+    monkeypatch.setattr(Kube, "get", get)
+    began = clock.now
+    while clock.now < began + 60:  # a hundred jobs look twice a second
+        for _ in range(100):
+            assert "is not open" in (await ground.why_not_ready(*place, plan.shared) or "")
+        clock.now += 0.5
+    # The namespace, its ServiceAccount and the queue: after 0.4 s, 0.8 s, … 15 s.
+    assert asked <= 3 * 9
+    await admin.merge(QUEUES, place[1], {"status": {"state": "Open"}}, subresource="status")
+    clock.now += LONGEST_PAUSE_SECONDS
+    assert await ground.why_not_ready(*place, plan.shared) is None
+
+
+async def test_a_queue_that_somebody_removed_is_made_again(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    plan = await plan_of(owner={"user": "no queue"})
+    name = plan.volcano_job.namespace
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan, clock)
+    await admin.delete(QUEUES, name)
+    clock.now += GOOD_FOR_SECONDS + 1
+    assert await ground.why_not_ready(name, name, plan.shared) == f"there is no queue {name}"
+    await stand(ground, plan, clock)
+    assert await admin.get(QUEUES, name)
+
+
+async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_in_it(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    plan = await plan_of(owner={"user": "removed"})
+    name = plan.volcano_job.namespace
+    ground = Ground(kube, instance="test", clock=clock)
+    await stand(ground, plan, clock)
+    await admin.delete(NAMESPACES, name)
+
+    async def gone() -> bool:
+        try:
+            await admin.get(NAMESPACES, name)
+        except NotFound:
+            return True
+        return False
+
+    await eventually(gone)
+    await admin.delete(QUEUES, name)
+    clock.now += GOOD_FOR_SECONDS + 1
+    assert await ground.why_not_ready(name, name, plan.shared) is not None
+    await stand(ground, plan, clock)
+    found = await admin.get(NAMESPACES, name)
+    assert found["metadata"]["annotations"]["fumarole.dev/owner"] == '{"user":"removed"}'
+    assert await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)

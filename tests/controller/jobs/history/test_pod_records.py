@@ -1,0 +1,183 @@
+"""What is written down of pods: once, in full, and with an end for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.history.pod_records import (
+    are_written_down,
+    exits_of,
+    is_of,
+    make_runs,
+    retries_of,
+)
+from controller.store.jobs.pods import Run
+from controller.volcano.observed import Ended, ObservedPod
+from tests.controller.samples import UID, make_job, make_pod
+
+JOB = make_job(replicas=4)
+NOW = 100.0
+
+
+def write(
+    runs: dict[str, Run], *present: ObservedPod, departed: tuple[ObservedPod, ...] = (),
+    now: float = NOW, looked_until: float = 50.0,
+) -> dict[str, Run]:  # fmt: skip
+    made = make_runs(
+        JOB, 1, runs=runs, present=present, departed=departed, now=now, looked_until=looked_until
+    )
+    return runs | {run.pod_uid: run for run in made}
+
+
+def ended(code: int = 0, at: float | None = 40.0, **fields: Any) -> ObservedPod:
+    how = Ended(exit_code=code, signal=0, reason="Error" if code else "Completed", finished_at=at)
+    phase = "Failed" if code else "Succeeded"
+    return make_pod(phase=phase, ended=how, started_at=10.0, running=False, **fields)
+
+
+def test_a_pod_is_written_down_once_and_again_when_it_has_changed() -> None:
+    pod = make_pod(2, started_at=10.0)
+    assert not are_written_down({}, [pod], [])
+    runs = write({}, pod)
+    assert are_written_down(runs, [pod], [])
+    (run,) = runs.values()
+    assert (run.rank, run.node, run.started_at, run.ended_at) == (2, "n1", 10.0, None)
+    over = ended(3, uid=pod.uid)
+    assert not are_written_down(runs, [over], [])
+    runs = write(runs, over)
+    assert are_written_down(runs, [over], [])
+    assert (runs[pod.uid].exit_code, runs[pod.uid].ended_at) == (3, 40.0)
+
+
+def test_a_pod_that_left_ended_when_it_said_or_else_when_it_left() -> None:
+    said, silent = ended(uid="a"), make_pod(1, uid="b", started_at=10.0)
+    runs = write({}, said, silent)
+    assert not are_written_down(runs, [], [said, silent])
+    runs = write(runs, departed=(said, silent))
+    assert (runs["a"].ended_at, runs["b"].ended_at) == (40.0, NOW)
+    assert are_written_down(runs, [], [])
+    # Seen to leave once more, much later: it ended when it ended.
+    assert write(runs, departed=(silent,), now=500.0)["b"].ended_at == NOW
+
+
+def test_a_pod_that_nobody_saw_leave_ended_when_somebody_looked_last() -> None:
+    runs = write({}, make_pod(started_at=10.0))
+    assert not are_written_down(runs, [], [])
+    (run,) = write(runs, looked_until=70.0).values()
+    assert (run.ended_at, run.reason) == (70.0, "Vanished")
+    # Never before it began.
+    (run,) = write(runs, looked_until=0.0).values()
+    assert run.ended_at == 10.0
+
+
+def test_an_evicted_pod_that_says_no_more_has_ended() -> None:
+    pod = make_pod(phase="Failed", reason="Evicted", message="no disk", running=False)
+    runs = write({}, pod)
+    (run,) = runs.values()
+    assert (run.reason, run.message, run.ended_at) == ("Evicted", "no disk", NOW)
+    assert write(runs, pod, now=300.0) == runs
+
+
+def test_a_pod_of_no_rank_is_kept_apart() -> None:
+    (run,) = write({}, make_pod(7)).values()
+    assert run.rank == -1
+
+
+def test_exits_tell_the_last_run_of_each_rank_and_failures_first() -> None:
+    runs = write({}, ended(0, uid="a"), ended(1, uid="b", index=1, name="j-j1-job-1"))
+    runs = write(runs, ended(0, uid="a2"), ended(1, uid="b", index=1), departed=(ended(uid="a"),),
+                 now=200.0)  # fmt: skip
+    assert [(one["rank"], one["exit_code"]) for one in exits_of(list(runs.values()))] == [
+        (1, 1), (0, 0),
+    ]  # fmt: skip
+
+
+def test_of_two_pods_of_a_rank_that_are_seen_at_once_the_one_that_left_was_first() -> None:
+    for old, new in (("a", "b"), ("b", "a")):
+        runs = write({}, ended(0, uid=new), departed=(ended(137, uid=old),))
+        assert [one["exit_code"] for one in exits_of(list(runs.values()))] == [0]
+
+
+def test_a_pod_whose_owner_was_taken_away_is_still_one_of_the_jobs() -> None:
+    orphan = make_pod(owner_uid="")
+    assert is_of(orphan, UID, {orphan.uid})
+    assert not is_of(orphan, UID, set())
+    assert not is_of(make_pod(owner_uid="another"), UID, {orphan.uid})
+
+
+def test_what_the_cluster_took_away_is_no_retry() -> None:
+    runs = write({}, ended(1, uid="a"), ended(137, uid="b", reason="Evicted"))
+    assert retries_of(3, runs.values()) == 2
+    assert retries_of(0, runs.values()) == 0
+
+
+pods = st.builds(
+    make_pod,
+    st.integers(0, 3),
+    uid=st.sampled_from("abcd"),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+    reason=st.sampled_from(["", "Evicted", "x" * 80]),
+    started_at=st.none() | st.just(10.0),
+    ended=st.none() | st.builds(
+        Ended, exit_code=st.sampled_from([0, 1]), signal=st.just(0), reason=st.just(""),
+        finished_at=st.none() | st.just(20.0),
+    ),
+)  # fmt: skip
+sights = st.tuples(
+    st.lists(pods, max_size=3, unique_by=lambda pod: pod.uid),
+    st.lists(pods, max_size=2, unique_by=lambda pod: pod.uid),
+)
+
+
+@given(st.lists(sights, max_size=4))
+def test_whatever_is_seen_is_written_down_in_one_step(
+    history: list[tuple[list[ObservedPod], list[ObservedPod]]],
+) -> None:
+    runs: dict[str, Run] = {}
+    for present, departed in history:
+        gone = [pod for pod in departed if pod.uid not in {one.uid for one in present}]
+        runs = write(runs, *present, departed=tuple(gone))
+        assert are_written_down(runs, present, gone)
+        assert write(runs, *present, departed=tuple(gone)) == runs
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
+    (run,) = write({}, make_pod(phase=phase)).values()
+    assert run.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    ("pod", "end"),
+    [
+        # It began at 2, the connection broke at 3, and it was seen to be gone at 50.
+        (make_pod(unseen_since=3.0), 3.0),
+        (make_pod(unseen_since=1.0), 2.0),
+        (make_pod(unseen_since=3.0, asked_to_end_at=20.0), 20.0),
+        (make_pod(unseen_since=3.0, asked_to_end_at=2.5), 3.0),
+        (make_pod(unseen_since=3.0, asked_to_end_at=99.0), 50.0),
+        (make_pod(), 50.0),
+        (make_pod(asked_to_end_at=20.0, had_time=True), 50.0),
+        # By force, and told late: the link was silent meanwhile.
+        (make_pod(asked_to_end_at=20.0), 20.0),
+        (make_pod(asked_to_end_at=99.0), 50.0),
+        (make_pod(asked_to_end_at=1.0), 2.0),
+    ],
+)
+def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_does(
+    pod: ObservedPod, end: float
+) -> None:
+    (run,) = make_runs(
+        make_job(), 1, runs={}, present=(), departed=[pod], now=50.0, looked_until=0.0
+    )
+    assert run.ended_at == end
+    said = replace(pod, ended=Ended(exit_code=0, signal=0, reason="", finished_at=7.0))
+    (run,) = make_runs(
+        make_job(), 1, runs={}, present=(), departed=[said], now=50.0, looked_until=0.0
+    )
+    assert run.ended_at == 7.0

@@ -1,0 +1,176 @@
+"""What triggers a policy with a timeout, what is still so, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.policy_timers import wanted_timers
+from controller.jobs.history.retries import policies_of
+from controller.store.jobs.pods import Run
+from controller.store.jobs.timers import Timer
+from controller.volcano.observed import Ended, ObservedJob, ObservedPod
+from tests.controller.samples import UID, make_observed, make_pod, make_record
+
+EXIT_3 = Ended(exit_code=3, signal=0, reason="Error", finished_at=50.0)
+PENDING: dict[str, Any] = {"phase": "Pending", "running": False, "started_at": None, "node": ""}
+
+
+def wanted(
+    policies: list[dict[str, Any]],
+    pods: list[ObservedPod],
+    *,
+    gone: tuple[Run, ...] = (),
+    job: ObservedJob | None = None,
+    stored: dict[str, Timer] | None = None,
+    now: float = 100.0,
+    **fields: Any,
+) -> dict[str, Timer]:
+    spec = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox", "policies": policies}
+    record = make_record(uid=UID, spec=spec | fields)
+    runs = {run.pod_uid: run for run in gone} | {pod.uid: run_of(pod) for pod in pods}
+    return wanted_timers(
+        record, job or make_observed(), pods, runs=runs, policies=policies_of(record),
+        stored=stored or {}, now=now,
+    )  # fmt: skip
+
+
+def run_of(pod: ObservedPod, **fields: Any) -> Run:
+    values: dict[str, Any] = {
+        "job_id": "j1", "pod_uid": pod.uid, "attempt": 1, "rank": pod.index, "task": pod.task,
+        "index": pod.index, "pod": pod.name, "node": pod.node, "phase": pod.phase,
+        "reason": pod.reason, "message": "", "exit_code": pod.ended and pod.ended.exit_code,
+        "signal": 0, "seen_at": 10.0, "started_at": pod.started_at,
+        "ended_at": pod.ended and pod.ended.finished_at, "retry": pod.retry,
+    }  # fmt: skip
+    return Run(**values | fields)
+
+
+def after(seconds: int, action: str = "RestartJob", **trigger: Any) -> dict[str, Any]:
+    return {**trigger, "action": action, "timeout_seconds": seconds}
+
+
+FAILED = make_pod(phase="Failed", running=False, ended=EXIT_3)
+
+
+def test_a_failed_pod_is_timed_from_its_end_by_the_policy_that_fits_first() -> None:
+    policies = [after(30, exit_code=3), after(7, "AbortJob", event="PodFailed")]
+    (timer,) = wanted(policies, [FAILED, make_pod(1)], replicas=2).values()
+    assert (timer.trigger, timer.action, timer.due_at) == ("PodFailed/pod-0", "RestartJob", 80.0)
+    other = replace(FAILED, ended=replace(EXIT_3, exit_code=4))
+    (timer,) = wanted(policies, [other]).values()
+    assert (timer.action, timer.due_at) == ("AbortJob", 57.0)
+    # What no such policy is for is Volcano's.
+    assert wanted([after(30, exit_code=9)], [FAILED]) == {}
+    assert wanted([{"event": "PodFailed", "action": "AbortJob"}], [FAILED]) == {}
+
+
+def test_a_policy_behind_one_with_a_timeout_is_due_at_once() -> None:
+    policies = [after(30, exit_code=9), {"event": "PodFailed", "action": "TerminateJob"}]
+    (timer,) = wanted(policies, [FAILED]).values()
+    assert (timer.action, timer.due_at) == ("TerminateJob", 50.0)
+
+
+def test_a_nodes_clock_that_is_wrong_hurries_nothing_by_more_than_the_pods_age() -> None:
+    behind = replace(FAILED, ended=replace(EXIT_3, finished_at=-5000.0))
+    ahead = replace(FAILED, ended=replace(EXIT_3, finished_at=5000.0))
+    policies = [after(30, event="PodFailed")]
+    assert [one.due_at for one in wanted(policies, [behind]).values()] == [40.0]
+    assert [one.due_at for one in wanted(policies, [ahead]).values()] == [130.0]
+
+
+def test_a_timer_keeps_its_time_until_its_trigger_is_no_longer_so() -> None:
+    policies = [after(30, event="PodFailed")]
+    first = wanted(policies, [FAILED], now=60.0)
+    assert wanted(policies, [FAILED], stored=first, now=75.0) == first
+    # Volcano has started something over meanwhile: what was before is before.
+    over = make_observed(retries=1)
+    again = make_pod(0, uid="next", retry=1)
+    gone = run_of(FAILED)
+    assert wanted(policies, [again], gone=(gone,), job=over, stored=first) == {}
+
+
+def test_the_return_of_a_replicas_pod_cancels_and_its_making_does_not() -> None:
+    policies = [after(30, event="PodEvicted")]
+    gone = run_of(make_pod(), ended_at=50.0)
+    evicted = wanted(policies, [], gone=(gone,))
+    assert [one.due_at for one in evicted.values()] == [80.0]
+    waits = make_pod(uid="next", **PENDING)
+    runs = {"next": run_of(waits, seen_at=60.0)}
+    assert wanted(policies, [waits], gone=(gone, runs["next"]), stored=evicted) == evicted
+    # Also where nobody looked before the next one was made.
+    (timer,) = wanted(policies, [waits], gone=(gone,)).values()
+    assert timer.trigger == "PodEvicted/pod-0"
+    back = replace(waits, phase="Running", running=True, started_at=70.0)
+    later = run_of(back, seen_at=60.0)
+    record_runs = (gone, later)
+    assert wanted_with(policies, [back], record_runs, stored=evicted) == {}
+    # One that has run and failed since had returned, too.
+    failed = run_of(replace(FAILED, uid="next"), seen_at=60.0)
+    assert wanted_with(policies, [replace(FAILED, uid="next")], (gone, failed), evicted) == {}
+
+
+def wanted_with(
+    policies: list[dict[str, Any]],
+    pods: list[ObservedPod],
+    runs: tuple[Run, ...],
+    stored: dict[str, Timer],
+) -> dict[str, Timer]:
+    spec = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox", "policies": policies}
+    record = make_record(uid=UID, spec=spec)
+    return wanted_timers(
+        record, make_observed(), pods, runs={run.pod_uid: run for run in runs},
+        policies=policies_of(record), stored=stored, now=100.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pod", "job"),
+    [
+        (make_pod(deleting=True), make_observed("Restarting")),
+        # Killed for a restart that has been counted by now.
+        (make_pod(deleting=True, retry=0), make_observed("Pending", retries=1)),
+    ],
+)
+def test_what_volcano_deletes_to_start_over_was_not_evicted(
+    pod: ObservedPod, job: ObservedJob
+) -> None:
+    policies = [after(30, "AbortJob", event="PodEvicted")]
+    assert wanted(policies, [pod], job=job) == {}
+    assert len(wanted(policies, [make_pod(deleting=True)])) == 1
+
+
+def test_a_pod_that_waits_is_timed_from_its_making_until_it_runs() -> None:
+    policies = [after(30, event="PodPending")]
+    waits = make_pod(**PENDING, created_at=95.0)
+    (timer,) = wanted(policies, [waits]).values()
+    assert (timer.trigger, timer.due_at) == ("PodPending/pod-0", 125.0)
+    stored = {timer.trigger: timer}
+    assert wanted(policies, [make_pod()], stored=stored) == {}
+    assert wanted(policies, [FAILED], stored=stored) == {}
+    # Each pod has its own time.
+    other = replace(waits, uid="next", created_at=99.0)
+    assert [one.due_at for one in wanted(policies, [other], stored=stored).values()] == [129.0]
+
+
+def test_a_task_that_is_done_and_a_gang_that_is_torn_are_timed() -> None:
+    done = make_pod(phase="Succeeded", running=False, ended=replace(EXIT_3, exit_code=0))
+    policies = [after(30, "CompleteJob", event="TaskCompleted"),
+                after(9, "AbortJob", event="Unknown")]  # fmt: skip
+    (timer,) = wanted(policies, [done]).values()
+    assert (timer.trigger, timer.due_at) == ("TaskCompleted/job", 80.0)
+    waits = make_pod(1, **PENDING)
+    (torn,) = wanted(policies, [make_pod(), waits], replicas=2).values()
+    assert (torn.trigger.partition("/")[0], torn.due_at) == ("Unknown", 109.0)
+    placed = replace(waits, node="n2")
+    assert wanted(policies, [make_pod(), placed], replicas=2) == {}
+    # No gang is torn before any of it runs.
+    assert wanted(policies, [make_pod(**PENDING), waits], replicas=2) == {}
+
+
+def test_what_an_older_version_gave_to_volcano_is_volcanos_until_it_has_failed() -> None:
+    policies = [after(30, event="PodFailed")]
+    assert wanted(policies, [FAILED], job=make_observed(timed=True)) == {}
+    assert len(wanted(policies, [FAILED], job=make_observed("Failed", timed=True))) == 1

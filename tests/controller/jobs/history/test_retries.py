@@ -1,0 +1,291 @@
+"""Which policy decides about an attempt that failed, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.retries import policies_of, triggered, used_retries
+from controller.jobs.history.states import State
+from controller.jobs.reconcile.lifecycle import (
+    Conclude,
+    Confirm,
+    ConfirmPods,
+    Order,
+    Renew,
+    Rest,
+    SetTimers,
+    Step,
+    decide,
+)
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.pods import Run
+from controller.store.jobs.timers import Timer
+from tests.controller.samples import UID, make_observed, make_record, make_seen
+
+SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
+
+
+def job(*policies: dict[str, Any], **fields: Any) -> JobRecord:
+    names = ("tasks", "max_retry", "replicas")
+    spec = {name: fields.pop(name) for name in names if name in fields}
+    values: dict[str, Any] = {"uid": UID, "state": "RUNNING", "reason": None, "message": None}
+    whole = {**SPEC, **spec, "policies": list(policies)}
+    kept = '{"first-start": "2.0"}'
+    return make_record(**values | {"started_at": 2.0, "kept": kept, "spec": whole} | fields)
+
+
+def on(action: str, **trigger: Any) -> dict[str, Any]:
+    return {"action": action, **(trigger or {"event": "PodFailed"})}
+
+
+def ran(index: int = 0, code: int | None = 7, *, task: str = "job", at: float = 9.0,
+        **fields: Any) -> Run:  # fmt: skip
+    values: dict[str, Any] = {
+        "job_id": "j1", "pod_uid": f"{task}-{index}", "attempt": 1, "rank": index, "task": task,
+        "index": index, "pod": f"j-j1-{task}-{index}", "node": "n1",
+        "phase": "Succeeded" if code == 0 else "Failed", "reason": "Error", "message": "",
+        "exit_code": code, "signal": 0, "seen_at": 1.0, "started_at": 2.0, "ended_at": at,
+    }  # fmt: skip
+    return Run(**values | fields)
+
+
+def step_of(record: JobRecord, *runs: Run, phase: str = "Failed", **fields: Any) -> Step:
+    observed = make_observed(phase, **{name: fields.pop(name) for name in ("retries", "max_retry")
+                                       if name in fields})  # fmt: skip
+    known = {run.pod_uid: run for run in runs}
+    return decide(make_seen(record, observed, runs=known, **fields))
+
+
+def after_pods(step: Step) -> Step:
+    """Return what is done once the cluster has confirmed what was seen of the pods."""
+    assert isinstance(step, ConfirmPods)
+    return step.then
+
+
+# Which policy
+
+
+@pytest.mark.parametrize(
+    ("runs", "action"),
+    [
+        ([ran()], "RestartJob"),
+        # The first that failed decides, not the first rank.
+        ([ran(0, 3, at=9.0), ran(1, 7, at=8.0)], "RestartJob"),
+        ([ran(0, 3, at=8.0), ran(1, 7, at=9.0)], "AbortJob"),
+        # One that no policy is for decides nothing.
+        ([ran(0, 5, at=8.0), ran(1, 3, at=9.0)], "AbortJob"),
+        # Those that were killed for another's failure, within its second, come after it.
+        ([ran(0, 143, at=9.0), ran(1, 7, at=9.0)], "RestartJob"),
+        # The last pod of a replica counts: what was before was made good for.
+        ([ran(0, 3, at=5.0, pod_uid="old"), ran(0, 7, at=9.0, seen_at=6.0)], "RestartJob"),
+        ([ran(0, 5)], None),
+        ([ran(0, 0)], None),
+        ([], None),
+    ],
+)
+def test_the_first_failed_pod_for_which_there_is_a_policy_decides(
+    runs: list[Run], action: str | None
+) -> None:
+    record = job(on("RestartJob", exit_code=7), on("AbortJob", exit_code=3), replicas=2)
+    found = triggered(policies_of(record), runs)
+    assert (found.rule.action if found is not None else None) == action
+
+
+def test_a_tasks_policy_stands_before_the_jobs() -> None:
+    tasks = [{"name": "a", "policies": [on("RestartTask", exit_code=7)]}, {"name": "b"}]
+    policies = policies_of(job(on("TerminateJob"), tasks=tasks))
+    of_a, of_b = ran(task="a", at=8.0), ran(task="b", at=9.0, rank=1)
+    found = triggered(policies, [of_a, of_b])
+    assert found is not None
+    assert (found.rule.action, found.why) == ("RestartTask", "a 0 ended with exit code 7")
+    found = triggered(policies, [of_b])
+    assert found is not None
+    assert found.rule.action == "TerminateJob"
+
+
+def test_a_task_that_is_done_may_decide_before_another_fails() -> None:
+    tasks = [{"name": "a"}, {"name": "b"}]
+    policies = policies_of(job(on("CompleteJob", event="TaskCompleted"), on("AbortJob"),
+                               tasks=tasks))  # fmt: skip
+    done, failed = ran(0, 0, task="a", at=8.0), ran(0, 7, task="b", at=9.0, rank=1)
+    found = triggered(policies, [done, failed])
+    assert found is not None
+    assert (found.rule.action, found.why) == ("CompleteJob", "the task a is done")
+
+
+def test_a_spec_that_can_no_longer_be_read_has_no_policies() -> None:
+    assert not policies_of(make_record(spec={"id": "j1", "policies": [{"action": "Dance"}]}))
+
+
+# What follows
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
+def test_a_restart_that_volcano_lost_is_another_attempt(action: str) -> None:
+    step = after_pods(step_of(job(on(action)), ran()))
+    assert isinstance(step, Renew)
+    assert step.why == "retried"
+    assert action in step.message
+    assert "the whole job is started again" in step.message
+
+
+def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> None:
+    record = job(on("RestartJob"))
+    assert isinstance(step_of(record, ran(), blind=True), Rest)
+    # Without any policy a failure is one, as soon as it is seen.
+    assert step_of(job(), ran()) == Conclude(
+        State.FAILURE, "exit_code", "job 0 ended with exit code 7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "seen"),
+    [
+        ({"max_retry": 0}, {}),
+        ({"max_retry": 2, "retries_used": 2}, {}),
+        ({"max_retry": 2}, {"retries": 2}),
+        ({"max_retry": 3, "retries_used": 1}, {"retries": 2}),
+        # Volcano itself gave it up: its count has one more than it started over.
+        ({"max_retry": 2}, {"retries": 3, "max_retry": 3}),
+    ],
+)
+def test_where_no_retry_is_left_it_has_failed(fields: dict[str, Any], seen: dict[str, Any]) -> None:
+    step = after_pods(step_of(job(on("RestartJob"), **fields), ran(), **seen))
+    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
+
+
+@pytest.mark.parametrize("fields", [{"stopping": True}, {"stopping": True, "reason": "suspending"}])
+def test_one_that_we_aborted_is_never_started_again(fields: dict[str, Any]) -> None:
+    step = after_pods(step_of(job(on("RestartJob"), **fields), ran()))
+    assert isinstance(step, Conclude)
+    assert step.outcome is State.FAILURE
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "reason"),
+    [
+        ("AbortJob", State.FAILURE, "stopped"),
+        ("TerminateJob", State.FAILURE, "stopped"),
+        ("CompleteJob", State.SUCCESS, "completed"),
+    ],
+)
+def test_an_end_that_volcano_lost_is_the_end(action: str, outcome: State, reason: str) -> None:
+    evicted = ran(reason="Evicted")
+    for run in (ran(), evicted):
+        step = after_pods(step_of(job(on(action)), run, evictions_allowed=1))
+        assert isinstance(step, Conclude)
+        assert (step.outcome, step.reason) == (outcome, reason)
+
+
+def test_where_no_record_says_what_happened_nothing_restarts_and_the_job_says_so() -> None:
+    step = after_pods(step_of(job(on("RestartJob"))))
+    assert isinstance(step, Conclude)
+    assert step.reason == "failed"
+    assert "no record says which of its policies applied" in (step.message or "")
+    # One whose failure is known, and is none of its policies', has simply failed.
+    step = after_pods(step_of(job(on("RestartJob", exit_code=3)), ran()))
+    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
+
+
+def test_a_volcano_job_that_has_gone_is_followed_up_as_well() -> None:
+    record = job(on("RestartJob"))
+    last = make_observed("Failed", deleting=True)
+    step = decide(make_seen(record, None, runs={"job-0": ran()}, last=last))
+    assert isinstance(step, Confirm)
+    assert isinstance(step.then, Renew)
+    assert step.then.why == "retried"
+
+
+def test_what_the_cluster_took_away_is_made_good_for_first_and_then_costs_a_retry() -> None:
+    record, evicted = job(on("RestartJob"), max_retry=1), ran(code=137, reason="Evicted")
+    step = after_pods(step_of(record, evicted, evictions_allowed=1))
+    assert isinstance(step, Renew)
+    assert step.why == "evicted"
+    step = after_pods(step_of(record, evicted, evictions_allowed=0))
+    assert isinstance(step, Renew)
+    assert step.why == "retried"
+
+
+# What it costs
+
+
+def test_the_retries_used_are_volcanos_and_ours_without_evictions() -> None:
+    policies = policies_of(job(on("RestartJob")))
+    last = ran(seen_at=8.0)
+    followed = triggered(policies, [last])
+    evicted = ran(reason="Evicted", pod_uid="e", at=5.0)
+    assert used_retries(0, [last], followed) == 1
+    assert used_retries(2, [last], followed) == 3
+    assert used_retries(2, [evicted, last], followed) == 2
+    assert used_retries(2, [evicted, last], None) == 1
+    assert used_retries(0, [evicted, last], None) == 0
+    # However it came to be followed, that is one more: or it would go on for ever.
+    again = triggered(policies, [evicted])
+    assert used_retries(0, [evicted], again) == 1
+
+
+# Those that we time
+
+
+DELAYED = {"action": "RestartJob", "event": "PodFailed", "timeout_seconds": 30}
+
+
+def timer(record: JobRecord, due_at: float, action: str = "RestartJob") -> dict[str, Timer]:
+    name = "PodFailed/job-0"
+    made = Timer(job_id="j1", trigger=name, attempt=record.attempt, due_at=due_at, action=action,
+                 why="job 0 ended with exit code 7", retries=0)  # fmt: skip
+    return {name: made}
+
+
+def test_a_delayed_restart_of_a_failed_job_waits_for_its_time() -> None:
+    record = job(DELAYED)
+    failed = ran(retry=1)  # gone, so that its timer alone keeps it
+    step = step_of(record, failed, now=10.0, timers=timer(record, 39.0))
+    assert not isinstance(step, ConfirmPods | Conclude)
+    told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # a note
+    assert step_of(told, failed, now=10.0, timers=timer(told, 39.0)) == Rest(39.0)
+    step = after_pods(step_of(told, failed, now=39.0, timers=timer(told, 39.0)))
+    assert isinstance(step, Renew)
+    assert step.message.endswith("started again by its policy RestartJob")
+
+
+def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
+    failed = ran(retry=1)
+    record = job(DELAYED)
+    due = after_pods(step_of(record, failed, phase="Running", now=39.0, timers=timer(record, 39.0)))
+    assert isinstance(due, Renew)
+    spent = job(DELAYED, max_retry=1, retries_used=1)
+    due = after_pods(step_of(spent, failed, phase="Running", now=39.0, timers=timer(spent, 39.0)))
+    assert due == Order("TerminateJob", "job 0 ended with exit code 7, and no retry is left")
+    aborts = job({**DELAYED, "action": "AbortJob"})
+    timers = timer(aborts, 39.0, "AbortJob")
+    due = after_pods(step_of(aborts, failed, phase="Running", now=39.0, timers=timers))
+    assert due == Order("AbortJob", "job 0 ended with exit code 7")
+    # Nothing is done by what is seen of pods that cannot be followed.
+    blind = step_of(aborts, failed, phase="Running", now=39.0, timers=timers, blind=True)
+    assert not isinstance(blind, ConfirmPods)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting"])
+def test_an_order_is_given_until_volcano_has_begun_to_carry_it_out(phase: str) -> None:
+    ordered = job(DELAYED, ordered="AbortJob", ordered_why="so")
+    assert step_of(ordered, ran(), phase=phase) == Order("AbortJob", "so")
+    assert isinstance(step_of(ordered, ran(), phase="Aborting"), Rest)
+    end = step_of(ordered, ran(), phase="Aborted")
+    assert end == Conclude(State.FAILURE, "stopped", "so: AbortJob, as its policy says")
+    # Also where Volcano lost that, too.
+    assert after_pods(step_of(ordered, ran())) == end
+    completes = job(DELAYED, ordered="CompleteJob", ordered_why="so")
+    for last in ("Failed", "Completed"):
+        step = step_of(completes, ran(), phase=last)
+        step = after_pods(step) if last == "Failed" else step
+        assert isinstance(step, Conclude)
+        assert step.outcome is State.SUCCESS
+
+
+def test_a_timer_that_has_nothing_to_wait_for_is_taken_away() -> None:
+    record = job(DELAYED)
+    step = step_of(record, phase="Running", now=10.0, timers=timer(record, 39.0))
+    assert step == SetTimers(())

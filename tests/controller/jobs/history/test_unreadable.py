@@ -1,0 +1,108 @@
+"""What this version can do with jobs that it cannot read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.states import Happening
+from controller.jobs.history.unreadable import read_known, why_parked
+from controller.jobs.reconcile.lifecycle import (
+    Conclude,
+    EndOverdue,
+    Expose,
+    Finish,
+    KeepForRecovery,
+    Note,
+    Park,
+    Remove,
+    Rest,
+    RunHooks,
+    Submit,
+    decide,
+)
+from tests.controller.samples import UID, make_observed, make_record, make_seen
+
+SPEC: dict[str, Any] = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, None),
+        ({"spec": SPEC | {"colour": "red"}}, "colour: unknown field"),
+        ({"spec": SPEC | {"resources": {"cpu": "1", "fpga": 2}}}, "resources.fpga: unknown field"),
+        ({"spec": SPEC | {"replicas": "many"}}, "replicas"),
+        ({"spec": SPEC | {"parameters": {"p": {"type": "quantum"}}}}, "parameters.p"),
+        ({"spec": SPEC | {"parameters": 7}}, "is not what a job is kept as"),
+        ({"spec": []}, "is not what a job is kept as"),
+        ({"spec": None}, "is not what a job is kept as"),
+        ({"state": "HIBERNATED"}, "state 'HIBERNATED'"),
+        ({"desired": "moved"}, "'moved'"),
+        ({"outcome": "ARCHIVED"}, "'ARCHIVED'"),
+    ],
+)
+def test_what_cannot_be_read_is_said(fields: dict[str, Any], why: str | None) -> None:
+    found = why_parked(make_record(**fields))
+    assert found == why if why is None or found is None else why in found
+
+
+def test_what_is_known_of_a_job_is_read_without_what_is_not() -> None:
+    spec = SPEC | {
+        "colour": "red",
+        "resources": {"cpu": "2", "fpga": 2},
+        "tasks": [{"name": "a", "replicas": 3, "flavour": "x"}, {"name": "b"}],
+        "topology": {"numa": "a policy of tomorrow"},
+    }
+    job = read_known(make_record(spec=spec))
+    assert str(job.resources.cpu) == "2"
+    assert [(task.name, task.replicas) for task in job.tasks] == [("a", 3), ("b", None)]
+    assert job.topology.numa is None
+    # The record itself stays as it was.
+    assert spec["colour"] == "red"
+    unreadable: list[Any] = [None, [], {"owner": 3}, {"parameters": {"x": 1}}]
+    for broken in unreadable:
+        least = read_known(make_record(spec=broken))
+        assert (least.id, least.owner.user) == ("j1", "ada")
+
+
+WHY = "this version cannot read it: colour: unknown field"
+PARKED = make_record(parked=WHY)
+RUNS = make_record(parked=WHY, uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
+
+
+def test_a_parked_job_is_followed_and_never_made() -> None:
+    assert decide(make_seen(make_record(), parked=WHY)) == Park(WHY)
+    assert decide(make_seen(PARKED)) == Park(None)
+    assert decide(make_seen(make_record())) == Submit()
+    waits = Note(Happening.WAITS, "parked", WHY)
+    assert decide(make_seen(PARKED, parked=WHY)) == waits
+    waiting = make_record(parked=WHY, reason="parked", message=WHY)
+    assert decide(make_seen(waiting, parked=WHY)) == Rest()
+    queued = make_record(parked=WHY, uid=UID)
+    seen = make_seen(queued, make_observed(), parked=WHY, exposed=False)
+    assert decide(seen) == Note(Happening.STARTED, None, None)
+    for undone in ("started", "exposed"):
+        seen = make_seen(RUNS, make_observed(), parked=WHY, **{undone: False})
+        assert isinstance(decide(seen), Rest | KeepForRecovery)
+    readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
+    assert decide(make_seen(readable, make_observed(), exposed=False)) == Expose()
+
+
+def test_a_parked_job_ends_as_any_other() -> None:
+    over = make_seen(RUNS, make_observed(), parked=WHY, overdue=True)
+    assert decide(over) == EndOverdue()
+    # Whose plugins see to it is not ended here.
+    readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
+    assert decide(make_seen(readable, make_observed(), overdue=True)) != EndOverdue()
+    asked = make_record(parked=WHY, uid=UID, desired="ended", end_state="EXPIRED")
+    assert isinstance(decide(make_seen(asked, make_observed(), parked=WHY)), Conclude)
+    ends = make_record(parked=WHY, uid=UID, desired="ended", outcome="EXPIRED")
+    assert decide(make_seen(ends, make_observed(), parked=WHY)) == RunHooks("complete")
+    going = make_seen(ends, make_observed(), parked=WHY, completed=True)
+    assert decide(going) == Remove(UID)
+    gone = make_record(parked=WHY, uid=UID, removed_uid=UID, desired="ended", outcome="EXPIRED")
+    assert decide(make_seen(gone, parked=WHY, completed=True, cleaned=True)) == Finish()
+    strange = make_record(parked=WHY, uid=UID, removed_uid=UID, desired="ended", outcome="ARCHIVED")
+    assert decide(make_seen(strange, parked=WHY, completed=True, cleaned=True)) == Rest()

@@ -1,0 +1,297 @@
+"""One border around plugins: each fault of each hook is one failure, with a name, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from controller.jobs.pipeline.border import (
+    MOST_STUCK,
+    BadResult,
+    Call,
+    HookSeconds,
+    PluginBorder,
+    PluginFailed,
+    Result,
+)
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.hook_results import due_time, due_times, nothing
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.plugins.task import TaskPlugin
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from tests.controller.samples import make_context, make_job
+
+CALL = Call("odd", "on_job_start", "j1")
+
+
+class Counts:
+    """Remembers how calls ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, str, Result]] = []
+
+    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
+        assert seconds >= 0
+        self.ended.append((call.plugin, call.hook, result))
+
+
+async def raising(error: BaseException) -> None:
+    raise error
+
+
+async def hanging() -> None:
+    await asyncio.Event().wait()
+
+
+async def returning(value: Any) -> Any:
+    return value
+
+
+async def exiting() -> None:
+    sys.exit(3)
+
+
+def not_even_a_coroutine() -> Any:
+    return 7
+
+
+@pytest.mark.parametrize(
+    ("work", "why", "result"),
+    [
+        (lambda: raising(ValueError("secret value")), "raised ValueError", "raised"),
+        (lambda: raising(LeadershipLost("not yours to say")), "raised LeadershipLost", "raised"),
+        (lambda: raising(StoreUnavailable("x")), "raised StoreUnavailable", "raised"),
+        (lambda: raising(JobRejected([Problem("a", "b")])), "raised JobRejected", "raised"),
+        (lambda: raising(PluginFailed("x", "y")), "raised PluginFailed", "raised"),
+        (lambda: raising(BadResult("mine")), "raised BadResult", "raised"),
+        (lambda: raising(TimeoutError()), "raised TimeoutError", "raised"),
+        (lambda: raising(asyncio.CancelledError()), "raised CancelledError", "raised"),
+        (lambda: raising(SystemExit(3)), "raised SystemExit", "raised"),
+        (lambda: raising(KeyboardInterrupt()), "raised KeyboardInterrupt", "raised"),
+        (lambda: raising(GeneratorExit()), "raised GeneratorExit", "raised"),
+        (lambda: raising(ValueError("x" * 10_000_000)), "raised ValueError", "raised"),
+        (exiting, "raised SystemExit", "raised"),
+        (not_even_a_coroutine, "raised TypeError", "raised"),
+        (hanging, "took longer than 0.05 s", "timed_out"),
+        (lambda: returning("soon"), "returned a str instead", "bad_result"),
+        (lambda: returning(True), "returned a bool instead", "bad_result"),
+        (lambda: returning(math.nan), "returned a time that is none", "bad_result"),
+        (lambda: returning(10**400), "returned a time that is none", "bad_result"),
+    ],
+)
+async def test_whatever_a_hook_does_is_a_failure_with_a_name(
+    work: Callable[[], Awaitable[object]],
+    why: str,
+    result: Result,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counts = Counts()
+    border = PluginBorder(HookSeconds(0.05), measures=counts)
+    with pytest.raises(PluginFailed, match="odd failed in on_job_start") as caught:
+        await border.call(CALL, work, due_time, secrets=["secret value"])
+    assert caught.value.why.startswith(why)
+    assert counts.ended == [("odd", "on_job_start", result)]
+    (record,) = caplog.records
+    assert "secret value" not in str(vars(record))
+    assert len(str(vars(record))) < 10_000
+
+
+@pytest.mark.parametrize(("given", "read"), [(None, None), (5, 5.0), (2.5, 2.5)])
+async def test_a_hook_that_does_as_it_should_is_believed(given: Any, read: float | None) -> None:
+    assert await PluginBorder().call(CALL, lambda: returning(given), due_time) == read
+    await PluginBorder().call(CALL, lambda: returning(given), nothing)
+
+
+class Lying(Mapping[str, Any]):
+    """Has every key, and a value for none."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise ZeroDivisionError
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            yield "j1"
+
+    def __len__(self) -> int:
+        return 2**62
+
+
+@pytest.mark.parametrize("given", [None, 7, ["j1"], {"j1": "soon"}, {"j1": -math.inf}, Lying()])
+async def test_times_are_taken_from_nothing_but_a_mapping_of_times(given: Any) -> None:
+    with pytest.raises(PluginFailed):
+        await PluginBorder().call(CALL, lambda: returning(given), due_times(["j1"]))
+
+
+async def test_of_a_huge_mapping_only_what_was_asked_is_read() -> None:
+    given = {"j1": 5, "j2": "never looked at"} | {str(n): None for n in range(10**5)}
+    told = await PluginBorder().call(CALL, lambda: returning(given), due_times(["j1", "j9"]))
+    assert told == {"j1": 5.0}
+
+
+async def test_each_plugin_has_its_own_time() -> None:
+    border = PluginBorder(HookSeconds(0.05, {"slow": 20.0}))
+    await border.call(Call("slow", "on_cleanup", "j1"), lambda: asyncio.sleep(0.1), nothing)
+    with pytest.raises(PluginFailed) as caught:
+        await border.call(Call("other", "on_cleanup", "j1"), lambda: asyncio.sleep(0.1), nothing)
+    assert caught.value.slow
+
+
+async def test_a_hook_that_ignores_its_cancellation_is_left_behind_and_not_called_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.jobs.pipeline.border.GRACE_SECONDS", 0.05)
+    released = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    border = PluginBorder(HookSeconds(0.05))
+    with pytest.raises(PluginFailed, match="odd"):
+        await border.call(CALL, stubborn, nothing)
+    assert border.stuck == {"odd": 1}
+    with pytest.raises(PluginFailed) as caught:
+        await border.call(CALL, lambda: returning(None), nothing)
+    assert caught.value.why == "its last call for this job does not end"
+    # Other jobs, and other plugins, are not concerned.
+    await border.call(Call("odd", "on_job_start", "j2"), lambda: returning(None), nothing)
+    await border.call(Call("fine", "on_job_start", "j1"), lambda: returning(None), nothing)
+    monkeypatch.setattr("controller.jobs.pipeline.border.MOST_STUCK", 1)
+    with pytest.raises(PluginFailed, match="odd"):
+        await border.call(Call("odd", "on_job_start", "j2"), lambda: returning(None), nothing)
+    monkeypatch.setattr("controller.jobs.pipeline.border.MOST_STUCK", MOST_STUCK)
+    released.set()
+    while border.stuck:
+        await asyncio.sleep(0.01)
+    await border.call(CALL, lambda: returning(None), nothing)
+
+
+async def test_who_waits_for_a_hook_can_be_cancelled() -> None:
+    border = PluginBorder()
+    waiting = asyncio.create_task(border.call(CALL, hanging, nothing))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert time.monotonic() - began < 0.5
+    assert not border.stuck
+
+
+async def test_a_plugin_is_not_called_for_a_job_for_which_it_is_switched_off() -> None:
+    border = PluginBorder()
+    border.switch_off([("odd", "j1")])
+    with pytest.raises(PluginFailed) as caught:
+        await border.call(CALL, hanging, nothing)
+    assert "switched off" in caught.value.why
+    await border.call(Call("odd", "on_job_start", "j2"), lambda: returning(None), nothing)
+
+
+# What a hook makes
+
+
+class Makes(JobPlugin):
+    """Makes what a test says."""
+
+    name: ClassVar[str] = "makes"
+    what: ClassVar[Callable[[JobBuilder], Any]] = lambda builder: None
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        type(self).what(builder)
+
+
+class Itself:
+    """JSON that never ends."""
+
+
+def _companion(manifest: Any) -> Companion:
+    return Companion(kind="ConfigMap", name="c", manifest=manifest, when="after")
+
+
+def _endless() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    found["self"] = found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (lambda b: b.refuse(1, "x"), "refused the job with what is no text"),
+        (lambda b: b.refuse("x", None), "refused the job with what is no text"),
+        (lambda b: b.problems.append("wrong"), "left a str where a Problem should be"),
+        (lambda b: setattr(b, "problems", None), "left no list"),
+        (lambda b: setattr(b, "volcano_job", {}), "made something else of the VolcanoJob"),
+        (lambda b: b.companions.append({}), "left a dict where a Companion should be"),
+        (lambda b: b.add_companion(_companion(_endless())), "made the ConfigMap c of what is no"),
+        (lambda b: b.add_companion(_companion({"a": Itself()})), "made the ConfigMap c of what"),
+        (lambda b: b.add_companion(_companion({"a": math.nan})), "made the ConfigMap c of what"),
+        (lambda b: b.add_companion(_companion({"a": "x" * 2_000_000})), "made the ConfigMap c lar"),
+        (lambda b: b.waiting.extend("x" * 2000), "left no list"),
+        (lambda b: setattr(b.volcano_job, "tasks", 3), "raised TypeError"),
+        (lambda b: setattr(b.task("job").template, "more", {"a": Itself()}), "made the VolcanoJo"),
+    ],
+)
+async def test_what_a_plugin_makes_is_checked_before_the_next_one_sees_it(
+    what: Callable[[JobBuilder], Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Makes, "what", staticmethod(what))
+    context = make_context()
+    pipeline = Pipeline([TaskPlugin(context), Makes(context)], instance="test", namespace="jobs")
+    with pytest.raises(PluginFailed, match="makes") as caught:
+        await pipeline.plan(make_job())
+    assert caught.value.why.startswith(why)
+
+
+def _rejects(error: JobRejected) -> Callable[[JobBuilder], Any]:
+    def what(_builder: JobBuilder) -> None:
+        raise error
+
+    return what
+
+
+async def test_problems_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = JobRejected([Problem("p" * 10**6, "m" * 10**6)] * 150)
+    pipeline = Pipeline([Makes(make_context())], instance="test", namespace="jobs")
+    monkeypatch.setattr(Makes, "what", staticmethod(_rejects(many)))
+    with pytest.raises(JobRejected) as caught:
+        await pipeline.plan(make_job())
+    assert len(caught.value.problems) == 100
+    assert all(len(p.path) + len(p.message) == 4000 for p in caught.value.problems)
+    monkeypatch.setattr(Makes, "what", staticmethod(_rejects(JobRejected([]))))
+    with pytest.raises(JobRejected, match="without a reason"):
+        await pipeline.plan(make_job())
+
+
+class Answers(JobPlugin):
+    """Returns from monitoring what no plugin may."""
+
+    name: ClassVar[str] = "answers"
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        return ["j1"]  # type: ignore[return-value]  # that is the point
+
+
+async def test_monitoring_that_returns_no_mapping_is_the_plugins_failure() -> None:
+    view = JobFromServer(
+        job=make_job(), namespace="jobs", uid="u", attempt=1, phase="Running", started_at=1.0,
+        pods=(),
+    )  # fmt: skip
+    pipeline = Pipeline([Answers(make_context())], instance="test", namespace="jobs")
+    with pytest.raises(PluginFailed, match="answers failed in on_job_monitoring"):
+        await pipeline.monitor("answers", [view])

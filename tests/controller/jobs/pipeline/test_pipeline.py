@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from controller.jobs.pipeline import pipeline as module
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline, make_plugins
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.model import CARRIED_TYPES, Job
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.plugins import PLUGINS
+from controller.plugins.accounting import AccountingPlugin
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.instance.leadership import raise_term, read_leadership
+from controller.store.jobs.hook_runs import HookState, hooks_of
+from controller.store.jobs.job_rows import insert_job
+from controller.store.jobs.progress import due_jobs, hooks_done
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_context, make_job, make_pipeline, make_record
+
+RAN: list[tuple[str, str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    RAN.clear()
+
+
+class Recording(JobPlugin):
+    """Says when it runs."""
+
+    name: ClassVar[str] = "recording"
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        RAN.append((self.name, "start"))
+        return 50.0
+
+    async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
+        RAN.append((self.name, "complete"))
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        RAN.append((self.name, "monitoring"))
+        return {one.job.id: None for one in job_batch}
+
+    async def on_cleanup(self, job_id: str) -> None:
+        RAN.append((self.name, "cleanup"))
+
+
+class Second(Recording):
+    name: ClassVar[str] = "second"
+
+
+class Breaks(JobPlugin):
+    """Has a bug in every hook."""
+
+    name: ClassVar[str] = "breaks"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        raise ZeroDivisionError
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        raise ZeroDivisionError
+
+
+class Refuses(JobPlugin):
+    """Wants none of it."""
+
+    name: ClassVar[str] = "refuses"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        builder.refuse("replicas", "too many")
+        raise JobRejected([Problem("image", "too old")])
+
+
+class RefusesToo(JobPlugin):
+    """Neither."""
+
+    name: ClassVar[str] = "refuses_too"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        builder.refuse("labels", "too few")
+
+
+def pipeline_of(*plugins: type[JobPlugin]) -> Pipeline:
+    context = make_context()
+    made = [plugin(context) for plugin in plugins]
+    return Pipeline(made, instance="test", namespace="jobs")
+
+
+def view(job: Job | None = None) -> JobFromServer:
+    return JobFromServer(
+        job=job or make_job(), namespace="jobs", uid="u", attempt=1, phase="Running",
+        started_at=1.0, pods=(),
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def recorder(store: Store, clock: Clock) -> HookRecorder:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(), labels={})
+        term = await raise_term(transaction)
+    return HookRecorder(store, term=term, clock=clock)
+
+
+async def done(store: Store) -> dict[str, frozenset[str]]:
+    async with store.read() as transaction:
+        return await hooks_done(transaction, "j1", 1)
+
+
+async def hooks(store: Store) -> dict[str, HookState]:
+    async with store.read() as transaction:
+        return await hooks_of(transaction, "j1", 1)
+
+
+class RefusesAsWell(JobPlugin):
+    """Nor this one."""
+
+    name: ClassVar[str] = "refuses_as_well"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        raise JobRejected([Problem("queue", "too long")])
+
+
+async def test_the_problems_of_three_plugins_come_back_as_one_answer() -> None:
+    pipeline = pipeline_of(Refuses, RefusesAsWell, RefusesToo)
+    with pytest.raises(JobRejected) as caught:
+        await pipeline.plan(make_job())
+    assert {one.path for one in caught.value.problems} == {"replicas", "image", "labels", "queue"}
+
+
+async def test_a_plugin_that_raises_names_itself() -> None:
+    with pytest.raises(PluginFailed, match="breaks") as caught:
+        await pipeline_of(Breaks).plan(make_job())
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_what_breaks_a_rule_of_volcano_is_not_submitted() -> None:
+    with pytest.raises(JobRejected) as caught:
+        await pipeline_of(Recording).plan(make_job())
+    assert Problem("tasks", "there is none") in caught.value.problems
+
+
+async def test_a_field_that_no_plugin_carries_out_is_unknown() -> None:
+    pipeline = pipeline_of(*(p for p in PLUGINS if p.name not in ("proxy", "parameter")))
+    job = make_job(interactive={"lab": {"kind": "web", "port": 8888}}, parameters={})
+    with pytest.raises(JobRejected) as caught:
+        pipeline.refuse_unclaimed(job)
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        ("interactive", "unknown field"),
+        ("parameters", "unknown field"),
+    ]
+    make_pipeline().refuse_unclaimed(job)
+
+
+async def test_no_plugin_of_ours_claims_what_no_job_can_say() -> None:
+    carried = {f"parameters.{kind}" for kind in CARRIED_TYPES}
+    assert make_pipeline().offered_fields <= set(Job.model_fields) | carried
+
+
+async def test_a_parameter_that_no_plugin_carries_out_is_unknown() -> None:
+    pipeline = pipeline_of(*(p for p in PLUGINS if p.name in ("task", "parameter")))
+    job = make_job(parameters={"lab": {"type": "peer", "job": "j2", "hostname": "lab"}})
+    with pytest.raises(JobRejected) as caught:
+        pipeline.refuse_unclaimed(job)
+    assert [(one.path, one.message) for one in caught.value.problems] == [
+        ("parameters.lab", "unknown field")
+    ]
+
+
+async def test_a_volcano_job_says_what_was_accepted_without_its_secrets() -> None:
+    job = make_job(parameters={"p": {"type": "secret", "value": "canary"}}, replicas=2)
+    plan = await make_pipeline().plan(job, attempt=3, created_at=1.5)
+    assert plan.volcano_job.labels == {
+        "fumarole.dev/instance": "test",
+        "fumarole.dev/job": "j1",
+    }
+    annotations = plan.volcano_job.annotations
+    assert json.loads(annotations["fumarole.dev/spec"])["replicas"] == 2
+    assert annotations["fumarole.dev/attempt"] == "3"
+    assert float(annotations["fumarole.dev/created"]) == 1.5
+    assert "canary" not in json.dumps(plan.volcano_job.manifest())
+
+
+async def test_planning_twice_makes_the_same() -> None:
+    job, pipeline = make_job(replicas=2), make_pipeline()
+    first, second = [(await pipeline.plan(job)).volcano_job.manifest() for _ in range(2)]
+    assert first == second
+
+
+async def test_hooks_run_in_order_and_each_is_recorded(
+    store: Store, recorder: HookRecorder
+) -> None:
+    await pipeline_of(Recording, Second).run("start", view(), done=frozenset(), recorder=recorder)
+    assert RAN == [("recording", "start"), ("second", "start")]
+    assert await done(store) == {"start": {"recording", "second"}}
+
+
+class Counting(HookRecorder):
+    """Keeps what each transaction was about."""
+
+    def __init__(self, store: Store, term: int) -> None:
+        super().__init__(store, term=term, clock=lambda: 1.0)
+        self.written: list[list[str]] = []
+
+    async def record(self, seen: JobFromServer, *, hook: Any, ran: Any) -> None:
+        await super().record(seen, hook=hook, ran=ran)
+        self.written.append([one.plugin for one in ran])
+
+
+async def term_of(store: Store) -> int:
+    async with store.read() as transaction:
+        return (await read_leadership(transaction)).term
+
+
+class Slow(Recording):
+    """Takes its time."""
+
+    name: ClassVar[str] = "slow"
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        await asyncio.sleep(module.RECORD_SECONDS)
+        return await super().on_job_start(job_id, job_from_server)
+
+
+class Silent(JobPlugin):
+    """Has nothing to do at any point."""
+
+    name: ClassVar[str] = "silent"
+
+
+async def test_what_runs_at_once_is_recorded_in_one_transaction(
+    store: Store, recorder: HookRecorder
+) -> None:
+    recorder = Counting(store, await term_of(store))
+    pipeline = pipeline_of(Silent, *PLUGINS, Recording)
+    await pipeline.run("complete", view(), done=(), recorder=recorder)
+    with_it = [one.name for one in PLUGINS if "on_job_complete" in vars(one)]
+    assert recorder.written == [[*with_it, "recording"]]
+    # Of those that do nothing there is nothing to record.
+    assert with_it
+    assert len(with_it) < len(PLUGINS) / 2
+    assert pipeline.is_done("complete", recorder.written[0])
+    await pipeline.run("complete", view(), done=recorder.written[0], recorder=recorder)
+    assert len(recorder.written) == 1
+
+
+async def test_plugins_that_do_nothing_at_some_point_write_nothing_then(
+    store: Store, recorder: HookRecorder
+) -> None:
+    recorder = Counting(store, await term_of(store))
+    pipeline = pipeline_of(Silent)
+    await pipeline.run("complete", view(), done=(), recorder=recorder)
+    assert recorder.written == []
+    assert pipeline.is_done("complete", ())
+
+
+async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
+    store: Store, recorder: HookRecorder
+) -> None:
+    recorder = Counting(store, await term_of(store))
+    plugins = (Silent, Slow, Recording, Breaks, Second)
+    await pipeline_of(*plugins).run("start", view(), done=(), recorder=recorder)
+    assert recorder.written == [["slow"], ["recording"], ["second"]]
+
+
+async def test_a_hook_that_was_recorded_does_not_run_again(
+    store: Store, recorder: HookRecorder
+) -> None:
+    pipeline = pipeline_of(Recording, Second)
+    await pipeline.run("complete", view(), done=frozenset({"recording"}), recorder=recorder)
+    assert RAN == [("second", "complete")]
+
+
+async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_it_is_given_up(
+    store: Store, recorder: HookRecorder, clock: Clock
+) -> None:
+    pipeline = pipeline_of(Recording, Breaks, Second)
+    pauses = []
+    while True:
+        state = (await hooks(store)).get("start", HookState())
+        await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
+        state = (await hooks(store))["start"]
+        assert state.done == {"recording", "second"}
+        failure = state.failed["breaks"]
+        if failure.next_at is None:
+            break
+        assert not pipeline.is_done("start", state.settled)
+        pauses.append(failure.next_at - clock())
+        # Not before its pause is over.
+        await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
+        assert (await hooks(store))["start"].failed["breaks"] == failure
+        clock.now = failure.next_at
+    assert pauses == [1.0, 2.0, 4.0, 8.0]
+    assert (failure.tries, failure.error) == (5, "raised ZeroDivisionError")
+    assert pipeline.is_done("start", state.settled)
+    assert RAN == [("recording", "start"), ("second", "start")]
+
+
+class Away:
+    """A ledger whose store is away."""
+
+    async def write_up(self, job_id: str) -> float | None:
+        raise StoreUnavailable("away")
+
+
+class AwayToo(JobPlugin):
+    """Somebody else's, that says the same."""
+
+    name: ClassVar[str] = "away_too"
+
+    async def on_cleanup(self, job_id: str) -> None:
+        raise StoreUnavailable("away")
+
+
+async def test_what_our_own_plugins_enter_is_not_given_up_for_a_store_that_is_away(
+    store: Store, recorder: HookRecorder
+) -> None:
+    context = make_context(ledger=Away())
+    pipeline = Pipeline([AccountingPlugin(context)], instance="test", namespace="jobs")
+    with pytest.raises(StoreUnavailable):
+        await pipeline.run("cleanup", view(), done=(), recorder=recorder)
+    assert await hooks(store) == {}
+    await pipeline_of(AwayToo).run("cleanup", view(), done=(), recorder=recorder)
+    assert (await hooks(store))["cleanup"].failed["away_too"].tries == 1
+
+
+async def test_a_hook_that_runs_at_last_is_no_failure_any_more(
+    store: Store, recorder: HookRecorder, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pipeline_of(Breaks)
+    await pipeline.run("start", view(), done=(), recorder=recorder)
+    state = (await hooks(store))["start"]
+    clock.now += 1
+    monkeypatch.setattr(Breaks, "on_job_start", Recording.on_job_start)
+    await pipeline.run("start", view(), done=(), failed=state.failed, recorder=recorder)
+    assert (await hooks(store))["start"] == HookState(frozenset({"breaks"}), {})
+
+
+async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(
+    store: Store, recorder: HookRecorder
+) -> None:
+    await pipeline_of(Recording).run("start", view(), done=frozenset(), recorder=recorder)
+    async with store.read() as transaction:
+        assert await due_jobs(transaction, now=49.0, limit=9) == {}
+        assert await due_jobs(transaction, now=50.0, limit=9) == {"recording": ["j1"]}
+
+
+async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
+    pipeline = pipeline_of(Recording, Second)
+    for hook in ("start", "complete", "cleanup"):
+        assert not pipeline.is_done(hook, {"recording"})
+        assert pipeline.is_done(hook, {"recording", "second", "one that was taken out"})
+    # What does nothing there has nothing to do.
+    assert pipeline_of(Recording, Breaks).is_done("cleanup", {"recording"})
+    assert not pipeline_of(Recording, Breaks).is_done("start", {"recording"})
+
+
+async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
+    assert await pipeline_of(Recording, Second).monitor("second", [view()]) == {"j1": None}
+    assert RAN == [("second", "monitoring")]
+    with pytest.raises(LookupError):
+        await pipeline_of(Recording).monitor("gone", [view()])
+
+
+async def test_the_settings_say_which_plugins_run_and_in_which_order() -> None:
+    context = make_context()
+    wanted = ["proxy", "task"]
+    assert [p.name for p in make_plugins(PLUGINS, context, wanted=wanted)] == wanted
+    with pytest.raises(ValueError, match="nonsense"):
+        make_plugins(PLUGINS, context, wanted=["nonsense"])
+
+
+def test_two_plugins_cannot_make_the_same_companion() -> None:
+    builder = JobBuilder(make_job(), volcano_job=None)  # type: ignore[arg-type]  # not looked at
+    one = Companion(kind="Secret", name="a", manifest={}, when="before")
+    builder.add_companion(one)
+    with pytest.raises(ValueError, match="Secret a"):
+        builder.add_companion(one)

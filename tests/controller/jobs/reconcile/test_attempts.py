@@ -1,0 +1,201 @@
+"""Attempts that follow one another, in the embedded cluster: evicted, suspended, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from itertools import pairwise
+
+import pytest
+import pytest_asyncio
+
+from controller.kube.client import Objects
+from controller.kube.kinds import COMMANDS, PODS, VCJOBS
+from controller.store.database import Store
+from controller.store.instance.leadership import raise_term
+from controller.store.instance.submission_pause import set_maintenance
+from controller.store.jobs.pods import runs_of
+from controller.store.jobs.progress import attempts_of
+from controller.store.outbox.update_rows import updates_of
+from tests.controller.jobs.reconcile.attempts_world import World, open_world
+from tests.controller.running import eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with open_world(tmp_path_factory.mktemp("attempts"), instance="attempts") as one:
+        yield one
+
+
+async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World) -> None:
+    await world.submit("evicted", policies=[{"event": "PodPending", "action": "AbortJob",
+                                             "timeout_seconds": 600}])  # fmt: skip
+    first = await world.until("evicted", "RUNNING")
+    await world.evict("evicted")
+    again = await world.until("evicted", "RUNNING", attempt=2)
+    assert (again.evictions, again.retries_used) == (1, 0)
+    assert again.started_at == first.started_at
+    # More often than is allowed it is not.
+    await world.evict("evicted")
+    record = await world.parts.drive_to_the_end("evicted")
+    assert (record.state, record.reason) == ("FAILURE", "evicted")
+    async with world.parts.store.read() as transaction:
+        attempts = await attempts_of(transaction, "evicted")
+        runs = await runs_of(transaction, "evicted")
+        told = [(one.state, one.reason) for one in await updates_of(transaction, "evicted")]
+    assert all(one != other for one, other in pairwise(told)), "nothing is told twice"
+    assert told.count(("IN_QUEUE", "evicted")) == 1
+    assert [(one.outcome, one.reason) for one in attempts] == [
+        ("EVICTED", "evicted"), ("FAILURE", "evicted"),
+    ]  # fmt: skip
+    assert [(run.attempt, run.reason) for run in runs] == [(1, "Evicted"), (2, "Evicted")]
+    assert all(run.ended_at is not None for run in runs)
+
+
+async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World) -> None:
+    await world.submit("drained")
+    record = await world.until("drained", "RUNNING")
+    path = PODS.path("jobs", "j-drained-job-0", "eviction")
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "j-drained-job-0"}}
+    await world.admin._call("POST", path, body=body)
+
+    async def told() -> bool:
+        await world.parts.reconciler.reconcile("drained")
+        async with world.parts.store.read() as transaction:
+            runs = await runs_of(transaction, "drained")
+        ended = [run.reason for run in runs if run.ended_at is not None]
+        return len(runs) == 2 and ended == ["EvictionByEvictionAPI"]
+
+    await eventually(told, seconds=60, what="the pod was not made again")
+    after = await world.until("drained", "RUNNING")
+    # Volcano makes it again by itself, and counts no retry.
+    assert (after.uid, after.attempt, after.retries_used) == (record.uid, 1, 0)
+    await world.end("drained")
+
+
+async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
+    world: World,
+) -> None:
+    await world.submit("restored")
+    before = await world.until("restored", "RUNNING")
+    backup = world.back_up()
+    await world.evict("restored")
+    await world.until("restored", "RUNNING", attempt=2)
+    (runs,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=restored")
+    store = Store(backup)
+    await store.open()
+    async with store.write() as transaction:
+        parts = world.assemble(store, await raise_term(transaction))
+    assert (await parts.record("restored")).attempt == 1
+    record = await parts.drive("restored", lambda r: (r.attempt, r.state) == (2, "RUNNING"))
+    assert record.uid == runs["metadata"]["uid"]
+    assert record.started_at == before.started_at
+    async with store.read() as transaction:
+        attempts = await attempts_of(transaction, "restored")
+        assert all(one.ended_at for one in await runs_of(transaction, "restored", 1))
+    assert [(one.attempt, one.outcome) for one in attempts] == [(1, "LOST"), (2, None)]
+    (kept,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=restored")
+    assert kept["metadata"]["uid"] == runs["metadata"]["uid"]
+    assert "deletionTimestamp" not in kept["metadata"]
+    await parts.wishes.end("restored")
+    assert (await parts.drive_to_the_end("restored")).state == "SUCCESS"
+    await store.close()
+    await eventually(lambda: world.nothing_is_left("restored"), what="something is left")
+
+
+async def test_a_suspended_job_is_kept_without_pods_and_goes_on_as_another_attempt(
+    world: World,
+) -> None:
+    await world.submit("paused", max_retry=2,
+                       policies=[{"event": "PodFailed", "action": "RestartJob"}])  # fmt: skip
+    await world.until("paused", "RUNNING")
+    (before,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
+    await world.parts.wishes.suspend("paused")
+    await world.until("paused", "SUSPENDED")
+    assert await world.admin.list(PODS, labels="fumarole.dev/job=paused") == []
+    (kept,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
+    assert kept["status"]["state"]["phase"] == "Aborted"
+    await world.parts.wishes.resume("paused")
+    record = await world.until("paused", "RUNNING", attempt=2)
+    assert (record.retries_used, record.evictions) == (0, 0)
+    (after,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    # Nothing of its retries was used up.
+    assert after["spec"]["maxRetry"] == before["spec"]["maxRetry"] == 3
+    await world.end("paused")
+    await eventually(lambda: world.nothing_is_left("paused"), what="something is left")
+
+
+async def test_a_job_is_suspended_before_it_was_submitted_and_ended_while_it_is(
+    world: World,
+) -> None:
+    await world.submit("early")
+    await world.parts.wishes.suspend("early")
+    await world.until("early", "SUSPENDED")
+    assert await world.admin.list(VCJOBS, labels="fumarole.dev/job=early") == []
+    await world.parts.wishes.resume("early")
+    await world.until("early", "RUNNING")
+    await world.parts.wishes.suspend("early")
+    await world.until("early", "SUSPENDED")
+    record = await world.end("early")
+    assert (record.state, record.attempt) == ("SUCCESS", 1)
+    # Volcano never removes an aborted one: we do.
+    await eventually(lambda: world.nothing_is_left("early"), what="something is left")
+
+
+async def test_one_that_somebody_aborts_has_failed_and_is_removed(world: World) -> None:
+    await world.submit("aborted")
+    await world.until("aborted", "RUNNING")
+    (job,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=aborted")
+    metadata = job["metadata"]
+    target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": metadata["name"],
+              "uid": metadata["uid"]}  # fmt: skip
+    command = {"metadata": {"name": "by-hand"}, "action": "AbortJob", "target": target}
+    await world.admin.create(COMMANDS, command, "jobs")
+    record = await world.parts.drive_to_the_end("aborted")
+    assert (record.state, record.reason) == ("FAILURE", "stopped")
+    await eventually(lambda: world.nothing_is_left("aborted"), what="something is left")
+
+
+async def test_one_that_is_deleted_by_hand_has_failed_and_leaves_nothing(world: World) -> None:
+    await world.submit("deleted")
+    await world.until("deleted", "RUNNING")
+    await world.admin.delete(VCJOBS, "j-deleted", "jobs")
+    record = await world.parts.drive_to_the_end("deleted")
+    assert (record.state, record.reason) in {("FAILURE", "deleted"), ("FAILURE", "lost")}
+    async with world.parts.store.read() as transaction:
+        runs = await runs_of(transaction, "deleted")
+    assert all(run.ended_at is not None for run in runs)
+    await eventually(lambda: world.nothing_is_left("deleted"), what="something is left")
+
+
+async def test_while_submission_is_paused_jobs_wait_and_say_so(world: World) -> None:
+    async with world.parts.store.write() as transaction:
+        await set_maintenance(transaction, "paused", "the disks are being changed", now=1.0)
+    await world.submit("held")
+    record = await world.parts.drive("held", lambda r: r.reason == "paused")
+    assert record.message == "the disks are being changed"
+    assert await world.admin.list(VCJOBS, labels="fumarole.dev/job=held") == []
+    async with world.parts.store.write() as transaction:
+        await set_maintenance(transaction, "running", None, now=2.0)
+    await world.until("held", "RUNNING")
+    await world.end("held")
+
+
+async def test_a_job_that_is_over_leaves_nothing_after_its_retention(world: World) -> None:
+    for job in ("short", "unseen"):
+        await world.submit(job, invocation={"command": ["true"]})
+    await world.parts.drive("unseen", lambda r: r.uid is not None)
+    record = await world.parts.drive_to_the_end("short")
+    assert record.state == "SUCCESS"
+    await eventually(lambda: world.nothing_is_left("short"), seconds=40, what="something is left")
+    # Whoever looks only now sees that it had come to its end before Volcano removed it.
+    labels = "fumarole.dev/job=unseen"
+    await eventually(lambda: gone(world.admin.list(VCJOBS, labels=labels)), seconds=40)
+    record = await world.parts.drive_to_the_end("unseen")
+    assert (record.state, record.reason) == ("SUCCESS", "completed")
+
+
+async def gone(found: Awaitable[Objects]) -> bool:
+    return not await found

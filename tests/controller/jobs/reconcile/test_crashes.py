@@ -1,0 +1,340 @@
+"""The controller dies at every call that it makes for a job, and each time all ends well.
+
+The calls are found by the test: a job is run once and they are counted; then one job is run for
+each of them, whose controller dies there and is followed by another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.model import Job
+from controller.jobs.submission.commands import Wishes
+from controller.jobs.usage.ledger import Ledger as UsageLedger
+from controller.kube.client import Kube
+from controller.kube.kinds import NETWORK_POLICIES, PODS, VCJOBS
+from controller.plugins import PLUGINS
+from controller.store import tables
+from controller.store.database import Store
+from controller.store.instance.identity import ensure_position
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import FINAL_STATES
+from controller.store.jobs.pods import runs_of
+from controller.store.jobs.progress import attempts_of, companions_of
+from controller.store.outbox.update_rows import Update, updates_of
+from controller.store.outbox.usage_entries import usage_after
+from controller.volcano.observed import read_pod
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.jobs.parts import (
+    Crash,
+    Parts,
+    TrippedKube,
+    TrippedStore,
+    Tripwire,
+    make_parts,
+    patiently,
+)
+from tests.controller.running import eventually
+from tests.controller.samples import make_context, make_defaults, make_job
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+INSTANCE = "crash"
+AT_ONCE = 6
+SAMPLES = {"ends": 8, "asked": 6, "expires": 4, "suspended": 3, "retried": 4}
+LONG = (pytest.mark.long, pytest.mark.timeout(3600))
+LIVING = ("IN_QUEUE", "RUNNING")
+SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
+
+
+class Ledger(JobPlugin):
+    """Has an effect outside, which doing it again does not double."""
+
+    name: ClassVar[str] = "ledger"
+    entries: ClassVar[Counter[tuple[str, str]]] = Counter()
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        self.entries[job_id, "start"] += 1
+        return None
+
+    async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
+        self.entries[job_id, "complete"] += 1
+
+    async def on_cleanup(self, job_id: str) -> None:
+        self.entries[job_id, "cleanup"] += 1
+
+
+class World:
+    """A cluster and a store that outlive every controller."""
+
+    def __init__(self, kube: Kube, picture: Picture, url: str) -> None:
+        self.kube = kube
+        self.picture = picture
+        self.url = url
+        self.turn = asyncio.Lock()
+        self.term = 0
+
+    def pipeline(self, store: Store) -> Pipeline:
+        """Return our plugins, whose effects on the store can be cut off too, and one of others."""
+        context = make_context(
+            control=Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
+            ledger=UsageLedger(store, defaults=make_defaults(), clock=time.time),
+        )
+        plugins = make_plugins([*PLUGINS, Ledger], context, wanted=None)
+        return Pipeline(plugins, instance=INSTANCE, namespace="jobs")
+
+    @asynccontextmanager
+    async def controller(self, wire: Tripwire) -> AsyncIterator[Parts]:
+        store = TrippedStore(self.url, wire, self.turn)
+        try:
+            yield make_parts(
+                kube=TrippedKube(self.kube, wire),
+                store=store,
+                picture=self.picture,
+                pipeline=self.pipeline(store),
+                term=self.term,
+                instance=INSTANCE,
+            )
+        finally:
+            await store.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder: Path = tmp_path_factory.mktemp("crashes")
+    store = Store(f"sqlite:///{folder}/store.db")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+        term = await raise_term(transaction)
+    async with (
+        EmbeddedCluster() as cluster,
+        Kube.connect(cluster.kubeconfig("controller")) as kube,
+    ):
+        picture = Picture(kube, instance=INSTANCE, changed=lambda _job: None)
+        watching = asyncio.create_task(picture.run())
+        await picture.complete()
+        made = World(kube, picture, f"sqlite:///{folder}/store.db")
+        made.term = term
+        yield made
+        watching.cancel()
+        await asyncio.wait([watching])
+    await store.close()
+
+
+LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
+    # What it runs, what else it says, and how it ends.
+    "ends": ("exit 0", {}, "SUCCESS"),
+    "fails": ("exit 3", {}, "FAILURE"),
+    "asked": (SLEEPS, {}, "SUCCESS"),
+    "suspended": (SLEEPS, {}, "SUCCESS"),
+    "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
+    # By a policy that we carry out ourselves, once.
+    "retried": (
+        "exit 3",
+        {
+            "policies": [{"event": "PodFailed", "action": "RestartJob", "timeout_seconds": 1}],
+            "max_retry": 1,
+        },
+        "FAILURE",
+    ),
+}
+TWICE = ("suspended", "retried")
+
+
+def make(job_id: str, life: str) -> Job:
+    command, fields, _ = LIVES[life]
+    return make_job(
+        id=job_id,
+        resources={"cpu": 0.01, "memory": "16Mi"},
+        parameters={"t": {"type": "secret", "value": "survives"}},
+        invocation={
+            "command": ["sh", "-c", f'test "$T" = survives && {command}'],
+            "environment": {"T": {"parameter": "t"}},
+        },
+        **fields,
+    )
+
+
+async def live(parts: Parts, job: Job, life: str) -> None:
+    """Let a job live from where it is to its end."""
+    if not await _known(parts, job.id):
+        await parts.submit(job)
+    if life not in ("ends", "fails", "retried"):
+        await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
+    if life == "suspended":
+        await _pause(parts, job.id)
+    if life in ("asked", "suspended"):
+        await patiently(lambda: parts.wishes.end(job.id))
+    while (
+        life == "expires"
+        and (await patiently(lambda: parts.wishes.end_if_over([job.id])))[job.id] is not None
+    ):
+        await asyncio.sleep(0.2)
+    record = await parts.drive_to_the_end(job.id)
+    assert record.state == LIVES[life][2], record
+
+
+async def _pause(parts: Parts, job_id: str) -> None:
+    record = await parts.record(job_id)
+    if record.is_final or record.desired == "ended":
+        return
+    if (record.desired, record.attempt, record.stopping) == ("run", 1, False):
+        await patiently(lambda: parts.wishes.suspend(job_id))
+    if (await parts.record(job_id)).desired == "suspended":
+        await parts.drive(job_id, lambda r: r.is_final or r.state == "SUSPENDED")
+        await patiently(lambda: parts.wishes.resume(job_id))
+    await parts.drive(job_id, lambda r: r.is_final or (r.attempt, r.state) == (2, "RUNNING"))
+
+
+async def _known(parts: Parts, job_id: str) -> bool:
+    query = sa.select(tables.jobs.c.id).where(tables.jobs.c.id == job_id)
+    async with parts.store.read() as transaction:
+        return (await transaction.scalar(query)) is not None
+
+
+async def crash_once(world: World, job: Job, point: int, life: str) -> str:
+    """Let the job's controller die at *point*; return where that was."""
+    wire = Tripwire(point)
+    try:
+        async with world.controller(wire) as parts:
+            await live(parts, job, life)
+    except Crash as crash:
+        where = str(crash)
+    else:
+        where = "nowhere"  # this time it needed fewer calls
+    async with world.controller(Tripwire()) as parts:
+        await live(parts, job, life)
+        await check(world, parts, job.id, life, where)
+    return where
+
+
+async def check(world: World, parts: Parts, job_id: str, life: str, where: str) -> None:
+    """See that the job was made once, did everything, is paid for exactly, and left nothing."""
+    record = await parts.record(job_id)
+    assert record.sealed is None, where
+    async with parts.store.read() as transaction:
+        attempts = await attempts_of(transaction, job_id)
+        updates = await updates_of(transaction, job_id)
+        assert await companions_of(transaction, job_id) == [], where
+    assert len(attempts) == (2 if life in TWICE else 1), where
+    assert record.retries_used == (life == "retried"), where
+    assert attempts[-1].uid == record.uid, where
+    check_updates(updates, life, where)
+    for hook in ("complete", "cleanup"):
+        # Twice at most: once more if it was not recorded.
+        assert 1 <= Ledger.entries[job_id, hook] <= 2, (where, hook)
+    assert Ledger.entries[job_id, "start"] <= 2 * len(attempts), where
+    labels = f"fumarole.dev/job={job_id}"
+    made = await world.kube.list(VCJOBS, labels=labels)
+    assert {one["metadata"]["uid"] for one in made} <= {record.uid}, where
+    await check_usage(world, parts, job_id, where)
+    if record.desired == "ended":
+        await eventually(lambda: _nothing(world, labels), what=f"{where}: something is left")
+
+
+def check_updates(updates: Sequence[Update], life: str, where: str) -> None:
+    """See that the end was told once, as the last, and nothing of it before."""
+    told = [(one.state, one.reason) for one in updates]
+    *before, (state, reason) = told
+    assert state == LIVES[life][2], (where, told)
+    assert not {one for one, _ in before} & {*FINAL_STATES}, (where, told)
+    assert reason not in {why for one, why in before if one in LIVING}, (where, told)
+    assert all(one.exits is None for one in updates[:-1]), where
+
+
+async def check_usage(world: World, parts: Parts, job_id: str, where: str) -> None:
+    """See that what the ledger says is what the cluster says, and is said once."""
+    async with parts.store.read() as transaction:
+        every = await usage_after(transaction, 0, limit=10**6)
+        runs = await runs_of(transaction, job_id)
+    assert runs, where
+    for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
+        (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
+        seen = read_pod(pod)
+        assert seen.ended is not None, where
+        assert (run.started_at, run.ended_at) == (seen.started_at, seen.ended.finished_at), where
+    for attempt in {run.attempt for run in runs}:
+        own = [one for one in every if (one.job_id, one.attempt) == (job_id, attempt)]
+        own.sort(key=lambda one: one.period)
+        began = [run for run in runs if run.attempt == attempt and run.started_at is not None]
+        assert [one.period for one in own] == list(range(len(own))), where
+        assert [one.final for one in own] == [False] * (len(own) - 1) + [True] * bool(own), where
+        total = sum((run.ended_at or 0.0) - (run.started_at or 0.0) for run in began)
+        assert (own[-1].seconds if own else 0.0) == total, (where, own, began)
+
+
+async def _nothing(world: World, labels: str) -> bool:
+    kinds = (VCJOBS, PODS, NETWORK_POLICIES)
+    return not any([await world.kube.list(kind, labels=labels) for kind in kinds])
+
+
+async def points_of(world: World, job: Job, life: str) -> list[str]:
+    wire = Tripwire()
+    async with world.controller(wire) as parts:
+        await live(parts, job, life)
+        await check(world, parts, job.id, life, "never")
+    return wire.points
+
+
+@pytest.mark.parametrize(
+    ("lives", "samples"),
+    [
+        # Not every point each time: which ones differs from run to run.
+        pytest.param(tuple(SAMPLES), SAMPLES, id="some"),
+        *(pytest.param((life,), {}, id=life, marks=LONG) for life in LIVES),
+    ],
+)
+async def test_wherever_it_dies_the_job_is_run_once_and_ends_once(
+    world: World, lives: tuple[str, ...], samples: Mapping[str, int]
+) -> None:
+    gate = asyncio.Semaphore(AT_ONCE)
+    async with asyncio.TaskGroup() as tasks:
+        for life in lives:
+            tasks.create_task(die_everywhere(world, life, gate, samples.get(life)))
+
+
+def chosen(points: Sequence[str], count: int | None) -> list[int]:
+    """Return *count* of the points, mostly of those that change something; without it, all."""
+    if count is None:
+        # A few more: how many calls it takes depends on how often it had to look.
+        return list(range(len(points) + 4))
+    reads = [at for at, point in enumerate(points) if point.endswith((" read", " get"))]
+    others = sorted(set(range(len(points))) - set(reads))
+    return random.sample(reads, count // 3) + random.sample(others, count - count // 3)
+
+
+async def die_everywhere(
+    world: World, life: str, gate: asyncio.Semaphore, count: int | None
+) -> None:
+    """Have a job's controller die at each point of a life, or at *count* of them: each time one."""
+    name = f"{life}-{'all' if count is None else 'some'}"
+    points = await points_of(world, make(f"{name}-first", life), life)
+    assert len(points) > 60, points
+    found: list[str] = []
+
+    async def one(point: int) -> None:
+        async with gate:
+            found.append(await crash_once(world, make(f"{name}-{point}", life), point, life))
+
+    async with asyncio.TaskGroup() as tasks:
+        for point in chosen(points, count):
+            tasks.create_task(one(point))
+    if count is None:
+        calls = ("create", "write", "read")
+        assert set(found) >= {f"{when} {call}" for call in calls for when in ("before", "after")}

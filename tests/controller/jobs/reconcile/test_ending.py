@@ -1,0 +1,131 @@
+"""How attempts and jobs end, step by step, with a store of its own and a cluster that remembers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.job_record import Records
+from controller.jobs.history.retries import used_retries
+from controller.jobs.history.states import State
+from controller.jobs.reconcile.ending import Ending
+from controller.jobs.reconcile.lifecycle import LOST, Conclude, Confirm, decide
+from controller.jobs.reconcile.requeue import Later
+from controller.store.database import Store
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
+from controller.store.jobs.progress import CompanionRecord, companions_of, record_companions
+from controller.store.vault import Vault
+from tests.controller.conftest import Clock
+from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+
+RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
+
+
+class Cluster:
+    """Shows one VolcanoJob, or none, and remembers what was removed."""
+
+    def __init__(self, uid: str | None = None) -> None:
+        self.uid = uid
+        self.removed: list[str] = []
+
+    async def find_volcano_job(self, *_: Any) -> Any:
+        return None if self.uid is None else SimpleNamespace(uid=self.uid, name="j-j1")
+
+    async def remove_companion(self, _job: str, companion: CompanionRecord) -> None:
+        self.removed.append(companion.name)
+
+    async def withdraw_command(self, *_: Any) -> None:
+        return None
+
+    async def find_pods(self, *_: Any) -> list[Any]:
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        async def nothing(*_: Any, **__: Any) -> None:
+            return None
+
+        return nothing
+
+
+async def ending(store: Store, clock: Clock, record: JobRecord, cluster: Any) -> Ending:
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+        term = await raise_term(transaction)
+    records = Records(store, term=term, vault=Vault([b"x" * 32]), clock=clock)
+    return Ending(records, cluster)
+
+
+async def found(store: Store) -> JobRecord:
+    async with store.read() as transaction:
+        record = await find_job(transaction, "j1")
+    assert record is not None
+    return record
+
+
+async def test_what_lasts_is_there_for_the_next_attempt_and_all_else_is_not(
+    store: Store, clock: Clock
+) -> None:
+    record = make_record(uid=UID, renewal="evicted")
+    cluster = Cluster()
+    ends = await ending(store, clock, record, cluster)
+    passing = CompanionRecord(
+        kind="Secret", namespace="jobs", name="passes", uid="1", owner_uid=UID
+    )
+    lasting = CompanionRecord(
+        kind="Service", namespace="jobs", name="lasts", uid="2", owner_uid=None, lasting=True
+    )
+    async with store.write() as transaction:
+        await record_companions(transaction, "j1", [passing, lasting])
+    await ends.replace(record)
+    assert cluster.removed == ["passes"]
+    async with store.read() as transaction:
+        assert [one.name for one in await companions_of(transaction, "j1")] == ["lasts"]
+    after = await found(store)
+    assert (after.attempt, after.uid, after.renewal) == (2, None, None)
+
+
+async def test_a_volcano_job_of_the_same_name_that_is_another_one_is_no_evidence_of_life(
+    store: Store, clock: Clock
+) -> None:
+    cluster = Cluster(UID)
+    ends = await ending(store, clock, RUNS, cluster)
+    with pytest.raises(Later):
+        await ends.confirm(Confirm(LOST), make_seen(RUNS))
+    assert (await found(store)).outcome is None
+    cluster.uid = "another one's"
+    await ends.confirm(Confirm(LOST), make_seen(RUNS))
+    assert ((await found(store)).outcome, (await found(store)).end_reason) == ("FAILURE", "lost")
+
+
+def test_evictions_that_volcano_has_not_counted_give_nothing_back() -> None:
+    pods = [make_pod(n, phase="Failed", reason="Evicted") for n in range(3)]
+    evicted = make_seen(RUNS, None, *pods).runs.values()
+    assert used_retries(1, evicted, None) == 0
+    assert used_retries(5, evicted, None) == 2
+
+
+@pytest.mark.parametrize(
+    ("stopping", "phase", "ends"),
+    [(True, "Aborted", False), (True, "Terminated", True), (False, "Aborted", True)],
+)
+def test_only_one_that_we_had_aborted_is_suspended_and_not_stopped(
+    stopping: bool, phase: str, ends: bool
+) -> None:
+    record = make_record(
+        uid=UID, state="RUNNING", reason="suspending", message="x", started_at=2.0,
+        desired="suspended", stopping=stopping,
+    )  # fmt: skip
+    step = decide(make_seen(record, make_observed(phase)))
+    assert isinstance(step, Conclude) == ends
+    if isinstance(step, Conclude):
+        assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
+
+
+@pytest.mark.parametrize(("phase", "reason"), [("Running", "deleted"), ("Completed", "completed")])
+def test_one_that_is_deleted_ends_as_it_had_if_it_was_over(phase: str, reason: str) -> None:
+    step = decide(make_seen(RUNS, make_observed(phase, deleting=True)))
+    assert isinstance(step, Conclude)
+    assert step.reason == reason

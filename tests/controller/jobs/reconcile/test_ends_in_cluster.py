@@ -1,0 +1,136 @@
+"""Ends that do not wait for the cluster's garbage collector, on one that has much else to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.kube.kinds import CONFIG_MAPS, PODS
+from deploy.local.cluster.lags import chosen_lags
+from tests.controller.jobs.reconcile.attempts_world import World, open_world
+from tests.controller.lag_seeds import LAG_SEEDS
+from tests.controller.running import eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+BACKLOG = 120
+SLOW = {"collector": 1.0}
+EVICTED = [{"event": "PodEvicted", "action": "RestartJob"}]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[World]:
+    folder, seed = tmp_path_factory.mktemp("ends"), request.param
+    lags = chosen_lags(seed) | SLOW
+    async with open_world(folder, instance="ends", seed=seed, lags=lags) as one:
+        yield one
+
+
+async def keep_the_collector_busy(world: World, name: str) -> None:
+    """Have an owner of many objects go: the collector deletes these one after the other."""
+    body: dict[str, Any] = {"metadata": {"name": name}}
+    owner = await world.admin.create(CONFIG_MAPS, body, "jobs")
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name}
+    owned = [reference | {"uid": owner["metadata"]["uid"]}]
+    for number in range(BACKLOG):
+        metadata = {"name": f"{name}-{number}", "ownerReferences": owned, "labels": {"of": name}}
+        await world.admin.create(CONFIG_MAPS, {"metadata": metadata}, "jobs")
+    await world.admin.delete(CONFIG_MAPS, name, "jobs")
+
+
+async def is_busy(world: World, name: str) -> bool:
+    left = await world.admin.list(CONFIG_MAPS, "jobs", labels=f"of={name}")
+    return len(left) > BACKLOG // 2
+
+
+async def test_a_cancelled_jobs_pods_end_while_the_collector_works_off_others(
+    world: World,
+) -> None:
+    ids = [f"cancel-{number}" for number in range(3)]
+    for job_id in ids:
+        await world.submit(job_id, replicas=2, policies=EVICTED, max_retry=3)
+    for job_id in ids:
+        await world.until(job_id, "RUNNING")
+    await keep_the_collector_busy(world, "cancel")
+    for job_id in ids:
+        record = await world.end(job_id)
+        assert (record.state, record.reason) == ("SUCCESS", "asked")
+        assert await world.pods(job_id) == []
+    assert await is_busy(world, "cancel"), "the collector was not behind"
+    for job_id in ids:
+        # Nothing was taken for evicted, and started again.
+        attempts, runs = await world.history(job_id)
+        assert [(one.retries, one.outcome) for one in attempts] == [(0, "SUCCESS")]
+        assert sorted(run.rank for run in runs) == [0, 1]
+        assert all(run.ended_at is not None and run.exit_code == 0 for run in runs)
+
+
+async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: World) -> None:
+    await world.submit("renewed")
+    await world.until("renewed", "RUNNING")
+    await keep_the_collector_busy(world, "renewed")
+    await world.evict("renewed")
+    record = await world.until("renewed", "RUNNING", attempt=2)
+    assert record.evictions == 1
+    assert await is_busy(world, "renewed"), "the collector was not behind"
+    _, runs = await world.history("renewed")
+    # A kubelet tells whole seconds, the end of a pod that nobody saw may have a fraction.
+    assert (runs[0].ended_at or 0.0) < (runs[1].started_at or 0.0) + 1.0
+    await world.end("renewed")
+
+
+async def test_a_pod_that_volcano_makes_after_the_end_is_deleted_too(world: World) -> None:
+    await world.submit("late")
+    await world.until("late", "RUNNING")
+    (pod,) = await world.pods("late")
+    await keep_the_collector_busy(world, "late")
+    over = await world.end("late")
+    made = await make_late(world, pod)
+
+    async def gone() -> bool:
+        await world.parts.reconciler.reconcile("late")
+        return await world.pods("late") == []
+
+    await eventually(gone, seconds=30, what="a pod of a VolcanoJob that is gone stays")
+    assert await is_busy(world, "late"), "the collector was not behind"
+    assert made["metadata"]["uid"] != pod["metadata"]["uid"]
+    after = await world.parts.record("late")
+    assert (after.state, after.finished_at) == ("SUCCESS", over.finished_at)
+
+
+async def test_a_pod_that_volcano_makes_for_an_earlier_attempt_is_deleted_too(
+    world: World,
+) -> None:
+    await world.submit("early")
+    await world.until("early", "RUNNING")
+    (pod,) = await world.pods("early")
+    await keep_the_collector_busy(world, "early")
+    await world.evict("early")
+    await world.until("early", "RUNNING", attempt=2)
+    made = await make_late(world, pod, name="j-early-job-7")
+
+    async def gone() -> bool:
+        await world.parts.reconciler.reconcile("early")
+        uids = {one["metadata"]["uid"] for one in await world.pods("early")}
+        return made["metadata"]["uid"] not in uids
+
+    await eventually(gone, seconds=30, what="a pod of an earlier attempt stays")
+    assert await is_busy(world, "early"), "the collector was not behind"
+    assert len(await world.pods("early")) == 1
+    await world.end("early")
+
+
+async def make_late(world: World, pod: dict[str, Any], *, name: str = "") -> dict[str, Any]:
+    """Make a pod once more, as Volcano does whose cache shows the VolcanoJob still."""
+    kept = ("labels", "annotations", "ownerReferences")
+    metadata = {field: pod["metadata"][field] for field in kept}
+    metadata["name"] = name or pod["metadata"]["name"]
+    spec = {field: pod["spec"][field] for field in ("containers", "schedulerName")}
+    for container in spec["containers"]:
+        container.pop("volumeMounts", None)
+    return await world.admin.create(PODS, {"metadata": metadata, "spec": spec}, "jobs")

@@ -1,0 +1,427 @@
+"""What is done in the cluster for a job, on the embedded one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import pytest_asyncio
+
+from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.job_objects import JobsInCluster, NameTaken
+from controller.jobs.cluster.prerequisites import Ground
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.reconcile.adoption import StoreIdentity
+from controller.jobs.spec.model import Job
+from controller.kube.client import Kube
+from controller.kube.errors import Conflict, NotFound
+from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, NETWORK_POLICIES, SECRETS, VCJOBS
+from controller.plugins import PLUGINS
+from controller.store.database import Store
+from controller.store.instance.identity import ensure_position
+from controller.store.instance.leadership import raise_term, read_leadership
+from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job
+from controller.store.jobs.progress import CompanionRecord
+from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
+from controller.volcano.observed import ObservedJob, read_job
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.jobs.parts import Parts, make_parts
+from tests.controller.running import eventually
+from tests.controller.samples import make_context, make_job, make_pipeline, make_record
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
+
+SPEC = {
+    "minAvailable": 1,
+    "queue": "default",
+    "tasks": [
+        {
+            "name": "job",
+            "replicas": 1,
+            "template": {
+                "spec": {"containers": [{"name": "job", "image": "busybox", "command": ["true"]}]}
+            },
+        }
+    ],
+}
+
+
+class Both:
+    """The cluster as the controller may see it, and as an administrator does."""
+
+    def __init__(self, kube: Kube, admin: Kube) -> None:
+        self.kube = kube
+        self.admin = admin
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both() -> AsyncIterator[Both]:
+    async with (
+        EmbeddedCluster() as cluster,
+        Kube.connect(cluster.kubeconfig("controller")) as kube,
+        Kube.connect(cluster.kubeconfig("admin")) as admin,
+    ):
+        ground = Ground(kube, instance="test", clock=time.monotonic)
+
+        async def ready() -> bool:
+            return await ground.why_not_ready("jobs", "default") is None
+
+        await eventually(ready)
+        yield Both(kube, admin)
+
+
+@pytest.fixture
+def instance(request: pytest.FixtureRequest) -> str:
+    # Each test is an installation of its own in the one cluster.
+    return f"t{abs(hash(request.node.name)) % 10**9}"
+
+
+@pytest.fixture
+def cluster(both: Both, instance: str) -> JobsInCluster:
+    return JobsInCluster(both.kube, instance=instance)
+
+
+async def make_vcjob(admin: Kube, job_id: str, instance: str, **annotations: str) -> ObservedJob:
+    labels = {INSTANCE_LABEL: instance, JOB_LABEL: job_id}
+    metadata = {"name": f"j-{job_id}", "labels": labels, "annotations": annotations}
+    return read_job(await admin.create(VCJOBS, {"metadata": metadata, "spec": SPEC}, "jobs"))
+
+
+def secret(name: str, value: str = "b25l") -> Companion:
+    manifest = {"type": "Opaque", "data": {"a": value}}
+    return Companion(kind="Secret", name=name, manifest=manifest, when="before")
+
+
+# Companions
+
+
+async def test_a_companion_is_made_and_made_again_and_then_owned(
+    both: Both, cluster: JobsInCluster, instance: str
+) -> None:
+    owner = await make_vcjob(both.admin, "own", instance)
+    one = secret("j-own.parameters")
+    first = await cluster.ensure_companion("own", "jobs", one, owner=None)
+    changed = secret(one.name, "dHdv")
+    second = await cluster.ensure_companion("own", "jobs", changed, owner=owner)
+    assert first.uid == second.uid
+    assert (first.owner_uid, second.owner_uid) == (None, owner.uid)
+    found = await both.admin.get(SECRETS, one.name, "jobs")
+    assert found["data"] == {"a": "dHdv"}
+    (reference,) = found["metadata"]["ownerReferences"]
+    assert reference["uid"] == owner.uid
+    assert "controller" not in reference
+    await cluster.remove_volcano_job("jobs", owner.name, owner.uid)
+
+    async def gone() -> bool:
+        try:
+            await both.admin.get(SECRETS, one.name, "jobs")
+        except NotFound:
+            return True
+        return False
+
+    await eventually(gone, what="the cluster did not remove what the VolcanoJob owned")
+
+
+async def test_a_companion_of_somebody_else_is_not_touched(
+    both: Both, cluster: JobsInCluster, instance: str
+) -> None:
+    labels = {INSTANCE_LABEL: "another", JOB_LABEL: "x"}
+    metadata = {"name": "j-x.parameters", "labels": labels}
+    foreign = await both.admin.create(
+        SECRETS, {"metadata": metadata, "data": {"a": "b25l"}}, "jobs"
+    )
+    with pytest.raises(NameTaken):
+        await cluster.ensure_companion("x", "jobs", secret("j-x.parameters", "dHdv"), owner=None)
+    intended = CompanionRecord(
+        kind="Secret", namespace="jobs", name="j-x.parameters", uid="", owner_uid=None
+    )
+    await cluster.remove_companion("x", intended)
+    kept = await both.admin.get(SECRETS, "j-x.parameters", "jobs")
+    assert kept["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
+
+
+async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
+    both: Both, cluster: JobsInCluster
+) -> None:
+    made = await cluster.ensure_companion("int", "jobs", secret("j-int.parameters"), owner=None)
+    intended = CompanionRecord(
+        kind="Secret", namespace="jobs", name=made.name, uid="", owner_uid=None
+    )
+    await cluster.remove_companion("int", intended)
+    with pytest.raises(NotFound):
+        await both.admin.get(SECRETS, made.name, "jobs")
+    await cluster.remove_companion("int", intended)
+
+
+async def test_a_name_that_has_passed_to_another_object_is_left_alone(
+    both: Both, cluster: JobsInCluster
+) -> None:
+    made = await cluster.ensure_companion("old", "jobs", secret("j-old.parameters"), owner=None)
+    await both.admin.delete(SECRETS, made.name, "jobs")
+    again = await cluster.ensure_companion("old", "jobs", secret(made.name), owner=None)
+    await cluster.remove_companion("old", made)
+    kept = await both.admin.get(SECRETS, made.name, "jobs")
+    assert kept["metadata"]["uid"] == again.uid
+
+
+async def test_a_policy_that_somebody_changed_is_brought_back(
+    both: Both, cluster: JobsInCluster
+) -> None:
+    plan = await make_pipeline().plan(make_job(id="pol"))
+    (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
+    await cluster.ensure_companion("pol", "jobs", policy, owner=None)
+    await both.admin.merge(NETWORK_POLICIES, policy.name, {"spec": {"ingress": None}}, "jobs")
+    await cluster.ensure_companion("pol", "jobs", policy, owner=None)
+    found = await both.admin.get(NETWORK_POLICIES, policy.name, "jobs")
+    assert found["spec"]["ingress"] == policy.manifest["spec"]["ingress"]
+
+
+# The VolcanoJob
+
+
+async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
+    cluster = JobsInCluster(both.kube, instance="test")
+    plan = await make_pipeline().plan(make_job(id="once"))
+    first = await cluster.ensure_volcano_job(plan)
+    assert (await cluster.ensure_volcano_job(plan)).uid == first.uid
+    other = JobsInCluster(both.kube, instance="another")
+    with pytest.raises(NameTaken):
+        await other.ensure_volcano_job(plan)
+    assert await other.find_volcano_job("jobs", "j-once", "once") is None
+    await cluster.remove_volcano_job("jobs", first.name, "of-another-one")
+    found = await cluster.find_volcano_job("jobs", "j-once", "once")
+    assert found is not None
+    await cluster.remove_volcano_job("jobs", first.name, first.uid)
+    await cluster.remove_volcano_job("jobs", first.name, first.uid)
+
+
+async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
+    both: Both, cluster: JobsInCluster, instance: str
+) -> None:
+    job = await make_vcjob(both.admin, "start", instance)
+    assert await cluster.find_kept(job) == {}
+    kept = Companion(
+        kind="ConfigMap", name="j-start.recovery", manifest={"data": {"a": "1"}}, when="after"
+    )
+    await cluster.ensure_companion("start", "jobs", kept, owner=job)
+    assert await cluster.find_kept(job) == {"a": "1"}
+    later = replace(job, uid="of a later attempt")
+    assert await cluster.find_kept(later) == {}
+
+
+# The ground
+
+
+async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Both) -> None:
+    ground = Ground(both.kube, instance="test", clock=time.monotonic)
+    assert "no queue" in (await ground.why_not_ready("jobs", "missing") or "")
+    first = await ground.why_not_ready("new-ground", "default")
+    assert first is None or "being prepared" in first
+
+    async def ready() -> bool:
+        return await ground.why_not_ready("new-ground", "default") is None
+
+    await eventually(ready)
+    assert (await both.admin.get(NAMESPACES, "new-ground"))["status"]["phase"] == "Active"
+
+
+# The store's identity, and what the store does not know
+
+
+async def test_the_identity_is_exchanged_only_for_the_one_that_was_read(both: Both) -> None:
+    identity = StoreIdentity(both.kube, instance="idt", namespace="jobs")
+    assert await identity.read() is None
+    await identity.write("one", instead_of=None)
+    assert await identity.read() == "one"
+    with pytest.raises(Conflict):
+        await identity.write("two", instead_of=None)
+    with pytest.raises(Conflict):
+        await identity.write("two", instead_of="three")
+    await identity.write("two", instead_of="one")
+    assert await identity.read() == "two"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def settled(
+    both: Both, instance: str, tmp_path: Path
+) -> AsyncIterator[tuple[Parts, Picture]]:
+    store = Store(f"sqlite:///{tmp_path}/store.db")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity=os.urandom(4).hex())
+        term = await raise_term(transaction)
+    picture = Picture(both.kube, instance=instance, changed=lambda _job: None)
+    watching = asyncio.create_task(picture.run())
+    await picture.complete()
+    yield make_parts(
+        kube=both.kube, store=store, picture=picture, pipeline=make_pipeline(), term=term,
+        instance=instance,
+    ), picture  # fmt: skip
+    watching.cancel()
+    await asyncio.wait([watching])
+    await store.close()
+
+
+class ComesAndGoes(JobPlugin):
+    """Has the job wait at first, and then breaks."""
+
+    name: ClassVar[str] = "comes_and_goes"
+    broken: ClassVar[bool] = False
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        if self.broken:
+            raise ZeroDivisionError
+        builder.wait_for("something")
+
+
+async def test_what_was_made_before_a_plugin_raised_goes_with_the_job(
+    both: Both,
+    settled: tuple[Parts, Picture],
+    instance: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts, picture = settled
+    await parts.adoption.settle()
+    async with parts.store.read() as transaction:
+        term = (await read_leadership(transaction)).term
+    plugins = make_plugins([*PLUGINS, ComesAndGoes], make_context(), wanted=None)
+    parts = make_parts(
+        kube=both.kube, store=parts.store, picture=picture, term=term, instance=instance,
+        pipeline=Pipeline(plugins, instance=instance, namespace="jobs"),
+    )  # fmt: skip
+    secret = {"token": {"type": "secret", "value": "x"}}
+    await parts.submit(make_job(id="undo", parameters=secret))
+    await parts.drive("undo", lambda record: record.message == "waiting for something")
+    assert await both.admin.get(SECRETS, "j-undo.parameters", "jobs")
+    monkeypatch.setattr(ComesAndGoes, "broken", True)
+    with pytest.raises(PluginFailed, match="comes_and_goes"):
+        await parts.reconciler.reconcile("undo")
+    record = await parts.record("undo")
+    told = "the plugin comes_and_goes failed in on_create"
+    assert (record.state, record.reason, record.message) == ("IN_QUEUE", "plugin", told)
+    await parts.wishes.end("undo")
+    await parts.drive_to_the_end("undo")
+    for kind, name in ((SECRETS, "j-undo.parameters"), (NETWORK_POLICIES, "j-undo.network"),
+                       (VCJOBS, "j-undo")):  # fmt: skip
+        with pytest.raises(NotFound):
+            await both.admin.get(kind, name, "jobs")
+
+
+def spec_of(job_id: str, **fields: Any) -> str:
+    return json.dumps({"id": job_id, "owner": {"user": "ada"}, "image": "busybox"} | fields)
+
+
+async def until_seen(picture: Picture, job_id: str) -> None:
+    async def look() -> bool:
+        return picture.job("jobs", job_id) is not None
+
+    await eventually(look)
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.long)])
+async def test_an_empty_store_beside_running_jobs_adopts_them_all(
+    both: Both, settled: tuple[Parts, Picture], instance: str, count: int
+) -> None:
+    parts, picture = settled
+    made = [
+        await make_vcjob(
+            both.admin, f"ad{count}-{number}", instance,
+            **{"fumarole.dev/spec": spec_of(f"ad{count}-{number}", labels={"n": str(number)}),
+               "fumarole.dev/attempt": "2", "fumarole.dev/created": "12.5",
+               "fumarole.dev/first-start": "13.5"},
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    for job in made:
+        await until_seen(picture, job.job_id)
+    assert parts.adoption.problems
+    await parts.adoption.settle()
+    assert parts.adoption.problems == ()
+    for number, job in enumerate(made):
+        record = await parts.record(job.job_id)
+        assert (record.uid, record.attempt, record.created_at) == (job.uid, 2, 12.5)
+        assert record.started_at == 13.5
+        assert record.spec["labels"] == {"n": str(number)}
+        kept = await both.admin.get(VCJOBS, job.name, "jobs")
+        assert "deletionTimestamp" not in kept["metadata"]
+
+
+async def test_what_cannot_be_adopted_keeps_everything_else_from_being_done(
+    both: Both, settled: tuple[Parts, Picture], instance: str
+) -> None:
+    parts, picture = settled
+    await make_vcjob(both.admin, "odd", instance, **{"fumarole.dev/spec": spec_of("other")})
+    await until_seen(picture, "odd")
+    settling = asyncio.create_task(parts.adoption.settle())
+
+    async def told() -> bool:
+        return any("j-odd cannot be adopted" in problem for problem in parts.adoption.problems)
+
+    await eventually(told)
+    assert not settling.done()
+    settling.cancel()
+    kept = await both.admin.get(VCJOBS, "j-odd", "jobs")
+    assert "deletionTimestamp" not in kept["metadata"]
+
+
+async def test_a_planted_volcano_job_is_adopted_and_one_with_a_tombstone_removed(
+    both: Both, settled: tuple[Parts, Picture], instance: str
+) -> None:
+    parts, picture = settled
+    await parts.adoption.settle()
+    planted = await make_vcjob(
+        both.admin, "plant", instance, **{"fumarole.dev/spec": spec_of("plant")}
+    )
+    over = await make_vcjob(both.admin, "over", instance)
+    async with parts.store.write() as transaction:
+        record = make_record(id="over", uid=over.uid, state="SUCCESS", finished_at=1.0)
+        await insert_job(transaction, record, labels={})
+        await forget_jobs(transaction, finished_before=2.0, limit=9)
+    for job_id in ("plant", "over"):
+        await until_seen(picture, job_id)
+        await parts.reconciler.reconcile(job_id)
+    assert (await parts.record("plant")).uid == planted.uid
+    with pytest.raises(NotFound):
+        await both.admin.get(VCJOBS, "j-over", "jobs")
+
+
+async def test_one_without_a_word_about_itself_is_left_alone(
+    both: Both, settled: tuple[Parts, Picture], instance: str
+) -> None:
+    parts, picture = settled
+    await parts.adoption.settle()
+    await make_vcjob(both.admin, "mute", instance)
+    await until_seen(picture, "mute")
+    await parts.reconciler.reconcile("mute")
+    async with parts.store.read() as transaction:
+        assert await find_job(transaction, "mute") is None
+    kept = await both.admin.get(VCJOBS, "j-mute", "jobs")
+    assert "deletionTimestamp" not in kept["metadata"]
+
+
+async def test_another_store_than_this_clusters_adopts_before_anything_else(
+    both: Both, settled: tuple[Parts, Picture], instance: str
+) -> None:
+    parts, picture = settled
+    identity = StoreIdentity(both.kube, instance=instance, namespace="jobs")
+    await identity.write("of the store before", instead_of=None)
+    async with parts.store.write() as transaction:
+        await insert_job(transaction, make_record(id="known"), labels={})
+    await make_vcjob(both.admin, "left", instance, **{"fumarole.dev/spec": spec_of("left")})
+    await until_seen(picture, "left")
+    await parts.adoption.settle()
+    assert (await parts.record("left")).reason == "adopted"
+    assert await identity.read() != "of the store before"
+    name = f"fumarole-{instance}.store"
+    found = await both.admin.get(CONFIG_MAPS, name, "jobs")
+    assert found["metadata"]["labels"] == {INSTANCE_LABEL: instance}

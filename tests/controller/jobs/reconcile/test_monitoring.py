@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import pytest
+
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
+from controller.store.database import Store
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
+from controller.store.jobs.progress import due_jobs, set_due
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_context, make_job, make_record, make_seen
+
+
+class Counting(JobPlugin):
+    """Wants to see each job again after as many seconds as it is told."""
+
+    name: ClassVar[str] = "counting"
+    batches: ClassVar[list[list[str]]] = []
+    answer: ClassVar[Any] = None
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        self.batches.append([one.job.id for one in job_batch])
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return {one.job.id: self.answer for one in job_batch}
+
+
+@pytest.fixture
+async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Monitoring:
+    monkeypatch.setattr(Counting, "batches", [])
+    monkeypatch.setattr(Counting, "answer", None)
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+        for job_id in ("a", "b", "c"):
+            await insert_job(transaction, make_record(id=job_id), labels={})
+
+    async def see(job_id: str) -> Seen | None:
+        async with store.read() as transaction:
+            record = await find_job(transaction, job_id)
+        return None if record is None else make_seen(record)
+
+    def show(seen: Seen) -> JobFromServer:
+        return JobFromServer(
+            job=make_job(id=seen.record.id), namespace="jobs", uid="", attempt=1, phase="",
+            started_at=None, pods=(),
+        )  # fmt: skip
+
+    pipeline = Pipeline([Counting(make_context())], instance="test", namespace="jobs")
+    return Monitoring(store=store, term=term, pipeline=pipeline, see=see, show=show, clock=clock)
+
+
+async def look(monitoring: Monitoring, store: Store, clock: Clock) -> None:
+    """Let it look until nothing is due."""
+    looking = asyncio.create_task(monitoring.run())
+    async with asyncio.timeout(30):
+        while await all_due(store, clock()) and not looking.done():
+            await asyncio.sleep(0.01)
+    looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
+
+
+async def all_due(store: Store, now: float) -> dict[str, list[str]]:
+    async with store.read() as transaction:
+        return await due_jobs(transaction, now=now, limit=99)
+
+
+async def due_at(store: Store, clock: Clock, seconds: float) -> list[str]:
+    return (await all_due(store, clock() + seconds)).get("counting", [])
+
+
+async def make_due(store: Store, clock: Clock, *ids: str, plugin: str = "counting") -> None:
+    async with store.write() as transaction:
+        for place, job_id in enumerate(ids):
+            await set_due(transaction, job_id, plugin, at=clock() - 10 + place)
+
+
+async def test_jobs_that_are_due_come_in_one_batch_and_not_again(
+    monitoring: Monitoring, store: Store, clock: Clock
+) -> None:
+    await make_due(store, clock, "b", "a")
+    await look(monitoring, store, clock)
+    assert Counting.batches == [["b", "a"]]
+    assert await due_at(store, clock, 10**9) == []
+
+
+async def test_when_a_plugin_wants_a_job_again_it_gets_it_then(
+    monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counting, "answer", clock() + 500)
+    await make_due(store, clock, "a")
+    await look(monitoring, store, clock)
+    assert await due_at(store, clock, 499) == []
+    assert await due_at(store, clock, 500) == ["a"]
+
+
+async def test_a_job_that_ends_while_the_plugin_looks_is_not_due_again(
+    monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends(_: object, job_batch: Sequence[JobFromServer]) -> Mapping[str, float | None]:
+        async with store.write() as transaction:
+            record = await find_job(transaction, "a")
+            assert record is not None
+            over = {"state": "SUCCESS", "outcome": "SUCCESS", "finished_at": 1.0}
+            await move_job(transaction, record, now=1.0, **over)
+            record = await find_job(transaction, "b")
+            assert record is not None
+            await move_job(transaction, record, now=1.0, **over | {"finished_at": 3.0})
+            # Of the first there is no record any more.
+            assert await forget_jobs(transaction, finished_before=2.0, limit=9) == 1
+        return {one.job.id: clock() + 500 for one in job_batch}
+
+    monkeypatch.setattr(Counting, "on_job_monitoring", ends)
+    await make_due(store, clock, "a", "b", "c")
+    await look(monitoring, store, clock)
+    assert await due_at(store, clock, 10**9) == ["c"]
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError(), None])
+async def test_a_job_that_was_forgotten_or_failed_with_comes_again(
+    monitoring: Monitoring,
+    store: Store,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception | None,
+) -> None:
+    if failure is not None:
+        monkeypatch.setattr(Counting, "answer", failure)
+    else:
+        monkeypatch.setattr(Counting, "on_job_monitoring", _forgets)
+    await make_due(store, clock, "a")
+    await look(monitoring, store, clock)
+    assert await due_at(store, clock, AGAIN_SECONDS - 1) == []
+    assert await due_at(store, clock, AGAIN_SECONDS) == ["a"]
+
+
+async def _forgets(_self: Any, _batch: Any) -> dict[str, float | None]:
+    return {}
+
+
+async def test_a_job_that_is_over_or_gone_is_not_shown_again(
+    monitoring: Monitoring, store: Store, clock: Clock
+) -> None:
+    await make_due(store, clock, "a", "b")
+    async with store.write() as transaction:
+        await move_job(transaction, make_record(id="a"), now=1.0, outcome="SUCCESS")
+    await look(monitoring, store, clock)
+    assert Counting.batches == [["b"]]
+    assert await due_at(store, clock, 10**9) == []
+
+
+async def test_a_plugin_that_was_taken_out_keeps_no_job_waiting(
+    monitoring: Monitoring, store: Store, clock: Clock
+) -> None:
+    await make_due(store, clock, "a", plugin="gone")
+    await look(monitoring, store, clock)
+    assert await all_due(store, 10**12) == {}
+
+
+async def test_a_full_batch_is_followed_by_the_next_at_once(
+    monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.jobs.reconcile.monitoring.BATCH", 2)
+    await make_due(store, clock, "a", "b", "c")
+    monkeypatch.setattr("controller.jobs.reconcile.monitoring.LOOK_SECONDS", 3600.0)
+    await look(monitoring, store, clock)
+    assert Counting.batches == [["a", "b"], ["c"]]
+
+
+class Stuck(JobPlugin):
+    """Waits for what never comes."""
+
+    name: ClassVar[str] = "stuck"
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        await asyncio.Event().wait()
+        return {}
+
+
+async def test_a_plugin_that_hangs_makes_no_other_one_late(
+    monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(
+        [Stuck(make_context()), Counting(make_context())], instance="test", namespace="jobs"
+    )
+    monkeypatch.setattr(monitoring, "_pipeline", pipeline)
+    await make_due(store, clock, "a", "b", plugin="stuck")
+    looking = asyncio.create_task(monitoring.run())
+    async with asyncio.timeout(30):
+        for number in (1, 2):
+            await make_due(store, clock, "c")
+            while len(Counting.batches) < number or "counting" in await all_due(store, clock()):
+                await asyncio.sleep(0.01)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    assert await all_due(store, clock()) == {"stuck": ["a", "b"]}

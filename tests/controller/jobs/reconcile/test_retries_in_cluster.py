@@ -1,0 +1,175 @@
+"""Retries that Volcano loses to a race of its own, on an embedded cluster that loses them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.jobs.cluster.recovery import recovery_name
+from controller.jobs.reconcile.adoption import Adoption
+from controller.kube.kinds import VCJOBS
+from controller.store.database import Store
+from controller.store.instance.identity import ensure_position
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.progress import companions_of, record_companions
+from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION
+from deploy.local.cluster.lags import chosen_lags
+from tests.controller.jobs.reconcile.attempts_world import World, open_world
+from tests.controller.lag_seeds import LAG_SEEDS
+from tests.controller.running import eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+FAILS = {"command": ["sh", "-c", "sleep 3; exit 7"]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[World]:
+    folder, seed = tmp_path_factory.mktemp("retries"), request.param
+    async with open_world(folder, instance="retries", seed=seed, lags=chosen_lags(seed)) as one:
+        yield one
+
+
+async def lose_the_next_policy(world: World, job_id: str) -> None:
+    """Have Volcano look at the job late, and see the pod failed before it asks any policy."""
+    world.cluster.set_lags(chosen_lags(world.cluster.seed) | {"volcano-sync": 8.0})
+    await asyncio.sleep(0.1)
+    body = {"metadata": {"annotations": {"somebody": "else"}}}
+    await world.admin.merge(VCJOBS, f"j-{job_id}", body, "jobs")
+
+
+async def until_volcano_failed_it(world: World, job_id: str) -> None:
+    async def failed() -> bool:
+        found = await world.volcano_job(job_id)
+        return bool(found["status"]["state"]["phase"] == "Failed")
+
+    await eventually(failed, seconds=40, what="Volcano did not lose the race")
+    world.cluster.set_lags(chosen_lags(world.cluster.seed))
+
+
+async def lose(world: World, job_id: str, **fields: Any) -> None:
+    """Submit a job whose first failure Volcano answers without asking its policies."""
+    await world.submit(job_id, **{"invocation": FAILS} | fields)
+    await world.until(job_id, "RUNNING")
+    await lose_the_next_policy(world, job_id)
+    await until_volcano_failed_it(world, job_id)
+
+
+async def until_again(world: World, job_id: str) -> JobRecord:
+    """Return the job once its second attempt has a VolcanoJob: it may be short-lived."""
+    return await world.parts.drive(job_id, lambda r: r.attempt == 2 and r.uid is not None)
+
+
+async def test_a_restart_that_volcano_lost_is_another_attempt_and_costs_one_retry(
+    world: World,
+) -> None:
+    policies = [{"event": "PodFailed", "action": "RestartJob"}]
+    await lose(world, "lost", policies=policies, max_retry=1)
+    second = await until_again(world, "lost")
+    assert (second.retries_used, second.evictions) == (1, 0)
+    made = await world.volcano_job("lost")
+    assert made["spec"]["maxRetry"] == 1  # none is left: what fails now has failed
+    assert made["metadata"]["annotations"][RETRIES_USED_ANNOTATION] == "1"
+    record = await world.parts.drive_to_the_end("lost")
+    assert (record.state, record.reason) == ("FAILURE", "exit_code")
+    attempts, runs = await world.history("lost")
+    assert [(one.outcome, one.used) for one in attempts] == [("RETRIED", 1), ("FAILURE", None)]
+    assert "Volcano has not carried out its policy RestartJob" in (attempts[0].message or "")
+    assert [(run.attempt, run.exit_code) for run in runs] == [(1, 7), (2, 7)]
+    # Nothing of the second began before all of the first was over.
+    assert (runs[0].ended_at or 0) <= (runs[1].started_at or 0)
+
+
+async def test_a_lost_restart_of_a_pod_becomes_one_of_the_job_and_says_so(world: World) -> None:
+    await lose(
+        world,
+        "part",
+        tasks=[
+            {"name": "a", "policies": [{"exit_code": 7, "action": "RestartPod"}]},
+            {"name": "b", "invocation": {"command": ["sh", "-c", "sleep 1; exit 0"]}},
+        ],
+        policies=[{"event": "PodFailed", "action": "AbortJob"}],
+        max_retry=2,
+    )
+    record = await until_again(world, "part")
+    assert record.retries_used == 1
+    attempts, _ = await world.history("part")
+    assert "RestartPod: the whole job is started again" in (attempts[0].message or "")
+    await world.end("part")
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "reason"),
+    [
+        ("AbortJob", "FAILURE", "stopped"),
+        ("TerminateJob", "FAILURE", "stopped"),
+        ("CompleteJob", "SUCCESS", "completed"),
+    ],
+)
+async def test_an_end_that_volcano_lost_is_carried_out_without_a_restart(
+    world: World, action: str, state: str, reason: str
+) -> None:
+    job_id = f"lost-{action.lower()}"
+    await lose(world, job_id, policies=[{"event": "PodFailed", "action": action}], max_retry=3)
+    record = await world.parts.drive_to_the_end(job_id)
+    assert (record.state, record.reason, record.attempt) == (state, reason, 1)
+    assert record.message == f"job 0 ended with exit code 7: {action}, as its policy says"
+
+
+async def test_what_a_lost_store_knew_of_retries_is_read_from_the_cluster(world: World) -> None:
+    policies = [{"event": "PodFailed", "action": "RestartJob"}]
+    await lose(world, "again", policies=policies, max_retry=2, time_allocation_seconds=900)
+    before = await until_again(world, "again")
+    made = await world.volcano_job("again")
+    assert float(made["metadata"]["annotations"][FIRST_START_ANNOTATION]) == before.started_at
+    record = await adopted(world, "again")
+    assert (record.attempt, record.retries_used) == (2, 1)
+    assert (record.started_at, record.allocated_seconds) == (before.started_at, 900.0)
+    await world.end("again")
+
+
+async def adopted(world: World, job_id: str) -> JobRecord:
+    """Return what a store that knows nothing makes of the job."""
+    store = Store(f"sqlite:///{world.folder}/{job_id}.db")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="another")
+        term = await raise_term(transaction)
+    parts = world.assemble(store, term)
+    adoption: Adoption = parts.adoption
+    await adoption._adopt_all()
+    record = await parts.record(job_id)
+    await store.close()
+    return record
+
+
+async def test_nobody_writes_to_a_volcano_job_that_was_made(world: World) -> None:
+    await world.submit("untouched", time_allocation_seconds=900)
+    await world.until("untouched", "RUNNING")
+    made = await world.volcano_job("untouched")
+    await world.parts.wishes.extend("untouched", seconds=100)
+    await world.parts.drive("untouched", lambda record: record.kept is not None)
+    record = await adopted(world, "untouched")
+    assert record.allocated_seconds == 1000.0
+    after = await world.volcano_job("untouched")
+    assert after["metadata"]["annotations"] == made["metadata"]["annotations"]
+    assert after["metadata"]["generation"] == made["metadata"]["generation"]
+    # What was kept beside an earlier attempt goes, and is not made to fit this one for ever.
+    async with world.parts.store.write() as transaction:
+        known = await companions_of(transaction, "untouched")
+        (kept,) = [one for one in known if one.name == recovery_name("untouched")]
+        await record_companions(transaction, "untouched", [replace(kept, owner_uid="earlier")])
+    assert await world.parts.reconciler.reconcile("untouched") != 0.0
+    async with world.parts.store.read() as transaction:
+        assert kept.name not in {one.name for one in await companions_of(transaction, "untouched")}
+    await world.end("untouched")
+    labels = "fumarole.dev/job=untouched"
+    await eventually(lambda: world.nothing_is_left("untouched"), what=f"{labels} is left")

@@ -1,0 +1,284 @@
+"""What plugins make of pods, seen from within the programs that run in them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.jobs.cluster.informer import Picture
+from controller.kube.client import Kube
+from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, Kind
+from controller.store.database import Store
+from controller.store.instance.identity import ensure_position
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import JobRecord
+from controller.volcano.capabilities import PATH, read_openapi
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.jobs.parts import Parts, make_parts
+from tests.controller.running import eventually
+from tests.controller.samples import make_context, make_defaults, make_job, make_pipeline
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+
+NODES = Kind("v1", "nodes", "Node", namespaced=False)
+VOLUMES = "home=home-{user}, team=home-ada/shared/{user}, sets=sets:ro"
+MEET = Path(__file__).with_name("meet.py").read_text()
+
+
+@dataclass
+class World:
+    """A controller over a cluster, and the files of its users."""
+
+    parts: Parts
+    kube: Kube
+    folder: Path
+    sets: Path
+
+    async def run(self, job_id: str, **fields: Any) -> JobRecord:
+        await self.parts.submit(make_job(id=job_id, **fields))
+        return await self.parts.drive_to_the_end(job_id)
+
+    def seen(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    store = Store(f"sqlite:///{tmp_path_factory.mktemp('shapes')}/store.db")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="test")
+        term = await raise_term(transaction)
+    async with (
+        EmbeddedCluster() as cluster,
+        Kube.connect(cluster.kubeconfig("controller")) as kube,
+        Kube.connect(cluster.kubeconfig("admin")) as admin,
+    ):
+        settings = {"FUMAROLE_CONTROLLER_VOLUMES": VOLUMES}
+        pipeline = make_pipeline(make_context(defaults=make_defaults(**settings)))
+        picture = Picture(kube, instance="test", changed=lambda _job: None)
+        watching = asyncio.create_task(picture.run())
+        await picture.complete()
+        parts = make_parts(
+            kube=kube, store=store, picture=picture, pipeline=pipeline, term=term, instance="test"
+        )
+        # The first job's turn makes the namespace; the claims are the deployment's.
+        await parts.submit(make_job(id="first", image="busybox", invocation={"command": ["true"]}))
+        await parts.drive_to_the_end("first")
+        home = await make_claim(cluster, admin, "home-ada")
+        sets = await make_claim(cluster, admin, "sets")
+        (node,) = await admin.list(NODES)
+        network = node["metadata"]["labels"].get("embedded-cluster/pod-network", "none")
+        if network == "none":
+            pytest.skip("pods have no mounts or network of their own here")
+        yield World(parts, kube, home, sets)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    await store.close()
+
+
+async def make_claim(cluster: EmbeddedCluster, admin: Kube, name: str) -> Path:
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    body = {"metadata": {"name": name}, "spec": spec}
+    await admin.create(PERSISTENT_VOLUME_CLAIMS, body, "jobs")
+    folder = cluster.claim_folder("jobs", name)
+
+    async def made() -> bool:
+        return folder.is_dir()
+
+    await eventually(made, what=f"no folder of {name}")
+    return folder
+
+
+def python(*arguments: str) -> dict[str, Any]:
+    return {"command": ["python3", "-c", MEET, *arguments]}
+
+
+async def test_four_ranks_read_who_they_are_and_reach_the_others_by_name(world: World) -> None:
+    (world.folder / "meet").mkdir()
+    record = await world.run(
+        "meet",
+        image="python",
+        resources={"cpu": 2},
+        tasks=[{"name": "master"}, {"name": "worker", "replicas": 3}],
+        output="/home/meet",
+        invocation=python("/etc/ucloud", "4"),
+    )
+    assert record.state == "SUCCESS", record.message
+    nodes = ["j-meet-master-0.j-meet", *(f"j-meet-worker-{index}.j-meet" for index in range(3))]
+    for rank in range(4):
+        seen = world.seen(f"meet/{rank}.json")
+        assert seen["files"] == {
+            "rank.txt": str(rank),
+            "number_of_nodes.txt": "4",
+            "nodes.txt": "\n".join(nodes),
+            "cores.txt": "2",
+            "job_id.txt": "meet",
+            **{f"node-{index}.txt": node for index, node in enumerate(nodes)},
+        }
+        assert seen["reached"] == [0, 1, 2, 3]
+
+
+async def test_a_numa_topology_is_taken_with_files_and_a_second_task(world: World) -> None:
+    (world.folder / "numa").mkdir()
+    record = await world.run(
+        "numa",
+        image="busybox",
+        resources={"cpu": 1},
+        tasks=[{"name": "master"}, {"name": "worker"}],
+        topology={"numa": "best-effort"},
+        output="/home/numa",
+        invocation={"command": ["true"]},
+    )
+    assert record.state == "SUCCESS", record.message
+
+
+async def test_a_rank_of_a_single_task_needs_nobodys_help_to_know_itself(world: World) -> None:
+    (world.folder / "alone").mkdir()
+    record = await world.run(
+        "alone", image="python", replicas=2, output="/home/alone",
+        invocation=python("/etc/ucloud", "2"),
+    )  # fmt: skip
+    assert record.state == "SUCCESS", record.message
+    assert [world.seen(f"alone/{rank}.json")["files"]["rank.txt"] for rank in (0, 1)] == ["0", "1"]
+
+
+async def test_what_the_clusters_volcano_can_do_is_read_from_its_openapi(world: World) -> None:
+    can = read_openapi(await world.kube.openapi(PATH))
+    (task,) = (await make_pipeline().plan(make_job())).volcano_job.manifest()["spec"]["tasks"]
+    manifest = {"spec": {"networkTopology": {"mode": "hard"}, "tasks": [task]}}
+    assert can.lacks(manifest) == []
+    assert [path for path, _ in can.lacks({"spec": {"tasks": [{"nonsense": 1}]}})] == [
+        "spec.tasks[0].nonsense"
+    ]
+
+
+async def test_df_shows_the_limit_of_shared_memory(world: World) -> None:
+    (world.folder / "shm").mkdir()
+    script = "df -k /dev/shm | tail -1 > /work/df.txt"
+    record = await world.run(
+        "shm", image="busybox", resources={"memory": "96Mi"}, output="/home/shm",
+        invocation={"command": ["sh", "-c", script]},
+    )  # fmt: skip
+    assert record.state == "SUCCESS", record.message
+    assert int((world.folder / "shm" / "df.txt").read_text().split()[1]) == 96 * 1024
+
+
+async def test_what_is_missing_fails_the_job_and_is_named_and_nothing_is_made(
+    world: World,
+) -> None:
+    record = await world.run(
+        "missing",
+        image="busybox",
+        parameters={"data": {"type": "directory", "path": "/home/not here"}},
+        output="/home/nor this",
+        invocation={"command": ["true"]},
+    )
+    assert (record.state, record.reason) == ("FAILURE", "files")
+    assert record.message is not None
+    assert "/home/not here: is not there" in record.message
+    assert "/home/nor this: is not there" in record.message
+    assert not (world.folder / "not here").exists()
+    assert not (world.folder / "nor this").exists()
+
+
+async def test_a_link_into_another_owners_files_fails_the_job(world: World) -> None:
+    (world.folder / "shared" / "ada").mkdir(parents=True)
+    (world.folder / "shared" / "bob").mkdir()
+    (world.folder / "shared" / "ada" / "mine").symlink_to("../bob")
+    record = await world.run(
+        "linked",
+        image="busybox",
+        parameters={"data": {"type": "directory", "path": "/team/mine"}},
+        invocation={"command": ["true"]},
+    )
+    assert (record.state, record.reason) == ("FAILURE", "files")
+    assert record.message == "/team/mine: leads out of its owner's files"
+
+
+async def test_inputs_are_where_the_command_says_and_read_only_ones_stay_so(world: World) -> None:
+    (world.folder / "out").mkdir()
+    (world.folder / "in").mkdir()
+    (world.folder / "in" / "a b").write_text("hello")
+    (world.sets / "big").mkdir()
+    script = 'cat "$1" > copied.txt; if echo x > "$2/x"; then exit 3; fi; echo y > "$3/y"'
+    record = await world.run(
+        "mounts",
+        image="busybox",
+        parameters={
+            "file": {"type": "file", "path": "/home/in/a b", "read_only": True},
+            "set": {"type": "directory", "path": "/sets/big"},
+            "dir": {"type": "directory", "path": "/home/in"},
+        },
+        output="/home/out",
+        invocation={
+            "command": ["sh", "-c", script, "x", {"parameter": "file"}, {"parameter": "set"},
+                        {"parameter": "dir"}],
+        },
+    )  # fmt: skip
+    assert record.state == "SUCCESS", record.message
+    assert (world.folder / "out" / "copied.txt").read_text() == "hello"
+    assert (world.folder / "in" / "y").read_text() == "y\n"
+    assert not (world.sets / "big" / "x").exists()
+
+
+async def test_values_reach_a_program_as_they_are(world: World) -> None:
+    (world.folder / "values").mkdir()
+    tricky = "$(HOME) $$ `id` '\"\\ $((1+1))\n;|&"
+    program = "import json,os,sys; json.dump([sys.argv[1:], os.environ['A']], open('v.json','w'))"
+    record = await world.run(
+        "values",
+        image="python",
+        parameters={
+            "t": {"type": "text", "value": [tricky, "two"]},
+            "s": {"type": "secret", "value": tricky},
+            "l": {"type": "licence", "address": "10.0.0.5", "port": 27000, "key": tricky},
+        },
+        output="/home/values",
+        invocation={
+            "command": ["python3", "-c", program, {"parameter": "t", "prefix": "-$(A)"},
+                        {"parameter": "s"}, {"parameter": "l"},
+                        {"parameter": "none", "optional": True}],
+            "environment": {"A": {"parameter": "s", "prefix": "$$"}},
+        },
+    )  # fmt: skip
+    assert record.state == "SUCCESS", record.message
+    arguments, variable = world.seen("values/v.json")
+    assert arguments == [
+        f"-$(A){tricky}", "-$(A)two", tricky, f"10.0.0.5:27000/{tricky}",
+    ]  # fmt: skip
+    assert variable == "$$" + tricky
+
+
+async def test_a_pytorch_job_sees_its_master_its_rank_and_the_worlds_size(world: World) -> None:
+    (world.folder / "torch").mkdir()
+    program = (
+        "import json,os; e=os.environ; json.dump({k: e.get(k) for k in"
+        " ('MASTER_ADDR','MASTER_PORT','RANK','WORLD_SIZE')}, open(e['RANK'] + '.json', 'w'))"
+    )
+    record = await world.run(
+        "torch",
+        image="python",
+        framework="pytorch",
+        tasks=[{"name": "master"}, {"name": "worker", "replicas": 2}],
+        output="/home/torch",
+        invocation={"command": ["python3", "-c", program]},
+    )
+    assert record.state == "SUCCESS", record.message
+    for rank in range(3):
+        assert world.seen(f"torch/{rank}.json") == {
+            "MASTER_ADDR": "j-torch-master-0.j-torch",
+            "MASTER_PORT": "23456",
+            "RANK": str(rank),
+            "WORLD_SIZE": "3",
+        }

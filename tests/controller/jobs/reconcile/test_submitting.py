@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+import pytest
+
+from controller.jobs.history.job_record import Records
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.submitting import Submitting
+from controller.jobs.spec.model import Job
+from controller.kube.errors import Invalid, KubeError, error_from
+from controller.plugins import PLUGINS
+from controller.store.database import Store
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
+from controller.store.vault import Vault
+from controller.volcano.capabilities import Capabilities
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_context, make_record
+from tests.controller.volcano.test_capabilities import schema_of
+
+
+class Breaks(JobPlugin):
+    """Fails after all others have said what they want."""
+
+    name: ClassVar[str] = "breaks"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        raise ZeroDivisionError
+
+
+class Cluster:
+    """A cluster that refuses VolcanoJobs, and remembers what was made in it."""
+
+    def __init__(self, refusal: KubeError | None = None) -> None:
+        self.refusal = refusal
+        self.made: list[str] = []
+
+    async def ensure_companion(self, *args: Any, **options: Any) -> None:
+        self.made.append("companion")
+
+    async def ensure_volcano_job(self, plan: Any) -> None:
+        self.made.append("job")
+        if self.refusal is not None:
+            raise self.refusal
+
+
+class Ground:
+    """Everything is there."""
+
+    async def why_not_ready(self, *_: Any) -> None:
+        return None
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+
+async def submit(
+    store: Store, clock: Clock, cluster: Any, pipeline: Pipeline, **spec: Any
+) -> JobRecord:
+    record = make_record(spec={**make_record().spec, **spec})
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+        term = await raise_term(transaction)
+    records = Records(store, term=term, vault=Vault([os.urandom(32)]), clock=clock)
+    ground: Any = Ground()
+    try:
+        await Submitting(records, pipeline=pipeline, cluster=cluster, ground=ground).submit(record)
+    finally:
+        async with store.read() as transaction:
+            found = await find_job(transaction, record.id)
+        assert found is not None
+    return found
+
+
+def pipeline_of(*more: type[JobPlugin]) -> Pipeline:
+    plugins = make_plugins([*PLUGINS, *more], make_context(), wanted=None)
+    return Pipeline(plugins, instance="test", namespace="jobs")
+
+
+async def test_a_plugin_that_raises_stops_the_submission_before_anything_is_made(
+    store: Store, clock: Clock
+) -> None:
+    cluster = Cluster()
+    with pytest.raises(PluginFailed, match="breaks"):
+        await submit(store, clock, cluster, pipeline_of(Breaks))
+    assert cluster.made == []
+    async with store.read() as transaction:
+        record = await find_job(transaction, "j1")
+    assert record is not None
+    assert record.reason == "plugin"
+    assert record.message == "the plugin breaks failed in on_create"
+
+
+async def test_what_the_clusters_volcano_lacks_is_refused_when_it_is_known(
+    store: Store, clock: Clock
+) -> None:
+    cluster, pipeline = Cluster(), pipeline_of()
+    pipeline.learn(Capabilities(schema_of("1.11")))
+    topology = {"network": {"mode": "hard", "tier": 1}}
+    record = await submit(store, clock, cluster, pipeline, topology=topology)
+    assert (record.outcome, record.end_reason) == ("FAILURE", "rejected")
+    assert record.end_message is not None
+    assert record.end_message.startswith("topology.network: the cluster's Volcano does not know")
+    assert cluster.made == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (Invalid('admission webhook "validatejob.volcano.sh" denied the request: '
+                 'unable to find job plugin: ray'),
+         "framework: unable to find job plugin: ray"),
+        (Invalid("no", status=422, details={"causes": [
+            {"field": "spec.minSuccess", "message": "too many"},
+            {"field": "spec.priorityClassName", "message": "not found"}]}),
+         "min_success: too many; priority: not found"),
+    ],
+)  # fmt: skip
+async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, refusal: Invalid, message: str
+) -> None:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(Submitting, "_prepare", nothing)
+    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    record = await submit(store, clock, Cluster(refusal), pipeline_of())
+    decided = (record.outcome, record.end_reason, record.end_message)
+    assert decided == ("FAILURE", "refused", message)
+
+
+DENIES = 'admission webhook "validatejob.volcano.sh" denied the request: '
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "reason", "raised"),
+    [
+        (400, DENIES + "can only submit job to queue with state `Open`", "preparing", Later),
+        (400, DENIES + 'unable to find job queue: queue "q" not found', "preparing", Later),
+        (500, 'failed calling webhook "x": connection refused', "preparing", KubeError),
+        (403, "x is forbidden: exceeded quota: q", "forbidden", KubeError),
+        (503, "later", "submitting", KubeError),
+        (429, "later", "submitting", KubeError),
+    ],
+)
+async def test_a_refusal_that_passes_ends_no_job_and_says_why(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    status: int, message: str, reason: str, raised: type[Exception],
+) -> None:  # fmt: skip
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(Submitting, "_prepare", nothing)
+    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    cluster = Cluster(error_from(status, {"message": message}))
+    with pytest.raises(raised):
+        await submit(store, clock, cluster, pipeline_of(), queue="q")
+    async with store.read() as transaction:
+        record = await find_job(transaction, "j1")
+    assert record is not None
+    assert (record.outcome, record.reason) == (None, reason)
+    assert reason == "submitting" or record.message == message
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(413, "Request entity too large: limit is 3145728"),
+     (500, "etcdserver: request is too large")],
+)  # fmt: skip
+async def test_what_is_too_large_ends_the_job(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, status: int, message: str
+) -> None:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(Submitting, "_prepare", nothing)
+    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    cluster = Cluster(error_from(status, {"message": message}))
+    record = await submit(store, clock, cluster, pipeline_of())
+    assert (record.outcome, record.end_reason) == ("FAILURE", "refused")
+    assert message in (record.end_message or "")

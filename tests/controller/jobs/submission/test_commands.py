@@ -1,0 +1,105 @@
+"""What is wished for many jobs keeps nobody else from the store, and can be asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.submission.commands import Owner, Wishes
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.jobs.job_rows import find_jobs, insert_jobs
+from controller.store.outbox.counters import lift_counter, read_counter
+from tests.controller.samples import make_record
+
+MANY = 250
+IDS = [f"j{number:03}" for number in range(MANY)]
+ADA = [Owner("ada", None)]
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+async def woken(store: Store) -> list[str]:
+    """Return who is woken from when Ada has many jobs, and the ledger has an entry."""
+    async with store.write() as transaction:
+        await insert_jobs(transaction, [(make_record(id=job_id), {}) for job_id in IDS])
+        await lift_counter(transaction, "usage", 7)
+    return []
+
+
+@pytest.fixture
+def wishes(store: Store, woken: list[str]) -> Wishes:
+    return Wishes(store, clock=time.time, random=os.urandom, wake=woken.append)
+
+
+async def ending(store: Store) -> int:
+    """Return how many are to end."""
+    async with store.write() as transaction:
+        found = await find_jobs(transaction, IDS)
+    return sum(1 for one in found.values() if one.desired == "ended")
+
+
+async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
+    store: Store, woken: list[str]
+) -> None:
+    begun = asyncio.Event()
+
+    def wake(job_id: str) -> None:
+        woken.append(job_id)
+        begun.set()
+
+    async def meanwhile() -> int:
+        await begun.wait()
+        return await ending(store)
+
+    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=wake)
+    async with asyncio.TaskGroup() as tasks:
+        other = tasks.create_task(meanwhile())
+        ended = tasks.create_task(wishes.acknowledge(7, owners=ADA, job_ids=[]))
+    assert ended.result() == (7, IDS)
+    assert sorted(woken) == IDS
+    assert 0 < other.result() < MANY
+    assert await ending(store) == MANY
+
+
+async def test_usage_is_acknowledged_only_when_all_that_is_out_of_funds_ends(
+    store: Store, wishes: Wishes, woken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = store.write, 2
+
+    def gone() -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StoreUnavailable("it is gone")
+        return real()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", gone)
+        with pytest.raises(StoreUnavailable):
+            await wishes.acknowledge(7, owners=ADA, job_ids=["never-was"])
+    async with store.read() as transaction:
+        assert await read_counter(transaction, "usage_acknowledged") == 0
+    assert woken == IDS[: await ending(store)] == IDS[:200]
+    assert await wishes.acknowledge(7, owners=ADA, job_ids=[]) == (7, IDS[200:])
+    assert woken == IDS
+
+
+async def test_what_is_over_is_not_ended_once_more_for_want_of_funds(
+    store: Store, wishes: Wishes, woken: list[str]
+) -> None:
+    async with store.write() as transaction:
+        over = make_record(id="over", state="SUCCESS", finished_at=2.0)
+        await insert_jobs(transaction, [(over, {})])
+    assert await wishes.acknowledge(0, owners=[], job_ids=["over", IDS[0]]) == (0, [IDS[0]])
+    async with store.read() as transaction:
+        assert (await find_jobs(transaction, ["over"]))["over"].desired == "run"
+    assert woken == [IDS[0]]

@@ -1,0 +1,124 @@
+"""Who may name whom, decided when jobs are accepted."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from controller.jobs.spec.model import Job
+from controller.jobs.submission.accept import Submissions
+from controller.store.database import Store
+from controller.store.jobs.connections import callers_of
+from controller.store.jobs.job_rows import hold_job, move_job
+from controller.store.vault import Vault
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_defaults, make_job, make_pipeline
+
+WEB: dict[str, Any] = {"site": {"kind": "web", "port": 8000}}
+NO_SUCH_JOB = "you have no such job, or it has ended"
+
+
+@pytest.fixture
+def submissions(store: Store, clock: Clock) -> Submissions:
+    return Submissions(
+        store=store,
+        pipeline=make_pipeline(),
+        vault=Vault([os.urandom(32)]),
+        defaults=make_defaults(),
+        clock=clock,
+        random=os.urandom,
+        wake=lambda _job: None,
+    )
+
+
+def job(job_id: str, *peers: str, user: str = "ada", ports: Any = (), **fields: Any) -> Job:
+    named = {
+        f"p{index}": {"type": "peer", "job": peer, "hostname": f"h{index}", "ports": list(ports)}
+        for index, peer in enumerate(peers)
+    }
+    return make_job(
+        id=job_id, owner={"user": user}, parameters=named, **{"interactive": WEB, **fields}
+    )
+
+
+async def outcome(submissions: Submissions, *jobs: Job) -> dict[str | None, Any]:
+    """Return of each job what became of it, or where it was refused and why."""
+    return {
+        one.id: {p.path: p.message for p in one.problems} or one.result
+        for one in await submissions.submit(jobs, "best_effort")
+    }
+
+
+async def test_an_own_job_that_lives_can_be_named(submissions: Submissions, store: Store) -> None:
+    assert await outcome(submissions, job("a")) == {"a": "created"}
+    assert await outcome(submissions, job("b", "a")) == {"b": "created"}
+    async with store.read() as transaction:
+        assert [one.job_id for one in await callers_of(transaction, "a")] == ["b"]
+
+
+async def test_jobs_of_one_call_can_name_each_other_in_any_order(submissions: Submissions) -> None:
+    found = await outcome(submissions, job("a", "b"), job("b", "c"), job("c", "a"))
+    assert set(found.values()) == {"created"}
+
+
+async def test_who_names_one_that_is_refused_is_refused_too(submissions: Submissions) -> None:
+    found = await outcome(submissions, job("a", "b"), job("b", "c"), job("c", "absent"), job("d"))
+    refused = {"parameters.p0.job": NO_SUCH_JOB}
+    assert found == {"a": refused, "b": refused, "c": refused, "d": "created"}
+
+
+async def test_another_owners_job_can_be_named_only_if_it_names_this_one(
+    submissions: Submissions,
+) -> None:
+    await outcome(submissions, job("bobs", user="bob"))
+    refused = {"parameters.p0.job": NO_SUCH_JOB}
+    assert await outcome(submissions, job("a", "bobs")) == {"a": refused}
+    both = job("b", "c", user="bob"), job("c", "b")
+    assert set((await outcome(submissions, *both)).values()) == {"created"}
+
+
+async def test_of_one_project_everybody_may_name_a_job(submissions: Submissions) -> None:
+    ada = make_job(id="a", owner={"user": "ada", "project": "sun"}, interactive=WEB)
+    named = {"lab": {"type": "peer", "job": "a", "hostname": "lab"}}
+    bob = make_job(id="b", owner={"user": "bob", "project": "sun"}, parameters=named)
+    alone = make_job(id="c", owner={"user": "ada"}, parameters=named)
+    assert await outcome(submissions, ada) == {"a": "created"}
+    assert await outcome(submissions, bob) == {"b": "created"}
+    assert await outcome(submissions, alone) == {"c": {"parameters.lab.job": NO_SUCH_JOB}}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"outcome": "SUCCESS"}, {"state": "FAILURE"}, {"desired": "ended"}],
+    ids=["concluded", "final", "asked"],
+)
+async def test_a_job_that_is_over_or_on_its_way_cannot_be_named(
+    submissions: Submissions, store: Store, values: dict[str, Any]
+) -> None:
+    await outcome(submissions, job("a"))
+    async with store.write() as transaction:
+        record = await hold_job(transaction, "a")
+        assert record is not None
+        await move_job(transaction, record, now=9.0, **values)
+    assert await outcome(submissions, job("b", "a")) == {"b": {"parameters.p0.job": NO_SUCH_JOB}}
+
+
+async def test_a_peer_that_declares_no_port_is_named_with_ports(submissions: Submissions) -> None:
+    await outcome(submissions, job("a", interactive={}))
+    (problem,) = (await outcome(submissions, job("b", "a")))["b"].items()
+    assert problem[0] == "parameters.p0.ports"
+    assert await outcome(submissions, job("b", "a", ports=[5432])) == {"b": "created"}
+
+
+async def test_the_same_call_again_changes_nothing_though_the_peer_has_ended(
+    submissions: Submissions, store: Store
+) -> None:
+    jobs = job("a"), job("b", "a")
+    await outcome(submissions, *jobs)
+    async with store.write() as transaction:
+        record = await hold_job(transaction, "a")
+        assert record is not None
+        await move_job(transaction, record, now=9.0, state="SUCCESS", outcome="SUCCESS")
+    assert set((await outcome(submissions, *jobs)).values()) == {"unchanged"}

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.kube.errors import Unavailable
+from controller.leader import discovery as learning
+from controller.leader.discovery import keep_learning
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost
+from controller.store.instance.leadership import raise_term
+from controller.store.instance.volcano_features import find_capabilities
+from controller.volcano.capabilities import Capabilities
+from tests.controller.samples import make_pipeline
+from tests.controller.volcano.test_capabilities import KIND
+
+
+class Server:
+    """Answers with what it is given, one after the other, and then no more."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    async def openapi(self, path: str) -> Any:
+        assert path == "apis/batch.volcano.sh/v1alpha1"
+        if not self.answers:
+            raise asyncio.CancelledError
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def document(*fields: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {"properties": {name: {} for name in fields}}
+    schema = {"x-kubernetes-group-version-kind": [KIND], "properties": {"spec": spec}}
+    return {"components": {"schemas": {"job": schema}}}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(learning, "AGAIN_SECONDS", 0.0)
+
+
+async def lead(store: Store) -> int:
+    async with store.write() as transaction:
+        return await raise_term(transaction)
+
+
+async def stored(store: Store) -> Capabilities | None:
+    async with store.read() as transaction:
+        return await find_capabilities(transaction)
+
+
+async def learn(store: Store, pipeline: Pipeline, term: int, *answers: Any) -> None:
+    server: Any = Server(*answers)
+    with pytest.raises(asyncio.CancelledError):
+        await keep_learning(server, store, pipeline, term=term)
+
+
+async def test_what_was_learned_stays_until_it_is_read_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, learned = make_pipeline(), list[Capabilities]()
+    monkeypatch.setattr(pipeline, "learn", learned.append)
+    no: Any = {}
+    answers = (Unavailable("no"), no, document("a"), Unavailable("no"), document("b"))
+    await learn(store, pipeline, await lead(store), *answers)
+    # What does not fit the last one is refused, by everybody who looks into the store.
+    assert [bool(one.lacks({"spec": {"b": 1}})) for one in learned] == [True, False]
+    assert (await stored(store)) == learned[-1]
+
+
+async def test_who_leads_while_the_server_is_away_knows_what_was_learned_before(
+    store: Store,
+) -> None:
+    await learn(store, make_pipeline(), await lead(store), document("a"))
+    later = make_pipeline()
+    await learn(store, later, await lead(store), Unavailable("no"))
+    assert later.capabilities == await stored(store)
+    assert later.capabilities.lacks({"spec": {"b": 1}})
+
+
+async def test_who_leads_no_more_writes_nothing_down(store: Store) -> None:
+    term = await lead(store)
+    await lead(store)
+    server: Any = Server(document("a"))
+    with pytest.raises(LeadershipLost):
+        await keep_learning(server, store, make_pipeline(), term=term)
+    assert await stored(store) is None

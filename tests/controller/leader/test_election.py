@@ -1,0 +1,169 @@
+"""Several controllers on PostgreSQL: one leads, another one takes over, all answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.kube.client import Kube, Object
+from controller.kube.errors import Unavailable
+from controller.kube.kinds import LEASES, VCJOBS
+from controller.kube.lease import DURATION_SECONDS, Lease
+from controller.leader.election import ByLease
+from controller.store.errors import LeadershipLost
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.conftest import Clock
+from tests.controller.postgres import Postgres
+from tests.controller.running import Controller, eventually, running
+from tests.programs import RedisServer
+
+pytestmark = pytest.mark.timeout(240)
+
+TAKEOVER_SECONDS = 15.0
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as running_cluster:
+        yield running_cluster
+
+
+def lease(kube: Kube, holder: str, clock: Clock, name: str = "l") -> Lease:
+    return Lease(
+        kube, name=name, namespace="default", instance="test", holder=holder, clock=clock,
+        now=time.time,
+    )  # fmt: skip
+
+
+async def test_a_lease_has_one_holder_until_nobody_renews_it(cluster: EmbeddedCluster) -> None:
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        clock = Clock(100.0)
+        one, other = lease(kube, "one", clock), lease(kube, "other", clock)
+        both = await asyncio.gather(one.take(), other.take())
+        assert sorted(both) == [False, True]
+        holder, waiting = (one, other) if both[0] else (other, one)
+        assert not await waiting.take()
+        clock.now += DURATION_SECONDS - 1
+        assert await holder.renew()
+        clock.now += 2
+        # It was renewed meanwhile, whatever its clock says.
+        assert not await waiting.take()
+        clock.now += DURATION_SECONDS
+        assert await waiting.take()
+        assert not await holder.renew()
+        await waiting.let_go()
+        assert await holder.take()
+        (found,) = [await kube.get(LEASES, "l", "default")]
+        assert found["spec"]["leaseTransitions"] >= 2
+
+
+async def test_a_lease_that_nobody_could_renew_is_not_abandoned(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(other: Lease) -> None:
+        async def away(*_: object) -> Object:
+            raise Unavailable("the API server is away")
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(other._kube, "get", away)
+            with pytest.raises(Unavailable):
+                await other.take()
+
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        clock = Clock(100.0)
+        one, other = lease(kube, "one", clock), lease(kube, "other", clock)
+        assert await one.take()
+        assert not await other.take()
+        for _ in range(10):
+            clock.now += 4
+            await fails(other)
+        # Whoever is first after that, it stays the holder's.
+        assert not await other.take()
+        clock.now += DURATION_SECONDS - 1
+        assert not await other.take()
+        assert await one.renew()
+        # A call that fails now and then keeps nobody from taking over.
+        assert not await other.take()
+        clock.now += DURATION_SECONDS / 2 - 1
+        await fails(other)
+        assert not await other.take()
+        clock.now += DURATION_SECONDS / 2 + 1
+        assert await other.take()
+
+
+async def test_who_finds_another_holder_leads_no_more(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.leader.election.RENEW_SECONDS", 0.05)
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        clock = Clock(100.0)
+        election = ByLease(kube, lease(kube, "one", clock), namespace="default", instance="test")
+        await election.won()
+        keeping = asyncio.create_task(election.keep())
+        await asyncio.sleep(0.2)
+        assert not keeping.done()
+        patch = {"spec": {"holderIdentity": "other"}}
+        await kube.merge(LEASES, "l", patch, "default")
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(keeping, 20)
+
+
+@pytest.mark.needs("postgres")
+async def test_another_controller_takes_over_and_all_answer(
+    cluster: EmbeddedCluster, redis_server: RedisServer, postgres: Postgres, tmp_path: Path
+) -> None:
+    url = postgres.new_database()
+    controllers = [
+        Controller(
+            tmp_path,
+            kubeconfig=cluster.kubeconfig("controller"),
+            redis_url=redis_server.url,
+            instance="many",
+            name=f"c{number}",
+            FUMAROLE_CONTROLLER_STORE_URL=url,
+        )
+        for number in range(2)
+    ]
+    async with AsyncExitStack() as stack, Kube.connect(cluster.kubeconfig("admin")) as kube:
+        for one in controllers:
+            await stack.enter_async_context(running(one))
+        await eventually(lambda: leader(controllers), what="nobody leads")
+        first = await leader(controllers)
+        assert first is not None
+        (other,) = [one for one in controllers if one is not first]
+        # Whoever stands by takes jobs too.
+        await other.submit("led1")
+        await first.until("led1", "RUNNING")
+        began = time.monotonic()
+        await first.kill()
+        await other.submit("led2")
+
+        async def taken_over() -> bool:
+            return await other.leads()
+
+        await eventually(taken_over, seconds=60, what="nobody took over")
+        assert time.monotonic() - began < TAKEOVER_SECONDS
+        await other.until("led2", "RUNNING")
+        await first.start()
+        assert await first.is_ready()
+        # One that ends in order lets go at once.
+        began = time.monotonic()
+        await other.stop()
+        await eventually(lambda: leader([first]), seconds=30)
+        assert time.monotonic() - began < DURATION_SECONDS
+        await first.call("DELETE", "/v1/jobs/led1", expect=202)
+        await first.until("led1", "SUCCESS")
+        history = await first.call("GET", "/v1/jobs/led2/history")
+        assert len(history["attempts"]) == 1
+        jobs = await kube.list(VCJOBS, labels="fumarole.dev/job=led2")
+        assert [one["metadata"]["uid"] for one in jobs] == [history["attempts"][0]["uid"]]
+
+
+async def leader(controllers: list[Controller]) -> Controller | None:
+    leading = [one for one in controllers if await one.leads()]
+    return leading[0] if leading else None

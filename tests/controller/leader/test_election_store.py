@@ -1,0 +1,159 @@
+"""Who leads is who can write to its store: the Lease follows that, and nothing flaps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from math import inf
+from typing import Any, cast
+
+import pytest
+
+from controller.kube.client import Kube
+from controller.kube.errors import NotFound
+from controller.kube.lease import Lease
+from controller.leader import election
+from controller.leader.election import ByLease
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from tests.controller.conftest import Clock
+
+
+class Leases:
+    """A cluster that knows Leases, and nothing else."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] | None = None
+        self.version = 0
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> dict[str, Any]:
+        if kind.kind == "Namespace":
+            return {}
+        if self.kept is None:
+            raise NotFound("no Lease")
+        return self.kept
+
+    async def create(self, kind: Any, body: dict[str, Any], namespace: str) -> None:
+        self._keep(body)
+
+    async def replace(self, kind: Any, name: str, body: dict[str, Any], namespace: str) -> None:
+        self._keep(body)
+
+    def _keep(self, body: dict[str, Any]) -> None:
+        self.version += 1
+        metadata = {**body["metadata"], "resourceVersion": str(self.version)}
+        self.kept = {**body, "metadata": metadata}
+
+    @property
+    def holder(self) -> str:
+        return str(self.kept["spec"]["holderIdentity"]) if self.kept else ""
+
+
+class Storage:
+    """A store whose link a test cuts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.wrote_at = -inf
+        self.cut = False
+
+    @property
+    def silent_seconds(self) -> float:
+        return self.clock() - self.wrote_at
+
+    async def probe(self) -> None:
+        if self.cut:
+            raise StoreUnavailable("cut")
+        self.wrote_at = self.clock()
+
+
+@pytest.fixture
+def leases() -> Leases:
+    return Leases()
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "RENEW_SECONDS", 0.01)
+
+
+def stand(leases: Leases, clock: Clock, name: str) -> tuple[ByLease, Storage]:
+    kube = cast(Kube, leases)  # the part of it that is used
+    lease = Lease(
+        kube, name="l", namespace="n", instance="test", holder=name, clock=clock, now=clock
+    )
+    store = Storage(clock)
+    return ByLease(kube, lease, namespace="n", instance="test", store=store), store
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[list[asyncio.Task[Any]]]:
+    made: list[asyncio.Task[Any]] = []
+    yield made
+    for task in made:
+        task.cancel()
+    await asyncio.gather(*made, return_exceptions=True)
+
+
+async def looks() -> None:
+    """Let everybody look a few times."""
+    await asyncio.sleep(0.15)
+
+
+async def test_a_leader_that_cannot_write_frees_the_lease_for_one_that_can(
+    leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
+) -> None:
+    (one, link), (other, _) = stand(leases, clock, "one"), stand(leases, clock, "other")
+    await one.won()
+    keeps = asyncio.create_task(one.keep())
+    tasks.append(keeps)
+    link.cut = True
+    clock.now += 14
+    await looks()
+    assert leases.holder == "one"
+    clock.now += 2
+    await looks()
+    assert leases.holder == ""
+    # Nobody else could be chosen: so it goes on.
+    assert not keeps.done()
+    async with asyncio.timeout(5):
+        await other.won()
+    assert leases.holder == "other"
+    async with asyncio.timeout(5):
+        with pytest.raises(LeadershipLost):
+            await keeps
+
+
+async def test_with_the_store_away_for_all_nobody_takes_the_lease_and_the_leader_stays(
+    leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
+) -> None:
+    (one, link), (other, its) = stand(leases, clock, "one"), stand(leases, clock, "other")
+    await one.won()
+    keeps, stands = asyncio.create_task(one.keep()), asyncio.create_task(other.won())
+    tasks += [keeps, stands]
+    await looks()
+    link.cut = its.cut = True
+    for _ in range(5):
+        clock.now += 16
+        await looks()
+    assert (leases.holder, keeps.done(), stands.done()) == ("", False, False)
+    link.cut = False
+    await looks()
+    assert (leases.holder, keeps.done()) == ("one", False)
+    its.cut = False
+    await looks()
+    assert (leases.holder, stands.done()) == ("one", False)
+
+
+async def test_one_that_has_never_written_to_its_store_does_not_lead(
+    leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
+) -> None:
+    one, link = stand(leases, clock, "one")
+    link.cut = True
+    stands = asyncio.create_task(one.won())
+    tasks.append(stands)
+    await looks()
+    assert (leases.holder, stands.done()) == ("", False)
+    link.cut = False
+    async with asyncio.timeout(5):
+        await stands
+    assert leases.holder == "one"

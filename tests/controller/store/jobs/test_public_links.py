@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from controller.store.database import Store
+from controller.store.jobs.job_rows import hold_job, insert_job, move_job
+from controller.store.jobs.public_links import (
+    PASSES_ON_SECONDS,
+    forget_links,
+    release_links,
+    take_links,
+    why_not_links,
+)
+from tests.controller.samples import make_record
+
+
+async def add(store: Store, job_id: str) -> None:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(id=job_id), labels={})
+
+
+async def why_not(store: Store, *names: str, owner: str, job: str, now: float) -> dict[str, str]:
+    async with store.write() as transaction:
+        found = await why_not_links(transaction, names, owner=owner, job_id=job, now=now)
+    return {names[index]: problem for index, problem in found}
+
+
+async def take(store: Store, *names: str, owner: str, job: str) -> None:
+    async with store.write() as transaction:
+        await take_links(transaction, names, owner=owner, job_id=job)
+
+
+async def release(store: Store, job: str, now: float) -> None:
+    async with store.write() as transaction:
+        await release_links(transaction, job, now=now)
+
+
+async def test_a_link_is_one_jobs_at_a_time_also_of_one_owner(store: Store) -> None:
+    await add(store, "j1")
+    await take(store, "first", owner="ada", job="j1")
+    asked = await why_not(store, "other", "first", owner="ada", job="j2", now=5.0)
+    assert asked == {"first": "is another job's"}
+    assert await why_not(store, "first", owner="ada", job="j1", now=5.0) == {}
+
+
+async def test_a_released_link_is_its_owners_at_once_and_anothers_after_thirty_days(
+    store: Store,
+) -> None:
+    await add(store, "j1")
+    await take(store, "first", owner="ada", job="j1")
+    await release(store, "j1", 100.0)
+    assert await why_not(store, "first", owner="ada", job="j2", now=101.0) == {}
+    almost = 100.0 + PASSES_ON_SECONDS - 1
+    refused = await why_not(store, "first", owner="bob", job="j2", now=almost)
+    assert refused == {"first": "is another owner's"}
+    assert await why_not(store, "first", owner="bob", job="j2", now=almost + 1) == {}
+
+
+async def test_the_thirty_days_begin_anew_with_every_job(store: Store) -> None:
+    await add(store, "j1")
+    await add(store, "j2")
+    await take(store, "first", owner="ada", job="j1")
+    await release(store, "j1", 100.0)
+    await take(store, "first", owner="ada", job="j2")
+    later = 100.0 + PASSES_ON_SECONDS
+    await release(store, "j2", later)
+    assert await why_not(store, "first", owner="bob", job="j3", now=later + 1) != {}
+
+
+async def test_a_job_that_ended_without_releasing_its_link_does_not_keep_it(store: Store) -> None:
+    await add(store, "j1")
+    await take(store, "first", owner="ada", job="j1")
+    async with store.write() as transaction:
+        record = await hold_job(transaction, "j1")
+        assert record is not None
+        await move_job(transaction, record, now=50.0, state="FAILURE", finished_at=50.0)
+    assert await why_not(store, "first", owner="ada", job="j2", now=51.0) == {}
+    assert await why_not(store, "first", owner="bob", job="j2", now=51.0) != {}
+    after = 50.0 + PASSES_ON_SECONDS
+    assert await why_not(store, "first", owner="bob", job="j2", now=after) == {}
+
+
+async def test_what_anybody_may_have_is_forgotten_and_nothing_else(store: Store) -> None:
+    await add(store, "j1")
+    await take(store, "held", owner="ada", job="j1")
+    await take(store, "old", owner="ada", job="gone")
+    await release(store, "gone", 100.0)
+    async with store.write() as transaction:
+        await forget_links(transaction, now=100.0 + PASSES_ON_SECONDS - 1)
+    assert await why_not(store, "old", owner="bob", job="j2", now=101.0) != {}
+    async with store.write() as transaction:
+        await forget_links(transaction, now=100.0 + PASSES_ON_SECONDS)
+    assert await why_not(store, "old", owner="bob", job="j2", now=101.0) == {}
+    assert await why_not(store, "held", owner="bob", job="j2", now=1e9) != {}
+
+
+async def test_the_link_of_a_job_whose_record_is_gone_is_released(store: Store) -> None:
+    await take(store, "lost", owner="ada", job="forgotten")
+    async with store.write() as transaction:
+        await forget_links(transaction, now=100.0)
+    assert await why_not(store, "lost", owner="bob", job="j2", now=101.0) != {}
+    assert await why_not(store, "lost", owner="bob", job="j2", now=100.0 + PASSES_ON_SECONDS) == {}
