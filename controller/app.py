@@ -27,6 +27,7 @@ from controller.jobs.spec.peers import Peers
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import Wishes
 from controller.jobs.submission.dry_run import DryRun
+from controller.jobs.submission.job_links import PublicLinks
 from controller.jobs.usage.ledger import Ledger
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
@@ -38,7 +39,6 @@ from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.activities import Activities
 from controller.sessions.control import Sessions
-from controller.sessions.links import PublicLinks
 from controller.sessions.notices import Notices
 from controller.sessions.published import PublishedRoutes
 from controller.sessions.service import SessionService

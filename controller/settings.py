@@ -10,8 +10,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
-from controller.jobs.pipeline.border import DEFAULT_TRIES, HookSeconds
 from controller.jobs.spec.link_names import names_in_host
+from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
 from controller.site.images import AllowedImages, parse_images
 from controller.site.licences import LicenceServer, parse_licence_servers
 from controller.site.owner_shares import FairShare, read_fair_share

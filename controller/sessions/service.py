@@ -6,7 +6,6 @@ no secret; who may use it is for the orchestrator's tokens to say.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -27,13 +26,12 @@ from controller.store.sessions.session_rows import (
     end_session,
     find_session,
     insert_session,
+    make_sid,
 )
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked, event_time, revoked_at
 from shared.reports import Activity
 from shared.routes import Clipboard
-
-SID_BYTES: Final = 16
 
 _WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
     {
@@ -378,14 +376,9 @@ async def _add(transaction: Transaction, event: GrantRevoked) -> None:
     await add_revocation(transaction, stored)
 
 
-def make_sid(random: Callable[[int], bytes]) -> str:
-    """Return a new session identifier: 128 random bits as a lower-case base32 DNS label."""
-    return base64.b32encode(random(SID_BYTES)).decode("ascii").lower().rstrip("=")
-
-
 def host_of(sid: str, base_domain: str) -> str:
     """Return a session's own host."""
     return f"{sid}.{base_domain}"
 
 
-__all__ = ["SessionService", "SessionView", "SessionsRefused", "Wanted", "host_of", "make_sid"]
+__all__ = ["SessionService", "SessionView", "SessionsRefused", "Wanted", "host_of"]

@@ -1,1 +1,1 @@
-"""What the operators of a site decide: products, images, licence servers, owners' shares, pods."""
+"""What the operators of a site decide: products, images, licence servers, shares, limits."""

@@ -14,16 +14,13 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeVar
 
+from controller.site.hook_limits import HookSeconds
 from shared.errors import FumaroleError
 
-DEFAULT_SECONDS: Final = 30.0
-DEFAULT_TRIES: Final = 5
-"""How often a hook that fails is tried."""
 GRACE_SECONDS: Final = 1.0
 """How long a hook may take to end once it was cancelled."""
 MOST_STUCK: Final = 200
@@ -76,18 +73,6 @@ class Call:
     plugin: str
     hook: HookName
     job_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HookSeconds:
-    """How long hooks may take: those of most plugins, and of those that are named."""
-
-    default: float = DEFAULT_SECONDS
-    named: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-
-    def of(self, plugin: str) -> float:
-        """Return how long a hook of *plugin* may take."""
-        return self.named.get(plugin, self.default)
 
 
 class HookMeasures(Protocol):

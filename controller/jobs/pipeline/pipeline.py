@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from controller.jobs.pipeline.border import (
-    DEFAULT_TRIES,
     Call,
     HookName,
     PluginBorder,
@@ -31,6 +30,7 @@ from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected, Problem
+from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance.volcano_features import find_capabilities

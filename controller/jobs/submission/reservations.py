@@ -14,7 +14,7 @@ from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.sessions.links import take_links_of, why_not_links_of
+from controller.jobs.submission.job_links import take_links_of, why_not_links_of
 from controller.store.database import Transaction
 from controller.store.jobs.connections import record_connections
 from controller.store.jobs.job_rows import hold_jobs

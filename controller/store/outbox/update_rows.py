@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import sqlalchemy as sa
 
@@ -17,11 +17,25 @@ from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.outbox.counters import lift_counter, read_counter, refuse_unknown, take_number
 
-if TYPE_CHECKING:
-    from controller.store.jobs.job_rows import JobRecord
-
 _table = tables.transitions
 _INSERT: Final = sa.insert(_table)
+
+
+class _JobState(Protocol):
+    """What is told of a job: its record, of which the outbox knows no more than this."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def message(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +54,7 @@ class Update:
 
 async def record_transition(
     transaction: Transaction,
-    record: JobRecord,
+    record: _JobState,
     *,
     at: float,
     exits: Sequence[Mapping[str, Any]] | None = None,
@@ -50,7 +64,7 @@ async def record_transition(
     await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
 
 
-async def record_beginnings(transaction: Transaction, records: Sequence[JobRecord]) -> None:
+async def record_beginnings(transaction: Transaction, records: Sequence[_JobState]) -> None:
     """Tell that there are these jobs, in this order."""
     last = await take_number(transaction, "updates", len(records))
     first = last - len(records) + 1
@@ -60,7 +74,7 @@ async def record_beginnings(transaction: Transaction, records: Sequence[JobRecor
 
 def _row(
     number: int,
-    record: JobRecord,
+    record: _JobState,
     *,
     at: float,
     exits: Sequence[Mapping[str, Any]] | None = None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import base64
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -13,6 +14,7 @@ from controller.store.database import Transaction
 from controller.store.instance.identity import raise_revision
 from shared.routes import Clipboard, Kind
 
+SID_BYTES: Final = 16
 _table = tables.sessions
 _LIVE_OF: Final = sa.select(_table).where(
     _table.c.job_id.in_(sa.bindparam("job_ids", expanding=True)), _table.c.ended_at.is_(None)
@@ -20,6 +22,11 @@ _LIVE_OF: Final = sa.select(_table).where(
 _CHANGED: Final = sa.select(_table.c.job_id, _table.c.revision).where(
     _table.c.revision > sa.bindparam("after")
 )
+
+
+def make_sid(random: Callable[[int], bytes]) -> str:
+    """Return a new session identifier: 128 random bits as a lower-case base32 DNS label."""
+    return base64.b32encode(random(SID_BYTES)).decode("ascii").lower().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,9 +166,7 @@ async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thou
         await asyncio.Event().wait()
 
     monkeypatch.setattr(SharedMemoryPlugin, "on_create", hangs)
-    monkeypatch.setattr(
-        "controller.jobs.pipeline.border.HookSeconds.of", lambda _self, _plugin: 0.05
-    )
+    monkeypatch.setattr("controller.site.hook_limits.HookSeconds.of", lambda _self, _plugin: 0.05)
     jobs = [make_job(f"j{number}") for number in range(20)]
     _, answer = await submit(api, *jobs, mode="best_effort")
     assert [one["result"] for one in answer["items"]] == ["rejected"] * 20

@@ -15,7 +15,6 @@ from controller.jobs.pipeline.border import (
     MOST_STUCK,
     BadResult,
     Call,
-    HookSeconds,
     PluginBorder,
     PluginFailed,
     Result,
@@ -27,6 +26,7 @@ from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.plugins.task import TaskPlugin
+from controller.site.hook_limits import HookSeconds
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from tests.controller.samples import make_context, make_job
 

@@ -9,11 +9,15 @@ from controller.jobs.spec.link_names import exposed_by
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.owners import owner_key
 from controller.jobs.spec.problems import Problem
-from controller.sessions.service import make_sid
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import hold_job
 from controller.store.jobs.public_links import has_links, release_links, take_links, why_not_links
-from controller.store.sessions.session_rows import Session, insert_session, live_sessions_of
+from controller.store.sessions.session_rows import (
+    Session,
+    insert_session,
+    live_sessions_of,
+    make_sid,
+)
 
 log = logging.getLogger(__name__)
 

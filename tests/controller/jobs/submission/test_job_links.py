@@ -11,7 +11,7 @@ import pytest
 
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions, Submitted
-from controller.sessions.links import PublicLinks
+from controller.jobs.submission.job_links import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job

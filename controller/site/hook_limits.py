@@ -1,0 +1,23 @@
+"""How long hooks of plugins may take, and how often one that fails is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+DEFAULT_SECONDS: Final = 30.0
+DEFAULT_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class HookSeconds:
+    """How long hooks may take: those of most plugins, and of those that are named."""
+
+    default: float = DEFAULT_SECONDS
+    named: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, plugin: str) -> float:
+        """Return how long a hook of *plugin* may take."""
+        return self.named.get(plugin, self.default)
