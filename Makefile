@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format system locks goldens bench fuzz dist clean
+.PHONY: help install demo test test-long check format system locks goldens bench soak fuzz dist clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,6 +30,9 @@ test-long: install ## run the soaks, chaos runs and models
 
 bench: install ## measure the gateway beside its peers, 25 min (QUICK=1: 3 min)
 	@$(PYTHON) -m benchmarks $(if $(QUICK),--quick)
+
+soak: install ## run the gateway under 10,000 sockets (HOURS=24); writes docs/soak.md
+	@$(PYTHON) -m benchmarks.soak --hours $(or $(HOURS),24) --docs docs
 
 fuzz: install ## fuzz what parses the outside world (SECONDS=60)
 	@$(PYTHON) -m tests.fuzz --seconds $(or $(SECONDS),60)

@@ -168,6 +168,68 @@ def _lines(panel: Lines, left: int, colours: Mapping[str, str]) -> list[str]:
     return parts
 
 
+# Lines over time
+
+_PLOT_WIDE: Final = 480
+_PLOT_HIGH: Final = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: points (hours, value), in order."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """One panel of lines over time, each with a scale from zero."""
+
+    title: str
+    unit: str
+    series: Sequence[Series]
+
+
+def draw_times(panels: Sequence[Time]) -> str:
+    """Return panels of lines over time, two in a row."""
+    parts: list[str] = []
+    for at, panel in enumerate(panels):
+        parts += _time(panel, at % 2 * _PLOT_WIDE, at // 2 * _PLOT_HIGH)
+    return _svg(2 * _PLOT_WIDE, (len(panels) + 1) // 2 * _PLOT_HIGH, parts)
+
+
+def _time(panel: Time, left: int, top: int) -> list[str]:
+    points = [point for series in panel.series for point in series.points]
+    if not points:
+        return []
+    hours = max(at for at, _ in points) or 1.0
+    tick = nice_step(max(max(value for _, value in points), 1.0) / _TICKS)
+    x0, x1 = left + 60, left + _PLOT_WIDE - 110
+    y0, y1 = top + _PLOT_HIGH - 40, top + 36
+
+    def place(at: float, value: float) -> tuple[float, float]:
+        return x0 + at / hours * (x1 - x0), y0 - value / (tick * _TICKS) * (y0 - y1)
+
+    parts = [_text(x0, top + 22, f"{panel.title} ({panel.unit})", "title")]
+    for step in range(_TICKS + 1):
+        y = place(0, tick * step)[1]
+        parts.append(_line(x0, y, x1, y, "grid" if step else "axis"))
+        parts.append(_text(x0 - 6, y + 4, round_number(tick * step), "end"))
+        x = hours * step / _TICKS
+        parts.append(_text(place(x, 0)[0], y0 + 16, f"{x:.3g} h", "middle"))
+    for at, series in enumerate(panel.series):
+        colour = (_OURS, *_PALETTE)[at % (len(_PALETTE) + 1)]
+        track = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in series.points)
+        parts.append(
+            f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="1.2"/>'
+        )
+        y = y1 + 16 * at
+        parts.append(f'<rect x="{x1 + 8}" y="{y}" width="12" height="4" fill="{colour}"/>')
+        parts.append(_text(x1 + 24, y + 6, series.label))
+    return parts
+
+
 def nice_step(least: float) -> float:
     """Return the smallest of 1, 2, 2.5 and 5, times a power of ten, that is not below *least*."""
     power = 10.0 ** math.floor(math.log10(least))

@@ -102,6 +102,10 @@ class Orchestrator:
         )
         return Visitor(f"{sid}.{BASE}", f"fumarole={self._grants.sign(grant)}")
 
+    def jti_of(self, visitor: Visitor) -> str:
+        """Return the name of the grant that *visitor* has."""
+        return self._grants.verify(visitor.cookie.partition("=")[2], time.time()).jti
+
     def token(self, sid: str) -> str:
         """Return a session token, for the clients that use one as a bearer."""
         now = int(time.time())

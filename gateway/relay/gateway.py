@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import DRAINING
@@ -72,6 +73,7 @@ class DataPath(Context):
             lambda: len(parts.live),
         )
         self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
+        self.meters.gauge("tasks", "Asyncio tasks.", _count_tasks)
 
     def welcome(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
@@ -147,3 +149,11 @@ class DataPath(Context):
         self.readiness.close()
         self.pipes.close()
         self.parts.live.close()
+
+
+def _count_tasks() -> int:
+    """Return how many tasks the loop has; 0 where none runs."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0
