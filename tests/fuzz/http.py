@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from gateway.core.access.answers import REFUSALS
-from gateway.core.http.fields import FieldReader, Fields, check_together
+from gateway.core.http.fields import FieldReader, Fields, Section, check_together
 from gateway.core.http.framing import Body, ChunkedBody, FramingError, LengthBody
 from gateway.core.http.headers import Facts, forwarded_fields, head_to_app
 from gateway.core.http.heads import HeadRefused, StartLine, find_end, read_start_line
@@ -30,18 +30,19 @@ _IDENTITY: Final = frozenset({b"x_forwarded_user", b"x_forwarded_for", b"x_forwa
 # Requests
 
 
-def read_whole(raw: bytes) -> tuple[StartLine, Fields]:
+def read_whole(raw: bytes) -> tuple[StartLine, Section]:
     """Return what the front would make of a whole head."""
     line_end = raw.find(b"\r\n")
     start = read_start_line(raw[:line_end])
-    fields = _READER.read(raw[line_end + 2 :])
+    section = _READER.read_section(raw[line_end + 2 :], None)
+    fields = section.fields
     check_together(start, fields)
     if fields.websocket and not is_proper_upgrade(start, fields):
         raise HeadRefused("bad_upgrade")
-    return start, fields
+    return start, section
 
 
-def _read_in(pieces: list[bytes]) -> tuple[int, StartLine, Fields] | str:
+def _read_in(pieces: list[bytes]) -> tuple[int, StartLine, Section] | str:
     """Return where the head in *pieces* ends and what it says, or the code of its refusal."""
     buffer = b""
     try:
@@ -71,8 +72,11 @@ def check_request(data: bytes) -> Hashable:
     return _shape(whole[1], whole[2])
 
 
-def _check_request_to_app(start: StartLine, fields: Fields) -> None:
-    tail = head_to_app(fields, forwarded_fields(fields.host, _FACTS), upgrade=fields.websocket)
+def _check_request_to_app(start: StartLine, section: Section) -> None:
+    fields = section.fields
+    forwarded = forwarded_fields(fields.host, _FACTS)
+    around = head_to_app(fields, forwarded, base=b"", upgrade=fields.websocket)
+    tail = around.opening + section.crossing + around.ending
     raw = b"%b %b%b" % (start.method, start.target, tail)
     head = read_request(raw)
     assert head.all(b"host") == [fields.host.encode()], head
@@ -89,13 +93,15 @@ def _check_request_to_app(start: StartLine, fields: Fields) -> None:
         assert not {COOKIE, b"__Host-fumarole"} & set(cookie_names(value)), value
     assert not head.all(b"fumarole-token"), head
     # Read once more, it means the same.
-    again_start, again = read_whole(raw)
+    again_start, again_section = read_whole(raw)
+    again = again_section.fields
     assert (again_start.method, again_start.target) == (start.method, start.target)
     assert (again.host, again.length, again.chunked) == (fields.host, fields.length, fields.chunked)
     assert again.cookies == (), again.cookies
 
 
-def _shape(start: StartLine, fields: Fields) -> Hashable:
+def _shape(start: StartLine, section: Section) -> Hashable:
+    fields = section.fields
     return (
         start.minor,
         start.authority is None,
@@ -106,7 +112,7 @@ def _shape(start: StartLine, fields: Fields) -> Hashable:
         len(fields.cookies),
         fields.token is None,
         fields.authorization is None,
-        fields.crossing.count(b"\r\n"),
+        section.crossing.count(b"\r\n"),
     )
 
 
@@ -126,11 +132,12 @@ def check_sequence(data: bytes) -> Hashable:
     verdicts: list[dict[str, object] | str] = []
     for before in (None, last):
         try:
-            fields = _READER.read_section(sections[1], before).fields
+            section = _READER.read_section(sections[1], before)
         except HeadRefused as refused:
             verdicts.append(refused.code)
         else:
-            verdicts.append({name: getattr(fields, name) for name in Fields.__slots__})
+            said = {name: getattr(section.fields, name) for name in Fields.__slots__}
+            verdicts.append(said | {"crossing": section.crossing})
     assert verdicts[0] == verdicts[1], verdicts
     return verdicts[0] if isinstance(verdicts[0], str) else str(verdicts[0]["crossing"])[:12]
 

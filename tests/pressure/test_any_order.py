@@ -27,6 +27,7 @@ from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, Phase, step
 from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import Oversized
 from gateway.core.http.request_reader import RequestReader
@@ -274,7 +275,7 @@ class AnyOrder(RuleBasedStateMachine):
     def it_may_pass(self) -> None:
         fields = self.one.reader.fields
         assert fields is not None
-        self.one.admitted(prefix=b"", rest=b" HTTP/1.1\r\n\r\n", upgrade=fields.websocket)
+        self.one.admitted(AppHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
 
     @precondition(lambda self: self.open and self.one.phase in UNANSWERED)
     @rule(code=st.sampled_from(CODES))

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gateway.core.access.decision import OWN_PREFIX
+from gateway.core.http.headers import AppHead
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
@@ -20,23 +21,23 @@ class CachedDecision:
 
     That is: for those with the same host, cookie and forwarded address and no other credential,
     while the table has not changed, the right has not ended, and the assertion in ``forwarded`` is
-    not due for renewal. Where such a request comes from is judged again. ``tail``, the rest of the
-    head to the app, holds for the same ``fields``.
+    not due for renewal. Where such a request comes from is judged again. ``head``, what stands
+    around a request's own parts in the head to the app, holds for the same ``fields``.
     """
 
     __slots__ = (
         "access_right",
+        "base",
         "begins_at",
         "by_person",
         "changes",
         "ends_at",
         "fields",
         "forwarded",
+        "head",
         "kept",
         "method",
-        "prefix",
         "table",
-        "tail",
         "target",
         "user",
     )
@@ -60,15 +61,14 @@ class CachedDecision:
         ends_at = access_right.ends_at
         self.ends_at = ends_at if assertion is None else min(ends_at, assertion.renew_at)
         self.user = user
-        base = target.base_path
-        self.prefix = b"" if base == "/" else base.rstrip("/").encode("ascii")
+        self.base = target.base_path.rstrip("/").encode("ascii")
         self.forwarded = forwarded
         self.kept = kept
         self.fields: Fields | None = None
         self.method = b""
         self.by_person = False
         """Whether a person has caused the request, as far as can be seen."""
-        self.tail = b""
+        self.head = AppHead(b"", b"", b"")
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
         """Say whether it holds for another request, but for where that comes from."""

@@ -335,7 +335,7 @@ class Connection(Exchange):
             and isinstance(body, LengthBody)
             and body.left == fields.length
             and not self.interims
-            and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % fields.crossing.lower()
+            and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.reader.crossing.lower()
         )
 
     def app_stalled(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.core.access.decision import is_root
 from gateway.core.downstream.phases import TAKES, Event, Phase, Takes, step
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
+from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import (
     BAD,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
 _NO_BODY: Final = NoBody()
+_NO_HEAD: Final = AppHead(b"", b"", b"")
 
 
 class Limits(Protocol):
@@ -96,14 +98,13 @@ class Upstream(Protocol):
 class Exchange(ABC):
     """Relays one request after the other; what is done about it, a subclass knows.
 
-    ``upgrade`` is true for the request of a WebSocket. ``head_prefix`` and ``head_rest`` are what
-    the app's head is made of beside method and target.
+    ``upgrade`` is true for the request of a WebSocket, ``head`` is what stands around the request's
+    own parts in the head that the app gets.
     """
 
     __slots__ = (
         "first",
-        "head_prefix",
-        "head_rest",
+        "head",
         "heard",
         "inbox",
         "interims",
@@ -133,11 +134,10 @@ class Exchange(ABC):
         self.request: Body = _NO_BODY
         self.response: Body | None = None
         """None until the head of the final response was read."""
-        self._begin(upgrade=False)
+        self._begin(_NO_HEAD, upgrade=False)
 
-    def _begin(self, *, upgrade: bool) -> None:
-        self.upgrade = upgrade
-        self.head_prefix = self.head_rest = b""
+    def _begin(self, head: AppHead, *, upgrade: bool) -> None:
+        self.head, self.upgrade = head, upgrade
         self.first = self.partial = b""
         self.response = None
         self.interims = self.uploaded = 0
@@ -219,12 +219,11 @@ class Exchange(ABC):
 
     # Towards the app
 
-    def admitted(self, *, prefix: bytes, rest: bytes, upgrade: bool) -> None:
-        """Relay the request that was read; the app's head has *prefix* and *rest* in it."""
+    def admitted(self, head: AppHead, *, upgrade: bool) -> None:
+        """Relay the request that was read, with *head* around it."""
         fields = self.reader.fields
         assert fields is not None  # noqa: S101  # admission is asked about a head that was read
-        self._begin(upgrade=upgrade)
-        self.head_prefix, self.head_rest = prefix, rest
+        self._begin(head, upgrade=upgrade)
         self.request = request_body(fields)
         if self.inbox and not self.request.done:
             try:
@@ -251,12 +250,13 @@ class Exchange(ABC):
 
     def connected(self, upstream: Upstream, *, reused: bool) -> None:
         """Send the request on *upstream*, which may have been used before."""
-        start = self.reader.start
+        start, crossing = self.reader.start, self.reader.crossing
         assert start is not None  # noqa: S101  # it was admitted
         self.upstream, self.reused = upstream, reused
         first, self.first = self.first, b""
+        base, opening, ending = self.head
         upstream.write(
-            b"".join((start.method, b" ", self.head_prefix, start.target, self.head_rest, first))
+            b"".join((start.method, b" ", base, start.target, opening, crossing, ending, first))
         )
         if self.request.done:
             self.phase = step(self.phase, Event.SENT)

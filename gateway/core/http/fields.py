@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import compress, count
+from operator import ne
 from typing import Final
 
 from gateway.core.access.origins import Provenance
@@ -13,14 +16,15 @@ from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names,
 MAX_LENGTH_DIGITS: Final = 18
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
+_AFTER_NAME = re.compile(rb": [!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?\r\n")
+"""What follows a name in canonical form: a value (RFC 9110, section 5.5) without space around."""
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
 
 
 class Fields:
-    """What a field section says, read once; immutable by convention.
+    """What a field section says to the gateway, read once; immutable by convention.
 
-    ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
-    that is ours. ``length`` is -1 without ``Content-Length``.
+    ``length`` is -1 without ``Content-Length``.
     """
 
     __slots__ = (
@@ -29,7 +33,6 @@ class Fields:
         "chunked",
         "close",
         "cookies",
-        "crossing",
         "forwarded_for",
         "host",
         "length",
@@ -52,7 +55,6 @@ class Fields:
         self.close = False
         self.upgrade_nominated = False
         self.websocket = False
-        self.crossing: bytes = b""
         self.cookies: tuple[bytes, ...] = ()
         self.token: bytes | None = None
         self.authorization: bytes | None = None
@@ -65,29 +67,6 @@ class Fields:
         self.socket_extensions: bytes | None = None
         self.socket_protocols: bytes | None = None
 
-    def with_crossing(self, crossing: bytes) -> Fields:
-        """Return the same but for *crossing*: only fields that mean nothing here differ."""
-        other = Fields.__new__(Fields)
-        other.host = self.host
-        other.length = self.length
-        other.chunked = self.chunked
-        other.close = self.close
-        other.upgrade_nominated = self.upgrade_nominated
-        other.websocket = self.websocket
-        other.crossing = crossing
-        other.cookies = self.cookies
-        other.token = self.token
-        other.authorization = self.authorization
-        other.accept = self.accept
-        other.forwarded_for = self.forwarded_for
-        other.provenance = self.provenance
-        other.service_worker = self.service_worker
-        other.socket_key = self.socket_key
-        other.socket_version = self.socket_version
-        other.socket_extensions = self.socket_extensions
-        other.socket_protocols = self.socket_protocols
-        return other
-
 
 _SAYS_NOTHING = Provenance(None, None, None, None)
 
@@ -95,29 +74,26 @@ _SAYS_NOTHING = Provenance(None, None, None, None)
 class Section:
     """A field section that was read, line by line, so that the next is read by what differs.
 
-    ``parts`` holds what crosses of each line, and at its end what crosses of the cookies.
-    ``plain``: ``Connection`` took nothing away, so that a part is its line's alone.
+    ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
+    that is ours; ``parts`` what crosses of each line, and at its end what crosses of the cookies.
+    ``plain``: ``Connection`` took nothing away, so that a part is its line's alone. Sections that
+    say the same to the gateway, after one another, share their ``fields``.
     """
 
-    __slots__ = ("fields", "lines", "meanings", "pairs", "parts", "plain", "raw")
+    __slots__ = ("crossing", "fields", "lines", "meanings", "names", "parts", "plain", "raw")
+
+    crossing: bytes
+    fields: Fields
+    parts: list[bytes]
 
     def __init__(
-        self,
-        raw: bytes,
-        lines: list[bytes],
-        pairs: list[tuple[bytes, bytes]],
-        meanings: list[int],
+        self, raw: bytes, lines: list[bytes], names: list[bytes], meanings: list[int]
     ) -> None:
         self.raw = raw
         self.lines = lines
-        self.pairs = pairs
+        self.names = names
         self.meanings = meanings
-        self.parts: list[bytes] = []
         self.plain = True
-        self.fields = _NOTHING
-
-
-_NOTHING: Final = Fields()
 
 
 class FieldReader:
@@ -154,39 +130,34 @@ class FieldReader:
         lines = raw.splitlines(keepends=True)
         if last is None or len(lines) != len(last.lines):
             return self._read_whole(raw, lines)
-        known, names, meanings = last.lines, last.pairs, last.meanings
-        fresh: list[tuple[int, bytes]] = []
-        simple = last.plain
-        for at in [at for at, line in enumerate(lines) if line != known[at]]:
-            value = _value_of(lines[at], names[at][0]) if at < len(names) else None
-            if value is None:
+        names, meanings, simple = last.names, last.meanings, last.plain
+        parts = last.parts.copy()
+        for at in compress(count(), map(ne, lines, last.lines)):
+            line = lines[at]
+            if at == len(names) or not _has_name(line, names[at]):
                 return self._read_whole(raw, lines)
-            fresh.append((at, value))
+            parts[at] = line
             simple = simple and meanings[at] == _PASS
-        section = Section(raw, lines, names.copy(), meanings)
-        for at, value in fresh:
-            section.pairs[at] = (names[at][0], value)
-        if not simple:
-            self._understand(section)
-            return section
-        parts = section.parts = last.parts.copy()
-        for at, _ in fresh:
-            parts[at] = lines[at]
-        section.fields = last.fields.with_crossing(b"".join(parts))
+        section = Section(raw, lines, names, meanings)
+        if simple:
+            section.parts, section.fields = parts, last.fields
+            section.crossing = b"".join(parts)
+        else:
+            self._understand(section, map(_value_of, lines, names))
         return section
 
     def _read_whole(self, raw: bytes, lines: list[bytes]) -> Section:
         pairs = split_fields(raw)
         known, meaning = self._names.known, self._names.meaning
         meanings = [known[name] if name in known else meaning(name) for name, _ in pairs]
-        section = Section(raw, lines, pairs, meanings)
-        self._understand(section)
+        section = Section(raw, lines, [name for name, _ in pairs], meanings)
+        self._understand(section, (value for _, value in pairs))
         return section
 
-    def _understand(self, section: Section) -> None:
+    def _understand(self, section: Section, values: Iterable[bytes]) -> None:
         held: dict[int, list[bytes]] = {}
         parts: list[bytes] = []
-        for (name, value), meaning in zip(section.pairs, section.meanings, strict=True):
+        for name, value, meaning in zip(section.names, values, section.meanings, strict=True):
             if meaning == _PASS or meaning in _CROSSING:
                 parts.append(b"%b: %b\r\n" % (name, value))
             else:
@@ -205,12 +176,12 @@ class FieldReader:
             _take_framing(fields, held.get(_LENGTH_FIELD), held.get(_CODING_FIELD))
         parts.append(self._take_cookies(fields, held[_COOKIE]) if _COOKIE in held else b"")
         if _CONNECTION in held:
-            section.plain = _take_connection(fields, held[_CONNECTION], section.pairs, parts)
+            section.plain = _take_connection(fields, held[_CONNECTION], section.names, parts)
         if _UPGRADE in held:
             _take_upgrade(fields, held)
         _take_provenance(fields, held)
         _take_rest(fields, held)
-        fields.crossing = b"".join(parts)
+        section.crossing = b"".join(parts)
         section.parts = parts
 
     def _take_cookies(self, fields: Fields, values: list[bytes]) -> bytes:
@@ -230,24 +201,16 @@ class FieldReader:
         return b"".join(lines)
 
 
-def _value_of(line: bytes, name: bytes) -> bytes | None:
-    """Return the value in *line* when that is canonical, with *name* before it; else None."""
-    start = len(name)
-    value = line[start + 2 : -2]
-    if (
-        value
-        and line.startswith(name)
-        and line[start : start + 2] == b": "
-        and line.endswith(b"\r\n")
-        and not value.translate(None, _VALUE_BYTES)
-        and value[0] not in _WHITE
-        and value[-1] not in _WHITE
-    ):
-        return value
-    return None
+def _has_name(line: bytes, name: bytes) -> bool:
+    """Say whether *line* is *name* with some value, in canonical form."""
+    return line.startswith(name) and _AFTER_NAME.fullmatch(line, len(name)) is not None
 
 
-_VALUE_BYTES: Final = bytes(byte for byte in range(256) if byte == 9 or 32 <= byte != 127)
+def _value_of(line: bytes, name: bytes) -> bytes:
+    """Return the value in a *line* that was read before, and has *name*."""
+    return line[len(name) + 1 :].strip(b" \t\r\n")
+
+
 _WHITE: Final = b" \t"
 
 
@@ -269,7 +232,7 @@ def _take_framing(fields: Fields, lengths: list[bytes] | None, codings: list[byt
 
 
 def _take_connection(
-    fields: Fields, values: list[bytes], pairs: list[tuple[bytes, bytes]], parts: list[bytes]
+    fields: Fields, values: list[bytes], names: list[bytes], parts: list[bytes]
 ) -> bool:
     """Read ``Connection``, and empty the *parts* of the fields that it names; True for none."""
     options = tokens(values)
@@ -279,7 +242,7 @@ def _take_connection(
         return True
     if options & NEVER_NOMINATED:
         raise HeadRefused("bad_request")
-    for at, (name, _) in enumerate(pairs):
+    for at, name in enumerate(names):
         if name.lower() in options:
             parts[at] = b""
     return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from gateway.core.access.decision import own_bearer
@@ -41,18 +41,29 @@ def forwarded_fields(host: str, facts: Facts) -> bytes:
     return lines.encode("ascii")
 
 
-def head_to_app(fields: Fields, forwarded: bytes, *, upgrade: bool) -> bytes:
-    """Return all of a head that follows the target: the version, the fields, the empty line.
+class AppHead(NamedTuple):
+    """A head to an app but for its start line's method and target, and the fields that cross.
+
+    ``base`` stands before the target, ``opening`` and ``ending`` around the fields.
+    """
+
+    base: bytes
+    opening: bytes
+    ending: bytes
+
+
+def head_to_app(fields: Fields, forwarded: bytes, *, base: bytes, upgrade: bool) -> AppHead:
+    """Return what stands around a request's own parts in the head that an app gets.
 
     It depends on nothing but its arguments, so that it can be kept for the next request with the
-    same field section. ``Host`` crosses as it came, with its port.
+    same *fields*. ``Host`` crosses as it came, with its port.
     """
-    lines = [b" HTTP/1.1\r\nHost: ", fields.host.encode("ascii"), b"\r\n", fields.crossing]
+    opening = b" HTTP/1.1\r\nHost: %b\r\n" % fields.host.encode("ascii")
+    ending = forwarded + (upgrade_fields(fields) if upgrade else framing_of(fields)) + b"\r\n"
     authorization = fields.authorization
     if authorization is not None and own_bearer(authorization) is None:
-        lines += (b"Authorization: ", authorization, b"\r\n")
-    lines += (forwarded, upgrade_fields(fields) if upgrade else framing_of(fields), b"\r\n")
-    return b"".join(lines)
+        ending = b"Authorization: %b\r\n%b" % (authorization, ending)
+    return AppHead(base, opening, ending)
 
 
 def framing_of(fields: Fields) -> bytes:
@@ -62,7 +73,7 @@ def framing_of(fields: Fields) -> bytes:
     return b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
 
 
-def head_to_page(start: StartLine, fields: Fields) -> bytes:
+def head_to_page(start: StartLine, fields: Fields, crossing: bytes) -> bytes:
     """Return the head of a request for the gateway's own pages; its answer ends the connection.
 
     Our credentials are left out: the pages are told what they are good for.
@@ -72,7 +83,7 @@ def head_to_page(start: StartLine, fields: Fields) -> bytes:
             b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target),
             fields.host.encode("ascii"),
             b"\r\n",
-            fields.crossing,
+            crossing,
             framing_of(fields),
             b"Connection: close\r\n\r\n",
         )

@@ -16,11 +16,20 @@ MAX_EMPTY_LINES: Final = 8
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start`` and ``fields`` are the last head's. Browsers send nearly the same section with each
-    request, so only those lines are read again that differ.
+    ``start``, ``fields`` and ``crossing`` are the last head's. Browsers send nearly the same
+    section with each request, so only those lines are read again that differ.
     """
 
-    __slots__ = ("_fields", "_section", "_skipped", "fields", "oversized", "partial", "start")
+    __slots__ = (
+        "_fields",
+        "_section",
+        "_skipped",
+        "crossing",
+        "fields",
+        "oversized",
+        "partial",
+        "start",
+    )
 
     def __init__(self, fields: FieldReader) -> None:
         self._fields = fields
@@ -30,6 +39,8 @@ class RequestReader:
         """A head that is not complete yet."""
         self.start: StartLine | None = None
         self.fields: Fields | None = None
+        self.crossing = b""
+        """The fields that the app gets as they came: see :class:`Section`."""
         self.oversized: Oversized | None = None
         """What the head that was refused as too large says."""
 
@@ -74,6 +85,7 @@ class RequestReader:
         if last is None or section != last.raw:
             last = self._section = self._fields.read_section(section, last)
         fields = self.fields = last.fields
+        self.crossing = last.crossing
         if start.minor == 0 or start.authority is not None:
             check_together(start, fields)
         if fields.websocket and not is_proper_upgrade(start, fields):
@@ -82,5 +94,5 @@ class RequestReader:
 
     def forget(self) -> None:
         """Let go of everything."""
-        self.partial = b""
+        self.partial = self.crossing = b""
         self.start = self.fields = self._section = None

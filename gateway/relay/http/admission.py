@@ -86,7 +86,7 @@ class Admission:
             if kept.fields is fields and kept.method == start.method:
                 if kept.by_person:
                     _note_input(kept.access_right, start)
-                connection.admitted(prefix=kept.prefix, rest=kept.tail, upgrade=False)
+                connection.admitted(kept.head, upgrade=False)
                 return
             if kept.said_so(start, fields) or self._access.comes_from_here(
                 kept.access_right, start.method, fields.provenance
@@ -312,8 +312,8 @@ class Admission:
         cached.by_person = _is_by_person(start.method, fields)
         if cached.by_person:
             _note_input(cached.access_right, start)
-        cached.tail = head_to_app(fields, cached.forwarded, upgrade=upgrade)
-        connection.admitted(prefix=cached.prefix, rest=cached.tail, upgrade=upgrade)
+        cached.head = head_to_app(fields, cached.forwarded, base=cached.base, upgrade=upgrade)
+        connection.admitted(cached.head, upgrade=upgrade)
 
     def _connect(
         self, connection: DownstreamConnection, ask: Ask, access_right: AccessRight, client: str
@@ -359,6 +359,7 @@ class Admission:
             holder=hand.holder,
         )
         beyond, full = connection.inbox, connection.write_full
+        head = head_to_page(ask.start, ask.fields, connection.reader.crossing)
         transport = connection.give_up()
         if transport is None:
             return
@@ -374,7 +375,7 @@ class Admission:
         )
         self._context.pages.add(page)
         resume_reading(transport)
-        page.start(page_request, head_to_page(ask.start, ask.fields), beyond)
+        page.start(page_request, head, beyond)
 
 
 def _is_by_person(method: bytes, fields: Fields) -> bool:

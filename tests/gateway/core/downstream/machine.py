@@ -9,6 +9,7 @@ from gateway.core.access.answers import JsonErrors, Refusal, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, Phase, step
 from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import ResponseHead, ResponseReader
@@ -75,7 +76,7 @@ class Machine(Connection):
         self.log.append(f"decide {start.method.decode()} {start.target.decode()}")
         code = self.judge(start)
         if code is None:
-            self.admitted(prefix=b"", rest=b" HTTP/1.1\r\n\r\n", upgrade=fields.websocket)
+            self.admitted(AppHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
         elif code != "wait":
             self.refuse(code)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.core.downstream.phases import TAKES, Phase, Takes
+from gateway.core.http.headers import AppHead
 from tests.gateway.core.downstream.machine import Machine
 
 GET = b"GET /%d HTTP/1.1\r\nHost: a.b\r\n\r\n"
@@ -239,7 +240,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(admits=st.booleans())
     def decided(self, admits: bool) -> None:
         if admits:
-            self.m.admitted(prefix=b"", rest=b" HTTP/1.1\r\n\r\n", upgrade=False)
+            self.m.admitted(AppHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=False)
         else:
             self.m.refuse("no_credential")
 

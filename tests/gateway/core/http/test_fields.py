@@ -11,13 +11,17 @@ from gateway.core.http.names import Meaning, request_names
 READER = FieldReader(b"fumarole")
 
 
-def read(*lines: str, host: str | None = "Host: a.example") -> Fields:
+def read_section(*lines: str, host: str | None = "Host: a.example") -> Section:
     every = ([host] if host else []) + list(lines)
-    return READER.read("\r\n".join((*every, "", "")).encode("latin-1"))
+    return READER.read_section("\r\n".join((*every, "", "")).encode("latin-1"), None)
+
+
+def read(*lines: str, host: str | None = "Host: a.example") -> Fields:
+    return read_section(*lines, host=host).fields
 
 
 def crossing(*lines: str) -> bytes:
-    return read(*lines).crossing
+    return read_section(*lines).crossing
 
 
 SPOOFED = [
@@ -86,13 +90,14 @@ def test_what_crosses_keeps_its_order_and_spelling() -> None:
 
 
 def test_our_cookies_are_cut_out_of_every_field() -> None:
-    fields = read("Cookie: a=1; fumarole=x", "Cookie: __Host-fumarole=y", "cookie: b=2")
+    section = read_section("Cookie: a=1; fumarole=x", "Cookie: __Host-fumarole=y", "cookie: b=2")
+    fields = section.fields
     assert fields.cookies == (b"x",)
-    assert fields.crossing == b"Cookie: a=1\r\nCookie: b=2\r\n"
+    assert section.crossing == b"Cookie: a=1\r\nCookie: b=2\r\n"
 
 
 def test_what_a_request_says_of_itself_is_read() -> None:
-    fields = read(
+    section = read_section(
         "Origin: http://a",
         "Sec-Fetch-Site: none",
         "Sec-Fetch-Mode: cors",
@@ -106,16 +111,17 @@ def test_what_a_request_says_of_itself_is_read() -> None:
         "Content-Length: 7",
         "Connection: Close",
     )
+    fields = section.fields
     assert fields.provenance == (b"http://a", b"none", b"cors", b"empty")
     assert fields.accept == b"text/html, */*"
     assert (fields.token, fields.authorization) == (b"t", b"Bearer b")
     assert fields.forwarded_for == b"1.1.1.1, 2.2.2.2"
     assert (fields.length, fields.chunked, fields.close) == (7, False, True)
-    assert b"Authorization" not in fields.crossing
+    assert b"Authorization" not in section.crossing
 
 
 def test_a_websocket_upgrade_is_noticed_and_its_fields_held_back() -> None:
-    fields = read(
+    section = read_section(
         "Upgrade: WebSocket",
         "Connection: keep-alive, Upgrade",
         "Sec-WebSocket-Key: k",
@@ -124,11 +130,12 @@ def test_a_websocket_upgrade_is_noticed_and_its_fields_held_back() -> None:
         "Sec-WebSocket-Extensions: b",
         "Sec-WebSocket-Protocol: c",
     )
+    fields = section.fields
     assert fields.websocket
     assert fields.upgrade_nominated
     assert (fields.socket_key, fields.socket_version) == (b"k", b"13")
     assert (fields.socket_extensions, fields.socket_protocols) == (b"a, b", b"c")
-    assert fields.crossing == b""
+    assert section.crossing == b""
 
 
 def test_another_upgrade_is_none() -> None:
@@ -178,10 +185,11 @@ LINES = [
 
 def outcome(raw: bytes, last: Section | None) -> dict[str, object] | str:
     try:
-        fields = READER.read_section(raw, last).fields
+        section = READER.read_section(raw, last)
     except HeadRefused as refused:
         return refused.code
-    return {name: getattr(fields, name) for name in Fields.__slots__}
+    said = {name: getattr(section.fields, name) for name in Fields.__slots__}
+    return said | {"crossing": section.crossing}
 
 
 VALUES: dict[str, tuple[str, ...]] = {
@@ -280,9 +288,9 @@ def test_a_new_value_is_judged_as_the_parser_does(byte: int) -> None:
 
 def test_ours_is_found_among_many_and_the_app_gets_what_fits() -> None:
     many = "; ".join(f"c{n}={'x' * 100}" for n in range(2000))
-    fields = FieldReader(b"fumarole").read(
-        f"Host: h\r\nCookie: {many}; fumarole=mine\r\nCookie: d=1\r\n\r\n".encode()
+    section = FieldReader(b"fumarole").read_section(
+        f"Host: h\r\nCookie: {many}; fumarole=mine\r\nCookie: d=1\r\n\r\n".encode(), None
     )
-    assert fields.cookies == (b"mine",)
-    assert len(fields.crossing) <= 32768 + len(b"Cookie: \r\n")
-    assert fields.crossing.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")
+    assert section.fields.cookies == (b"mine",)
+    assert len(section.crossing) <= 32768 + len(b"Cookie: \r\n")
+    assert section.crossing.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")

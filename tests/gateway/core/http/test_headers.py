@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.fields import FieldReader, Fields, Section
 from gateway.core.http.headers import (
     Facts,
     forwarded_fields,
@@ -14,8 +14,18 @@ OURS = "e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
 OURS_IN_A_LIST = "e30.eyJhdWQiOlsiYSIsImZ1bWFyb2xlLWdhdGV3YXkiXX0.e30"
 
 
+def read_section(*lines: str) -> Section:
+    raw = "\r\n".join(("Host: A:1", *lines, "", "")).encode()
+    return FieldReader(b"fumarole").read_section(raw, None)
+
+
 def read(*lines: str) -> Fields:
-    return FieldReader(b"fumarole").read("\r\n".join(("Host: A:1", *lines, "", "")).encode())
+    return read_section(*lines).fields
+
+
+def to_app(section: Section, forwarded: bytes = b"") -> bytes:
+    head = head_to_app(section.fields, forwarded, base=b"", upgrade=False)
+    return head.opening + section.crossing + head.ending
 
 
 def test_an_app_is_told_who_asks_from_where() -> None:
@@ -32,7 +42,7 @@ def test_nobody_is_named_on_a_public_host() -> None:
 
 
 def test_a_head_to_an_app_is_canonical() -> None:
-    tail = head_to_app(read("X: y", "Content-Length: 3"), b"F: g\r\n", upgrade=False)
+    tail = to_app(read_section("X: y", "Content-Length: 3"), b"F: g\r\n")
     assert tail == b" HTTP/1.1\r\nHost: A:1\r\nX: y\r\nF: g\r\nContent-Length: 3\r\n\r\n"
 
 
@@ -43,12 +53,11 @@ def test_a_bearer_of_ours_never_crosses_and_the_apps_own_does() -> None:
         f"BEARER\t{OURS} ",
         f"Bearer {OURS_IN_A_LIST}",
     ):
-        assert b"Authorization" not in head_to_app(
-            read(f"Authorization: {line}"), b"", upgrade=False
-        )
+        assert b"Authorization" not in to_app(read_section(f"Authorization: {line}"))
     for line in ("Basic eA==", "Bearer x", "Bearer a.b.c", "Bearer", "token e30.e30.e30"):
-        tail = head_to_app(read(f"Authorization: {line}"), b"", upgrade=False)
-        assert f"Authorization: {line}\r\n".encode() in tail
+        assert f"Authorization: {line}\r\n".encode() in to_app(
+            read_section(f"Authorization: {line}")
+        )
 
 
 def test_framing_is_written_in_one_way() -> None:
@@ -58,7 +67,8 @@ def test_framing_is_written_in_one_way() -> None:
 
 
 def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
-    fields = read("Fumarole-Token: t", "Authorization: Basic x", "Cookie: fumarole=a; b=c")
-    assert head_to_page(read_start_line(b"POST /.fumarole/open?x HTTP/1.0"), fields) == (
+    section = read_section("Fumarole-Token: t", "Authorization: Basic x", "Cookie: fumarole=a; b=c")
+    start = read_start_line(b"POST /.fumarole/open?x HTTP/1.0")
+    assert head_to_page(start, section.fields, section.crossing) == (
         b"POST /.fumarole/open?x HTTP/1.1\r\nHost: A:1\r\nCookie: b=c\r\nConnection: close\r\n\r\n"
     )

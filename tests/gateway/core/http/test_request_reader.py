@@ -32,7 +32,7 @@ def test_any_split_of_a_head_is_the_same_head(cuts: set[int]) -> None:
     assert one.start is not None
     assert one.start.target == b"/path"
     assert one.fields is not None
-    assert one.fields.crossing == b"X-One: 1\r\n"
+    assert one.crossing == b"X-One: 1\r\n"
     assert one.partial == b""
 
 
