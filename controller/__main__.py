@@ -22,8 +22,8 @@ from typing import Final
 import uvloop
 
 from controller.app import serve
+from controller.configuration import Configuration, read_configuration
 from controller.kube.errors import KubeError
-from controller.settings import ControllerSettings, read_settings
 from shared.command_line import settings_from_command
 from shared.errors import FumaroleError
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
@@ -58,16 +58,16 @@ def write_route_keys(paths: Sequence[str]) -> None:
 
 def run() -> None:
     """Run the controller."""
-    settings = settings_from_command(
+    configuration = settings_from_command(
         "fumarole-controller",
-        partial(or_exit, read_settings, prefix="FUMAROLE_CONTROLLER_"),
+        partial(or_exit, read_configuration, prefix="FUMAROLE_CONTROLLER_"),
         summary="Run jobs as VolcanoJobs, and publish the routes of their sessions. "
         "With 'route-keys FILE…': write the public halves of signing keys instead.",
         reference="docs/controller.md",
     )
-    settings.log.apply()
+    configuration.settings.log.apply()
     try:
-        uvloop.run(_run(settings))
+        uvloop.run(_run(configuration))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None
@@ -76,7 +76,7 @@ def run() -> None:
         raise SystemExit(EXIT_FAILED) from None
 
 
-async def _run(settings: ControllerSettings) -> None:
+async def _run(configuration: Configuration) -> None:
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     raise_descriptor_limit()
@@ -85,7 +85,7 @@ async def _run(settings: ControllerSettings) -> None:
     asyncio.get_running_loop().set_default_executor(threads)
     code = EXIT_FAILED
     try:
-        await serve(settings, stopping=stopping)
+        await serve(configuration, stopping=stopping)
         code = 0
     finally:
         threads.shutdown(wait=False, cancel_futures=True)

@@ -18,10 +18,12 @@ from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
 from controller.api.application import ApiParts, make_api_app
+from controller.configuration import Configuration
 from controller.hub.server import serving_hub
 from controller.jobs.pipeline.border import PluginBorder
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
+from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
 from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.peers import Peers
 from controller.jobs.submission.accept import Submissions
@@ -35,7 +37,6 @@ from controller.kube.exec import PodExec
 from controller.leader.leader import Leading, make_election
 from controller.leader.watchdog import Watchdog
 from controller.metrics import HookCounts, LoopStalls, count_dry_runs, make_debug_route
-from controller.plugins import PLUGINS
 from controller.process import Core, Process, Tasks, Wakers
 from controller.sessions.activities import Activities
 from controller.sessions.control import Sessions
@@ -59,7 +60,7 @@ _IDENTITY_BYTES = 16
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> None:
+async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> None:
     """Play the roles until *stopping*.
 
     Raises:
@@ -68,10 +69,11 @@ async def serve(settings: ControllerSettings, *, stopping: asyncio.Event) -> Non
         StoreError, KubeError: If store or cluster configuration cannot be used.
         LeadershipLost: If another controller leads by now.
     """
+    settings = configuration.settings
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_open_store(settings.store_url))
         registry = make_registry()
-        core = _make_core(settings, store, registry)
+        core = _make_core(settings, configuration.plugins, store, registry)
         kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
@@ -134,7 +136,9 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
     tasks.raise_failure()
 
 
-def _make_core(settings: ControllerSettings, store: Store, registry: CollectorRegistry) -> Core:
+def _make_core(
+    settings: ControllerSettings, loaded: LoadedPlugins, store: Store, registry: CollectorRegistry
+) -> Core:
     jobs, routes = Wakers(), Wakers()
     sessions = Sessions(store, clock=time.time, wake=routes.wake)
 
@@ -164,7 +168,7 @@ def _make_core(settings: ControllerSettings, store: Store, registry: CollectorRe
         links=links,
         peers=Peers(store),
     )
-    plugins = make_plugins(PLUGINS, context, wanted=settings.plugins)
+    plugins = make_loaded(loaded, context)
     return Core(
         pipeline=_make_pipeline(settings, plugins, registry),
         vault=Vault(settings.link_keys),
@@ -178,9 +182,6 @@ def _make_pipeline(
     settings: ControllerSettings, plugins: Sequence[JobPlugin], registry: CollectorRegistry
 ) -> Pipeline:
     names = [plugin.name for plugin in plugins]
-    if unknown := sorted(settings.hook_seconds.named.keys() - set(names)):
-        text = f"FUMAROLE_CONTROLLER_HOOK_SECONDS: no plugin {', '.join(unknown)} runs"
-        raise ValueError(text)
     counts = HookCounts(registry)
     border = PluginBorder(settings.hook_seconds, measures=counts)
     counts.watch(names, lambda: border.stuck)

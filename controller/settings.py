@@ -94,6 +94,22 @@ class JobDefaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginChoice:
+    """Which plugins run: the built-in ones but ``disabled``, and ``extra`` ones that are installed.
+
+    ``listed`` names all that run, as was said before 0.2; None where it is not said so.
+    """
+
+    extra: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    listed: tuple[str, ...] | None = None
+
+    def disables(self, name: str) -> bool:
+        """Say whether the built-in plugin does not run."""
+        return name in self.disabled or (self.listed is not None and name not in self.listed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """Everything that configures one controller process, whichever roles it plays.
 
@@ -120,7 +136,7 @@ class ControllerSettings:
     token_longest_seconds: float
     public_url: SplitResult
     kubeconfig: Path | None
-    plugins: tuple[str, ...] | None
+    plugins: PluginChoice
     dry_run_seconds: float
     hook_seconds: HookSeconds
     hook_tries: int
@@ -159,7 +175,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
             "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, instance)
         ),
         kubeconfig=environment.optional("KUBECONFIG", Path),
-        plugins=environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names),
+        plugins=_plugin_choice(environment),
         dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
         hook_seconds=read("FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()),
         hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
@@ -178,11 +194,9 @@ def read_settings(environment: Environment) -> ControllerSettings:
 
 
 def _check_rank_services(environment: Environment, settings: ControllerSettings) -> None:
-    made = settings.plugins is None or "proxy" in settings.plugins
-    if settings.jobs.rank_services and not made:
+    if settings.jobs.rank_services and settings.plugins.disables("proxy"):
         environment.problem(
-            "FUMAROLE_CONTROLLER_RANK_SERVICES",
-            "needs the plugin proxy, which FUMAROLE_CONTROLLER_PLUGINS does not name",
+            "FUMAROLE_CONTROLLER_RANK_SERVICES", "needs the plugin proxy, which does not run"
         )
 
 
@@ -192,6 +206,22 @@ def _check_minikube(environment: Environment, settings: ControllerSettings) -> N
             "FUMAROLE_CONTROLLER_MINIKUBE",
             "lets anybody into every app: it is only for a public URL of this machine",
         )
+
+
+def _plugin_choice(environment: Environment) -> PluginChoice:
+    listed = environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names)
+    choice = PluginChoice(
+        extra=environment.value("FUMAROLE_CONTROLLER_EXTRA_PLUGINS", _names, ()),
+        disabled=environment.value("FUMAROLE_CONTROLLER_DISABLED_PLUGINS", _names, ()),
+        listed=listed,
+    )
+    if listed is not None and (choice.extra or choice.disabled):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_PLUGINS",
+            "lists all plugins: leave it out beside FUMAROLE_CONTROLLER_EXTRA_PLUGINS and "
+            "FUMAROLE_CONTROLLER_DISABLED_PLUGINS",
+        )
+    return choice
 
 
 def _job_defaults(environment: Environment) -> JobDefaults:

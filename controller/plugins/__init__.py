@@ -1,6 +1,7 @@
 """What makes a VolcanoJob of a job, one plugin a file, in this order.
 
-``task`` makes the pods that all others change.
+``task`` makes the pods that all others change. Why each stands where it does is beside its
+``after`` and ``before``, by which plugins of other packages find their places among these.
 """
 
 from __future__ import annotations
@@ -25,33 +26,19 @@ from controller.plugins.shared_memory import SharedMemoryPlugin
 from controller.plugins.task import TaskPlugin
 
 PLUGINS: Final[tuple[type[JobPlugin], ...]] = (
-    # First: makes the tasks, their pods and containers.
     TaskPlugin,
-    # Before whatever reads what the containers get: it takes the part of their machine from that.
     KataContainerPlugin,
-    # After task: fills in what the containers run.
     ParameterPlugin,
-    # Before multi_node: where a file is missing, nothing is waited for.
     FileMountPlugin,
-    # After task, whose order the ranks follow.
     MultiNodePlugin,
-    # After kata_container: reads the containers' memory.
     SharedMemoryPlugin,
-    # After task: annotates its pods.
     NetworkLimitPlugin,
-    # After task, which names the queue; before those whose companions name the namespace.
     FairSharePlugin,
-    # Before accounting, in time: what ends now is entered to its end later, not period by period.
     ExpiryPlugin,
     AccountingPlugin,
-    # After fair_share: its policy names the namespace.
     ConnectToJobPlugin,
-    # Before proxy: on clean-up, links are free only when no route leads to the job any more.
     IngressPlugin,
-    # After whatever mounts something: it makes the working directory if nobody else has.
     MiscellaneousPlugin,
-    # Beside proxy, which it goes round.
     MinikubePlugin,
-    # Last: it exposes the job, and on clean-up nothing may be left that leads to it.
     ProxyPlugin,
 )

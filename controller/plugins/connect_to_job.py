@@ -38,6 +38,8 @@ class ConnectToJobPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "connect_to_job"
+    # Changes the arguments of Volcano's ``svc``, and the tasks' pods.
+    after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"parameters.peer"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:

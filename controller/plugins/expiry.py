@@ -16,6 +16,8 @@ class ExpiryPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "expiry"
+    # What ends now is entered to its end later, not period by period.
+    before: ClassVar[tuple[str, ...]] = ("accounting",)
     fields: ClassVar[frozenset[str]] = frozenset({"time_allocation_seconds"})
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:

@@ -34,6 +34,10 @@ class FairSharePlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "fair_share"
+    # Task names the queue that this may replace.
+    after: ClassVar[tuple[str, ...]] = ("task",)
+    # Its policy names the namespace.
+    before: ClassVar[tuple[str, ...]] = ("connect_to_job",)
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Place the job."""

@@ -73,6 +73,9 @@ class FileMountPlugin(JobPlugin):
     """Mounts inputs under the working directory by their names, and the output folder as it."""
 
     name: ClassVar[str] = "file_mount"
+    after: ClassVar[tuple[str, ...]] = ("task",)
+    # Where a file is missing, the container that waits for other ranks never begins.
+    before: ClassVar[tuple[str, ...]] = ("multi_node",)
     fields: ClassVar[frozenset[str]] = frozenset(
         {"output", "parameters.file", "parameters.directory"}
     )

@@ -17,6 +17,8 @@ class IngressPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "ingress"
+    # On clean-up, links are free only when no route leads to the job any more.
+    before: ClassVar[tuple[str, ...]] = ("proxy",)
     fields: ClassVar[frozenset[str]] = frozenset({"links"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:

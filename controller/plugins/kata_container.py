@@ -19,6 +19,8 @@ class KataContainerPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "kata_container"
+    # Takes the part of its machine from what the tasks' containers get.
+    after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"runtime"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:

@@ -19,6 +19,9 @@ class MiscellaneousPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "miscellaneous"
+    # After whatever mounts something: it makes the working directory if nobody else has.
+    after: ClassVar[tuple[str, ...]] = ("task", "*")
+    before: ClassVar[tuple[str, ...]] = ("minikube", "proxy")
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Change every task."""

@@ -74,6 +74,8 @@ class MultiNodePlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "multi_node"
+    # The ranks follow the tasks.
+    after: ClassVar[tuple[str, ...]] = ("task",)
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add the ConfigMap, and the folder to every task."""

@@ -20,6 +20,8 @@ class NetworkLimitPlugin(JobPlugin):
     """Gives each pod the bandwidth of its product, or less where the job asks for less."""
 
     name: ClassVar[str] = "network_limit"
+    # Annotates the tasks' pods.
+    after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"network"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:

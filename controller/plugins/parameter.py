@@ -41,6 +41,8 @@ class ParameterPlugin(JobPlugin):
     """Fills in command and environment, and makes the Secret that holds the secret parameters."""
 
     name: ClassVar[str] = "parameter"
+    # Fills in what the tasks' containers run.
+    after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"invocation", "parameters"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:

@@ -29,6 +29,8 @@ class ProxyPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "proxy"
+    # Last: it exposes the job, and on clean-up nothing may be left that leads to it.
+    after: ClassVar[tuple[str, ...]] = ("task", "minikube", "*")
     fields: ClassVar[frozenset[str]] = frozenset({"interactive"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:

@@ -17,6 +17,8 @@ class SharedMemoryPlugin(JobPlugin):
     """Mounts memory as large as the container's own limit, against which it counts."""
 
     name: ClassVar[str] = "shared_memory"
+    # Reads the containers' memory, of which kata_container may take some.
+    after: ClassVar[tuple[str, ...]] = ("task", "kata_container")
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add the volume to every task."""

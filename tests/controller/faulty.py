@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.plugins import PLUGINS
-
 NAME = "faulty"
 SOURCE = '''
 import asyncio
 import time
 
-from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.spec.problems import JobRejected, Problem
+from controller.plugin_api import JobPlugin, JobRejected, Problem
 
 
 class Huge(dict):
@@ -41,6 +38,9 @@ class Faulty(JobPlugin):
     """A job called <hook>-<fault>-<anything> fails so in that hook."""
 
     name = "faulty"
+    api_version = "1.0"
+    # It needs nothing of the pods and is needed by nothing: all others come after it.
+    before = ("task",)
 
     async def _in(self, hook, job_id):
         parts = job_id.split("-")
@@ -83,7 +83,4 @@ def install_faulty(folder: Path) -> dict[str, str]:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[fumarole.plugins]\nfaulty = faulty:Faulty\n")
-    # First, so that all others come after it.
-    names = ",".join([NAME, *(one.name for one in PLUGINS)])
-    # After `task`, since it needs nothing of the pods and is needed by nothing.
-    return {"PYTHONPATH": str(folder), "FUMAROLE_CONTROLLER_PLUGINS": names}
+    return {"PYTHONPATH": str(folder), "FUMAROLE_CONTROLLER_EXTRA_PLUGINS": NAME}

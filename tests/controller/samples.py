@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from controller.jobs.history.pod_records import make_runs
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobControl, PluginContext, UsageLedger
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.lifecycle import Seen
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.app import serve
-from controller.settings import read_settings
+from controller.configuration import read_configuration
 from deploy.local.cluster import EmbeddedCluster
 from shared.settings import Environment
 from tests.controller.postgres import Postgres
@@ -46,7 +46,7 @@ async def test_a_leader_that_never_looks_by_itself_hears_what_a_replica_was_aske
             for roles in ("reconciler", "api")
         )
         leading = asyncio.create_task(
-            serve(read_settings(Environment(leader.settings)), stopping=stopping)
+            serve(read_configuration(Environment(leader.settings)), stopping=stopping)
         )
         async with running(replica):
             routes = Routes(redis, "heard")

@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 import sqlalchemy as sa
 
-from controller.plugins import PLUGINS
 from controller.store.database import Store
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, eventually, running
@@ -21,7 +20,7 @@ STANDS_STILL = """
 import asyncio
 
 from controller.jobs.reconcile import reconciler
-from controller.jobs.pipeline.plugin import JobPlugin
+from controller.plugin_api import JobPlugin
 
 reconciler.STILL_SECONDS = 2.0
 real = reconciler.Reconciler.reconcile
@@ -38,6 +37,7 @@ reconciler.Reconciler.reconcile = never_ends
 
 class Still(JobPlugin):
     name = "still"
+    api_version = "1.0"
 """
 
 
@@ -54,8 +54,7 @@ def install(folder: Path) -> dict[str, str]:
     (folder / "still.py").write_text(STANDS_STILL)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: still\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[fumarole.plugins]\nstill = still:Still\n")
-    names = ",".join([*(one.name for one in PLUGINS), "still"])
-    return {"PYTHONPATH": str(folder), "FUMAROLE_CONTROLLER_PLUGINS": names}
+    return {"PYTHONPATH": str(folder), "FUMAROLE_CONTROLLER_EXTRA_PLUGINS": "still"}
 
 
 async def health(controller: Controller) -> tuple[int, list[str]]:

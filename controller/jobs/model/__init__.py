@@ -1,3 +1,12 @@
-"""The name by which plugins of others import ``spec.model``."""
+"""The name that plugins of 0.1 import ``spec.model`` by; it goes with 0.3."""
 
-from controller.jobs.spec.model import *  # noqa: F403 - all of it, under its published name
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.plugin_api.old_paths import forwarded
+
+if TYPE_CHECKING:
+    from controller.jobs.spec.model import *  # noqa: F403 - all of it, under its old name
+else:
+    __getattr__ = forwarded(__name__, "controller.jobs.spec.model")

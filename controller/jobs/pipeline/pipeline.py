@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -25,7 +24,7 @@ from controller.jobs.pipeline.hook_results import (
     due_times,
     nothing,
 )
-from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.origins import problems_with
@@ -49,7 +48,6 @@ from controller.volcano.names import (
 from controller.volcano.preflight import findings
 from controller.volcano.topology import fit_init_containers
 
-ENTRY_POINTS: Final = "fumarole.plugins"
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 RECORD_SECONDS: Final = 0.1
@@ -427,57 +425,7 @@ class HookRecorder:
             )
 
 
-def make_plugins(
-    known: Sequence[type[JobPlugin]], context: PluginContext, *, wanted: Sequence[str] | None
-) -> list[JobPlugin]:
-    """Return the plugins that run: those named in *wanted*, in that order, else all *known*.
-
-    Only what is wanted is loaded: a package that is installed and not named runs no code.
-
-    Raises:
-        ValueError: If one is named that neither we nor an installed package have, that cannot be
-            loaded, or that is no plugin.
-    """
-    if wanted is None:
-        return [plugin(context) for plugin in known]
-    ours = {plugin.name: plugin for plugin in known}
-    theirs: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=ENTRY_POINTS):
-        theirs.setdefault(point.name, []).append(point)
-    unknown = [name for name in wanted if name not in ours and name not in theirs]
-    if unknown:
-        raise ValueError(f"there is no plugin {', '.join(unknown)}")
-    return [_made(name, ours.get(name) or _loaded(name, theirs[name]), context) for name in wanted]
-
-
-def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
-    sources = sorted({point.dist.name if point.dist else "?" for point in points})
-    if len(points) > 1:
-        raise ValueError(f"several packages have a plugin {name}: {', '.join(sources)}")
-    try:
-        found = points[0].load()
-    except Exception as error:  # whatever importing it raises
-        text = f"the plugin {name} of {sources[0]} cannot be loaded: {_described(error)}"
-        raise ValueError(text) from error
-    if not (isinstance(found, type) and issubclass(found, JobPlugin)):
-        raise ValueError(f"the plugin {name} of {sources[0]} is no JobPlugin")
-    if getattr(found, "name", None) != name:
-        raise ValueError(f"the plugin {name} of {sources[0]} does not call itself {name}")
-    return found
-
-
-def _made(name: str, plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
-    try:
-        return plugin(context)
-    except Exception as error:  # whatever somebody else's code raises
-        raise ValueError(f"the plugin {name} cannot be made: {_described(error)}") from error
-
-
 def _has(plugin: JobPlugin, hook: Hook) -> bool:
     """Say whether *plugin* has that hook of its own."""
     name = _HOOK_NAMES[hook]
     return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)
-
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

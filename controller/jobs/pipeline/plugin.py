@@ -1,9 +1,10 @@
 """What a plugin is: five hooks, each of which may stay as it is.
 
 A plugin of another package subclasses :class:`JobPlugin` and names itself in the entry-point group
-``fumarole.plugins``. Hooks run in the order of the pipeline, clean-up included. They may run more
-than once for the same job and attempt (what ran is recorded, but a process can die in between), so
-doing the same again must change nothing.
+``fumarole.plugins``; it imports all of this from :mod:`controller.plugin_api`. Hooks run in the
+order of the pipeline, clean-up included. They may run more than once for the same job and attempt
+(what ran is recorded, but a process can die in between), so doing the same again must change
+nothing.
 """
 
 from __future__ import annotations
@@ -109,10 +110,15 @@ class JobPlugin:
 
     ``name`` is the plugin's word everywhere: module, setting, metric label, log field. ``fields``
     are the fields of a job that this plugin carries out; a field that no plugin of the pipeline
-    claims is refused.
+    claims is refused. ``api_version`` is the version of ``controller.plugin_api`` that a plugin of
+    another package was made for. It runs ``after`` and ``before`` the plugins that it names;
+    ``"*"`` stands for all others that do not say otherwise.
     """
 
     name: ClassVar[str]
+    api_version: ClassVar[str | None] = None
+    after: ClassVar[tuple[str, ...]] = ()
+    before: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, context: PluginContext) -> None:

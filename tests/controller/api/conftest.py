@@ -15,7 +15,8 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
 from controller.api.application import ApiParts, make_api_app
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import Wishes
 from controller.jobs.submission.dry_run import DryRun

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from tests.controller.goldens.cases import CASES, PRODUCTS, Case

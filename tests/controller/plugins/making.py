@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
 from tests.controller.samples import make_context, make_defaults, make_job

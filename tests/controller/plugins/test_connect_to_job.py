@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.pipeline.plugin import JobFromServer
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
 from controller.plugins.connect_to_job import ConnectToJobPlugin

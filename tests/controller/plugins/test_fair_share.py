@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.builder import SharedObject
-from controller.jobs.pipeline.pipeline import Pipeline, Plan, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.owners import decode_owner
 from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS

@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin_loading import LoadedPlugins, load_plugins, make_loaded
+from controller.jobs.pipeline.plugin_order import PluginsRefused
+from controller.plugin_api import JobPlugin
 from controller.plugins import PLUGINS
+from controller.settings import PluginChoice
 from tests.controller.samples import make_context, make_job
 
 STAMP = """
-from controller.jobs.pipeline.plugin import JobPlugin
+from controller.plugin_api import JobPlugin
 
 class Stamp(JobPlugin):
     name = "stamp"
+    api_version = "1.0"
     seen = []
 
     async def on_create(self, job, builder):
@@ -50,28 +55,46 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
-async def annotations_of(*wanted: str) -> dict[str, str]:
-    plugins = make_plugins(PLUGINS, make_context(), wanted=wanted)
+def load(*extra: str, disabled: Sequence[str] = ()) -> LoadedPlugins:
+    return load_plugins(PLUGINS, PluginChoice(extra=extra, disabled=tuple(disabled)))
+
+
+def names_of(loaded: LoadedPlugins) -> list[str]:
+    return [one.name for one in loaded.classes]
+
+
+async def annotations_of(loaded: LoadedPlugins) -> dict[str, str]:
+    plugins = make_loaded(loaded, make_context())
     plan = await Pipeline(plugins, instance="test", namespace="jobs").plan(make_job())
     return plan.volcano_job.annotations
 
 
-async def test_a_plugin_of_another_package_runs_in_its_place(install: Install) -> None:
+async def test_a_plugin_of_another_package_runs_where_it_says(install: Install) -> None:
     install("stamps", "stamps", STAMP, stamp="Stamp")
-    before = await annotations_of(*OURS[:-1], "stamp", OURS[-1])
-    after = await annotations_of(*OURS, "stamp")
+    last = STAMP.replace("seen =", 'after = ("proxy",)\n    seen =').replace('"stamp"', '"last"')
+    install("lasts", "lasts", last, last="Stamp")
+    before, after = await annotations_of(load("stamp")), await annotations_of(load("last"))
     assert before["example.com/image"] == "busybox"
     assert "j-j1.gateway" not in before["example.com/companions"]
     assert "j-j1.gateway" in after["example.com/companions"]
+    # All of ours run, in their order, whatever comes between them.
+    for added in ("stamp", "last"):
+        assert [name for name in names_of(load(added)) if name != added] == OURS
 
 
 async def test_a_plugin_that_nobody_asked_for_does_not_run_and_is_not_even_loaded(
     install: Install,
 ) -> None:
     install("broken", "broken_stamps", "raise RuntimeError('loaded')", stamp="Stamp")
-    make_plugins(PLUGINS, make_context(), wanted=None)
-    make_plugins(PLUGINS, make_context(), wanted=OURS)
+    assert names_of(load()) == OURS
+    assert names_of(load(disabled=["minikube", "ingress"])) == [
+        name for name in OURS if name not in ("minikube", "ingress")
+    ]
     assert "broken_stamps" not in sys.modules
+
+
+def with_line(line: str) -> str:
+    return STAMP.replace("    seen = []\n", f"    {line}\n")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +107,29 @@ async def test_a_plugin_that_nobody_asked_for_does_not_run_and_is_not_even_loade
         ("class Stamp: name = 'stamp'", "of broken is no JobPlugin"),
         ("Stamp = 5", "of broken is no JobPlugin"),
         (STAMP.replace('"stamp"', '"other"'), "does not call itself stamp"),
+        (with_line("api_version = '1.1'"), "controller has 1.0: a newer Fumarole is needed"),
+        (with_line("api_version = '2.0'"), "controller has 1.0: a newer Fumarole is needed"),
+        (with_line("api_version = '0.9'"), "a newer release of the plugin is needed"),
+        (with_line("api_version = 1.0"), "of broken has an api_version that is none"),
+        (with_line("after = ('tusk',)"), "runs after tusk, and there is no such plugin; task is"),
+        (with_line("after = ('stamp',)"), "the plugin stamp says that it runs after itself"),
+        (with_line("before = 'task'"), "has an 'before' that is no tuple of names"),
+        (
+            with_line("after, before = ('proxy',), ('task',)"),
+            "task runs before proxy (says proxy), proxy runs before stamp (says stamp), "
+            "stamp runs before task (says stamp)",
+        ),
+        (with_line("fields = {'imagge'}"), "claims the field imagge, which no job has; image is"),
+        (with_line("def on_cleanup(self, job_id): pass"), "a hook on_cleanup that is no 'async"),
+        (with_line("on_cleanup = None"), "has a hook on_cleanup that is no 'async def'"),
+        (
+            with_line("async def on_cleanup(self): pass"),
+            "a hook on_cleanup that cannot be called as on_cleanup(self, job_id)",
+        ),
+        (
+            with_line("async def on_job_started(self, job_id, seen): pass"),
+            "has a hook on_job_started, which nobody calls; on_job_start is one",
+        ),
         (
             STAMP + "\n    def __init__(self, context):\n        raise OSError('no licence')",
             "the plugin stamp cannot be made: OSError: no licence",
@@ -95,7 +141,7 @@ def test_a_broken_plugin_is_named_with_what_is_wrong(
 ) -> None:
     install("broken", "broken_stamps", source, stamp="Stamp")
     with pytest.raises(ValueError, match="stamp") as caught:
-        make_plugins(PLUGINS, make_context(), wanted=[*OURS, "stamp"])
+        make_loaded(load("stamp"), make_context())
     assert message in str(caught.value)
 
 
@@ -103,18 +149,77 @@ def test_two_packages_that_have_a_plugin_of_one_name_are_both_named(install: Ins
     install("one", "stamps_one", STAMP, stamp="Stamp")
     install("two", "stamps_two", STAMP, stamp="Stamp")
     with pytest.raises(ValueError, match="several packages have a plugin stamp: one, two"):
-        make_plugins(PLUGINS, make_context(), wanted=["stamp"])
+        load("stamp")
 
 
-def test_a_package_cannot_put_itself_in_the_place_of_one_of_ours(install: Install) -> None:
-    install("rogue", "rogue_task", STAMP.replace('"stamp"', '"task"'), task="Stamp")
-    (task, *_) = make_plugins(PLUGINS, make_context(), wanted=OURS)
-    assert type(task).__module__ == "controller.plugins.task"
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"extra": ("absent",)}, "there is no plugin absent"),
+        ({"extra": ("stam",)}, "there is no plugin stam (stamp is one)"),
+        ({"extra": ("stamp", "stamp")}, "the plugin stamp is named twice"),
+        ({"extra": ("task",)}, "the plugin task is built in: it runs without being named"),
+        ({"disabled": ("minicube",)}, "there is no plugin minicube (minikube is one)"),
+        ({"disabled": ("task",)}, "the plugin task makes the pods: it cannot be disabled"),
+        ({"listed": ("task", "absent")}, "there is no plugin absent"),
+    ],
+)
+def test_a_wrong_choice_is_told_in_a_sentence(
+    install: Install, choice: dict[str, Any], message: str
+) -> None:
+    # A package that calls its plugin as one of ours is called does not come in its place.
+    install("stamps", "stamps", STAMP, stamp="Stamp", task="Stamp")
+    with pytest.raises(PluginsRefused, match="plugin") as caught:
+        load_plugins(PLUGINS, PluginChoice(**choice))
+    assert message in str(caught.value)
 
 
-def test_a_plugin_that_is_not_installed_is_named() -> None:
-    with pytest.raises(ValueError, match="there is no plugin absent"):
-        make_plugins(PLUGINS, make_context(), wanted=["task", "absent"])
+def test_a_list_of_all_plugins_drops_none_that_it_could_not_know(install: Install) -> None:
+    class Sixteenth(JobPlugin):
+        name = "sixteenth"
+        after = ("task",)
+        before = ("parameter",)
+
+    install("stamps", "stamps", STAMP, stamp="Stamp")
+    known = [*PLUGINS, Sixteenth]
+    listed = (*(name for name in OURS if name != "minikube"), "stamp")
+    loaded = load_plugins(known, PluginChoice(listed=listed))
+    # Its own place in the list is kept, though it would come before proxy otherwise.
+    assert names_of(loaded)[-2:] == ["proxy", "stamp"]
+    assert set(names_of(loaded)) == {*OURS, "sixteenth", "stamp"} - {"minikube"}
+    note, newer, *_ = loaded.warnings
+    assert "FUMAROLE_CONTROLLER_EXTRA_PLUGINS=stamp" in note
+    assert "FUMAROLE_CONTROLLER_DISABLED_PLUGINS=minikube" in note
+    assert "does not know sixteenth" in newer
+
+
+def test_a_list_in_an_order_that_cannot_be_is_put_right_and_told() -> None:
+    loaded = load_plugins(PLUGINS, PluginChoice(listed=("proxy", "task")))
+    assert names_of(loaded) == ["task", "proxy"]
+    assert "cannot be; they run as task, proxy" in loaded.warnings[-1]
+
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "plugin"
+
+
+async def test_a_plugin_written_for_0_1_runs_and_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(RECORDED)
+    monkeypatch.delitem(sys.modules, "cost_centre", raising=False)
+    with pytest.warns(DeprecationWarning, match="cost_centre names no api_version") as caught:
+        loaded = load("cost_centre")
+    told = [str(one.message) for one in caught]
+    for old in ("builder", "model", "plugin", "problems"):
+        assert any(text.startswith(f"controller.jobs.{old} goes with") for text in told)
+    assert "the plugin cost_centre names no api_version" in told[-1]
+    assert loaded.warnings == (told[-1],)
+    assert "cost_centre" in names_of(loaded)
+
+
+def test_a_name_that_an_old_module_lacks_is_an_import_error() -> None:
+    with pytest.raises(ImportError, match="nonsense"):
+        from controller.jobs.builder import nonsense  # type: ignore[attr-defined]  # noqa: F401 - the very point
 
 
 async def test_a_broken_plugin_ends_the_start_with_its_name(
@@ -128,7 +233,7 @@ async def test_a_broken_plugin_ends_the_start_with_its_name(
         kubeconfig=tmp_path / "none",
         redis_url=redis_server.url,
         roles="api",
-        FUMAROLE_CONTROLLER_PLUGINS=",".join([*OURS, "stamp"]),
+        FUMAROLE_CONTROLLER_EXTRA_PLUGINS="stamp",
         PYTHONPATH=os.pathsep.join([str(tmp_path)]),
     )
     with pytest.raises(AssertionError, match="the controller ended"):

@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from controller.jobs.pipeline.builder import Companion, JobBuilder
-from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.spec.model import Job
-from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.builder import Companion, JobBuilder
+from controller.jobs.model import Job
+from controller.jobs.plugin import JobFromServer, JobPlugin
+from controller.jobs.problems import JobRejected, Problem
 from controller.volcano.manifest import Variable
 from controller.volcano.names import companion_name
 

@@ -10,7 +10,7 @@ import pytest
 from controller.jobs.pipeline import pipeline as module
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
-from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.model import CARRIED_TYPES, Job
 from controller.jobs.spec.problems import JobRejected, Problem
@@ -369,14 +369,6 @@ async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
     assert RAN == [("second", "monitoring")]
     with pytest.raises(LookupError):
         await pipeline_of(Recording).monitor("gone", [view()])
-
-
-async def test_the_settings_say_which_plugins_run_and_in_which_order() -> None:
-    context = make_context()
-    wanted = ["proxy", "task"]
-    assert [p.name for p in make_plugins(PLUGINS, context, wanted=wanted)] == wanted
-    with pytest.raises(ValueError, match="nonsense"):
-        make_plugins(PLUGINS, context, wanted=["nonsense"])
 
 
 def test_two_plugins_cannot_make_the_same_companion() -> None:

@@ -21,8 +21,9 @@ import pytest_asyncio
 import sqlalchemy as sa
 
 from controller.jobs.cluster.informer import Picture
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.commands import Wishes
 from controller.jobs.usage.ledger import Ledger as UsageLedger

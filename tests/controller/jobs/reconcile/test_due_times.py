@@ -11,7 +11,8 @@ from typing import Any, Final, cast
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Picture
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.monitoring import Monitoring
 from controller.jobs.reconcile.observe import Sight
 from controller.jobs.reconcile.workqueue import WorkQueue

@@ -19,8 +19,9 @@ from controller.jobs.cluster.job_objects import JobsInCluster, NameTaken
 from controller.jobs.cluster.prerequisites import Ground
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.adoption import StoreIdentity
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube

@@ -8,8 +8,9 @@ import pytest
 from controller.jobs.history.job_record import Records
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.requeue import Later
 from controller.jobs.reconcile.submitting import Submitting
 from controller.jobs.spec.model import Job

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline.pipeline import Pipeline, make_plugins
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.paths import parse_path

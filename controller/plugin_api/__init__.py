@@ -1,0 +1,69 @@
+"""What plugins of other packages import: this package, and nothing else of Fumarole.
+
+A plugin subclasses :class:`JobPlugin`, says with ``api_version`` for which version of this package
+it was written, and is named in the entry-point group ``fumarole.plugins``
+(docs/plugins/write-your-own.md). A controller runs the plugins of its own major version, up to its
+own minor version: within a major version names are added, and none goes or changes.
+
+- :class:`JobPlugin`, its :class:`PluginContext`, and what hooks are given: :class:`Job`,
+  :class:`JobBuilder`, :class:`JobFromServer`.
+- What a builder collects: the ``VolcanoJob`` with its tasks and containers, and companions.
+- What a plugin raises: :class:`JobRejected` with a :class:`Problem` each.
+"""
+
+from __future__ import annotations
+
+from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.helper_container import make_helper
+from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
+from controller.jobs.pipeline.plugin_checks import API_VERSION
+from controller.jobs.pipeline.plugin_order import EVERY_OTHER
+from controller.jobs.spec.model import EffectiveTask, Endpoint, Job, Owner
+from controller.jobs.spec.problems import JobRejected, Problem, make_path
+from controller.settings import JobDefaults
+from controller.volcano.manifest import (
+    Container,
+    Mount,
+    PodTemplate,
+    Port,
+    Task,
+    Variable,
+    VolcanoJob,
+    Volume,
+)
+from controller.volcano.names import JOB_CONTAINER, companion_name, labels_of
+from controller.volcano.observed import ObservedPod
+from controller.volcano.quantity import Quantity
+
+__all__ = [
+    "API_VERSION",
+    "EVERY_OTHER",
+    "JOB_CONTAINER",
+    "Companion",
+    "Container",
+    "EffectiveTask",
+    "Endpoint",
+    "Job",
+    "JobBuilder",
+    "JobDefaults",
+    "JobFromServer",
+    "JobPlugin",
+    "JobRejected",
+    "Mount",
+    "ObservedPod",
+    "Owner",
+    "PluginContext",
+    "PodTemplate",
+    "Port",
+    "Problem",
+    "Quantity",
+    "SharedObject",
+    "Task",
+    "Variable",
+    "VolcanoJob",
+    "Volume",
+    "companion_name",
+    "labels_of",
+    "make_helper",
+    "make_path",
+]

@@ -1,0 +1,83 @@
+"""In which order plugins run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from controller.jobs.pipeline.plugin_order import EVERY_OTHER, PluginsRefused, order_plugins
+from controller.plugins import PLUGINS
+
+
+@dataclass(frozen=True)
+class One:
+    """What a plugin says of its place."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+
+
+def order(*plugins: One, **more: bool) -> str:
+    return "".join(one.name for one in order_plugins(plugins, **more))  # type: ignore[arg-type]
+
+
+def test_ours_stand_in_their_order() -> None:
+    assert order_plugins(PLUGINS) == list(PLUGINS)
+
+
+def test_where_nothing_is_said_the_order_is_as_given() -> None:
+    assert order(One("c"), One("a"), One("b")) == "cab"
+
+
+def test_a_plugin_moves_none_of_the_others_needlessly() -> None:
+    assert order(One("a"), One("b"), One("c"), One("x", after=("a",), before=("b",))) == "axbc"
+    assert order(One("a"), One("b"), One("c", before=("a",))) == "cab"
+    assert order(One("a", after=("c",)), One("b"), One("c")) == "cab"
+
+
+def test_every_other_gives_way_to_whatever_else_is_said() -> None:
+    last = One("z", after=(EVERY_OTHER,))
+    assert order(last, One("a"), One("b")) == "abz"
+    assert order(last, One("a", after=("z",)), One("b", after=("a",)), One("c")) == "czab"
+    assert order(One("a"), One("b", before=(EVERY_OTHER,))) == "ba"
+    # Of two that want to be last, the one that is given first gives way.
+    assert order(last, One("y", after=(EVERY_OTHER,)), One("a")) in ("ayz", "azy")
+    assert order(last, One("a"), as_listed=True) == "za"
+
+
+def test_all_that_is_said_holds_in_whatever_order_plugins_are_given() -> None:
+    shuffle = random.Random(7)
+    for _ in range(50):
+        given = list(PLUGINS)
+        shuffle.shuffle(given)
+        places = {one.name: place for place, one in enumerate(order_plugins(given))}
+        for one in given:
+            assert all(places[name] < places[one.name] for name in set(one.after) - {"*"})
+            assert all(places[name] > places[one.name] for name in set(one.before) - {"*"})
+        assert places["proxy"] == len(PLUGINS) - 1
+
+
+@pytest.mark.parametrize(
+    ("plugins", "message"),
+    [
+        ([One("a"), One("b"), One("a")], "two plugins are called a"),
+        ([One("a", after=("b",))], "a says that it runs after b, and there is no such plugin"),
+        ([One("a", before=("a",))], "a says that it runs before itself"),
+        (
+            [One("a", after=("b",)), One("b", after=("c",)), One("c", after=("a",))],
+            "a runs before c (says c), c runs before b (says b), b runs before a (says a)",
+        ),
+        ([One("a", before=("b",)), One("b", before=("a",))], "no order: a runs before b (says a)"),
+    ],
+)
+def test_what_cannot_be_is_told_with_names(plugins: list[One], message: str) -> None:
+    with pytest.raises(PluginsRefused) as caught:
+        order_plugins(plugins)
+    assert message in str(caught.value)
+
+
+def test_a_plugin_that_exists_and_does_not_run_may_be_named() -> None:
+    assert order_plugins([One("a", after=("b",))], known=["b"])[0].name == "a"
