@@ -99,6 +99,9 @@ def test_a_message_after_a_revocation_has_settled_is_wrong(
 ) -> None:
     session.change = Change("revoked", at=0.0)
     echoed(opened, session.answer)
+    assert wrong_of(opened) == []
+    session.change.published = 1.0
+    echoed(opened, session.answer)
     assert wrong_of(opened) == ["message after its session was revoked"]
 
 
