@@ -27,19 +27,19 @@ from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
 from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.peers import Peers
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.job_links import PublicLinks
 from controller.jobs.usage.ledger import Ledger
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
-from controller.leader.leader import Leading, make_election
+from controller.leader.leader import Leader, make_election
 from controller.leader.watchdog import Watchdog
 from controller.metrics import HookCounts, LoopStalls, count_dry_runs, make_debug_route
-from controller.process import Core, Process, Tasks, Wakers
+from controller.process import Core, EventHandlers, Process, ProcessTasks
 from controller.sessions.activities import Activities
-from controller.sessions.control import Sessions
+from controller.sessions.control import JobSessions
 from controller.sessions.notices import Notices
 from controller.sessions.published import PublishedRoutes
 from controller.sessions.service import SessionService
@@ -84,11 +84,11 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, registry, tasks)
         stalls = LoopStalls(registry)
-        watchdog = Watchdog(border, store_url=settings.store_url, measures=stalls)
+        watchdog = Watchdog(border, store_url=settings.store_url, metrics=stalls)
         tasks.start(watchdog.run())
         leading = None
         if "reconciler" in settings.roles:
-            leading = Leading(process, core, kube, redis, make_election(process, kube))
+            leading = Leader(process, core, kube, redis, make_election(process, kube))
             process.problems.append(leading.problems)
             process.faults.append(leading.faults)
             process.degraded.append(leading.degraded)
@@ -126,9 +126,9 @@ async def _open_store(url: str) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
+async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[ProcessTasks]:
     """Give what owns this process' tasks: one that fails ends the process, with its error."""
-    tasks = Tasks(stopping)
+    tasks = ProcessTasks(stopping)
     try:
         yield tasks
     finally:
@@ -139,15 +139,15 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[Tasks]:
 def _make_core(
     settings: ControllerSettings, loaded: LoadedPlugins, store: Store, registry: CollectorRegistry
 ) -> Core:
-    jobs, routes = Wakers(), Wakers()
-    sessions = Sessions(store, clock=time.time, wake=routes.wake)
+    jobs, routes = EventHandlers(), EventHandlers()
+    sessions = JobSessions(store, clock=time.time, wake=routes.wake)
 
     def wake(job_id: str) -> None:
         # Routes too: who is to be let in no more must not wait until the job's turn comes.
         routes.wake(job_id)
         jobs.wake(job_id)
 
-    wishes = Wishes(
+    commands = JobCommands(
         store,
         clock=time.time,
         random=os.urandom,
@@ -159,7 +159,7 @@ def _make_core(
         instance=settings.instance,
         jobs=settings.jobs,
         sessions=sessions,
-        control=wishes,
+        control=commands,
         ledger=Ledger(
             store,
             defaults=settings.jobs,
@@ -172,7 +172,7 @@ def _make_core(
     return Core(
         pipeline=_make_pipeline(settings, plugins, registry),
         vault=Vault(settings.link_keys),
-        wishes=wishes,
+        commands=commands,
         jobs=jobs,
         routes=routes,
     )
@@ -183,7 +183,7 @@ def _make_pipeline(
 ) -> Pipeline:
     names = [plugin.name for plugin in plugins]
     counts = HookCounts(registry)
-    border = PluginBorder(settings.hook_seconds, measures=counts)
+    border = PluginBorder(settings.hook_seconds, metrics=counts)
     counts.watch(names, lambda: border.stuck)
     return Pipeline(
         plugins, instance=settings.instance, namespace=settings.jobs.namespace, border=border
@@ -194,7 +194,7 @@ async def _start_api(
     process: Process,
     core: Core,
     kube: Kube,
-    leading: Leading | None,
+    leading: Leader | None,
     redis: Redis,
     stack: AsyncExitStack,
 ) -> None:
@@ -232,7 +232,7 @@ async def _start_api(
     parts = ApiParts(
         store=process.store,
         submissions=submissions,
-        wishes=core.wishes,
+        commands=core.commands,
         sessions=sessions,
         kube=kube,
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.jobs.history.states import Happening
 from controller.jobs.pipeline.border import Call, Result
-from controller.jobs.reconcile.lifecycle import Note, Seen, Step, Submit
+from controller.jobs.reconcile.lifecycle import Note, ObservedState, Step, Submit
 from controller.jobs.submission.dry_run import Answer
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
 
-class Measures:
+class ControllerMetrics:
     """Counts what the reconciler does."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -87,7 +87,7 @@ class Measures:
         )
         unreadable.set_function(parked)
 
-    def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
+    def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None:
         """Count a step."""
         self._steps.labels(type(step).__name__).inc()
         age = max(0.0, now - seen.record.created_at)

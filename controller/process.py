@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.vault import Vault
@@ -20,7 +20,7 @@ Problems = Callable[[], Sequence[str]]
 """Says why a part is not ready."""
 
 
-class Tasks:
+class ProcessTasks:
     """Owns tasks that never end by themselves: one that does ends the process.
 
     Args:
@@ -66,7 +66,7 @@ class Process:
     settings: ControllerSettings
     store: Store
     registry: CollectorRegistry
-    tasks: Tasks
+    tasks: ProcessTasks
     problems: list[Problems] = field(default_factory=list)
     degraded: list[Problems] = field(default_factory=list)
     faults: list[Problems] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Process:
 
 
 @dataclass(slots=True)
-class Wakers:
+class EventHandlers:
     """Who is told that something about a job has changed; filled in as roles come up."""
 
     listeners: list[Callable[[str], None]] = field(default_factory=list)
@@ -107,6 +107,6 @@ class Core:
 
     pipeline: Pipeline
     vault: Vault
-    wishes: Wishes
-    jobs: Wakers
-    routes: Wakers
+    commands: JobCommands
+    jobs: EventHandlers
+    routes: EventHandlers

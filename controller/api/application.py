@@ -16,15 +16,15 @@ from controller.api.request_bodies import MAX_BODY_BYTES
 from controller.api.resources.job_commands import JobWishes
 from controller.api.resources.jobs import Jobs
 from controller.api.resources.logs import Logs
-from controller.api.resources.maintenance import Maintenance
+from controller.api.resources.maintenance import MaintenanceResource
 from controller.api.resources.products import CapacityOf, Products
-from controller.api.resources.sessions import Sessions
-from controller.api.resources.tasks import Tasks
-from controller.api.resources.updates import Updates
+from controller.api.resources.sessions import SessionsResource
+from controller.api.resources.tasks import TasksResource
+from controller.api.resources.updates import UpdatesResource
 from controller.api.resources.usage import Usage
-from controller.api.server_sent_events import Streams
+from controller.api.server_sent_events import EventStreams
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
 from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
@@ -40,7 +40,7 @@ class ApiParts:
 
     store: Store
     submissions: Submissions
-    wishes: Wishes
+    commands: JobCommands
     sessions: SessionService
     kube: Kube
     capacity: CapacityOf
@@ -60,7 +60,7 @@ def make_api_app(
 
     Every call needs a bearer token; there is nothing here for anybody else.
     """
-    streams = Streams()
+    streams = EventStreams()
     operations = list_operations(parts, streams)
     description = describe(VERSION, operations, parts.offered_fields)
 
@@ -94,7 +94,7 @@ def make_api_app(
     return app
 
 
-def list_operations(parts: ApiParts, streams: Streams) -> list[Operation]:
+def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
     """Return everything that is offered, in the order in which paths are looked for."""
     store = parts.store
     products = Products(
@@ -104,13 +104,13 @@ def list_operations(parts: ApiParts, streams: Streams) -> list[Operation]:
         capacity=parts.capacity,
     )
     return [
-        *Jobs(store, parts.submissions, parts.wishes, parts.defaults).operations(),
-        *JobWishes(parts.wishes).operations(),
-        *Tasks(store).operations(),
+        *Jobs(store, parts.submissions, parts.commands, parts.defaults).operations(),
+        *JobWishes(parts.commands).operations(),
+        *TasksResource(store).operations(),
         *Logs(store, parts.kube, streams, parts.defaults.pods.catalogue).operations(),
-        *Updates(store, streams).operations(),
-        *Sessions(parts.sessions).operations(),
-        *Usage(store, parts.wishes).operations(),
+        *UpdatesResource(store, streams).operations(),
+        *SessionsResource(parts.sessions).operations(),
+        *Usage(store, parts.commands).operations(),
         *products.operations(),
-        *Maintenance(store, clock=parts.clock).operations(),
+        *MaintenanceResource(store, clock=parts.clock).operations(),
     ]

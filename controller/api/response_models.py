@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from controller.jobs.history.states import State
 
 
-class Shown(BaseModel):
+class ResponseModel(BaseModel):
     """Something that is shown. Times are unix seconds."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
-class Exit(Shown):
+class Exit(ResponseModel):
     """How a rank ended."""
 
     rank: int
@@ -25,7 +25,7 @@ class Exit(Shown):
     node: str = ""
 
 
-class Policy(Shown):
+class Policy(ResponseModel):
     """What is done when something happens, and which words of the job say so."""
 
     task: str | None = Field(description="None where it holds for every task.")
@@ -36,7 +36,7 @@ class Policy(Shown):
     explanation: str
 
 
-class Retry(Shown):
+class Retry(ResponseModel):
     """How often the job is started again, and what decides it; the first policy that fits does."""
 
     max_retry: int = Field(description="How often it is started again, at most.")
@@ -47,7 +47,7 @@ class Retry(Shown):
     explanation: str
 
 
-class PluginFailure(Shown):
+class PluginFailure(ResponseModel):
     """A plugin's hook that has failed for the job, and not run to its end since."""
 
     plugin: str
@@ -59,7 +59,7 @@ class PluginFailure(Shown):
     next_at: float | None = Field(description="When it is tried again; None: it is given up.")
 
 
-class JobState(Shown):
+class JobState(ResponseModel):
     """How a job is."""
 
     state: State
@@ -79,7 +79,7 @@ class JobState(Shown):
     )
 
 
-class Update(Shown):
+class Update(ResponseModel):
     """One thing that became of a job."""
 
     id: int
@@ -92,7 +92,7 @@ class Update(Shown):
     exits: list[Exit] | None = Field(description="How its ranks ended, once it is over.")
 
 
-class TaskView(Shown):
+class TaskView(ResponseModel):
     """One rank as it is now."""
 
     rank: int
@@ -109,7 +109,7 @@ class TaskView(Shown):
     message: str | None
 
 
-class RunView(Shown):
+class RunView(ResponseModel):
     """One pod's life."""
 
     rank: int
@@ -127,7 +127,7 @@ class RunView(Shown):
     ended_at: float | None
 
 
-class AttemptView(Shown):
+class AttemptView(ResponseModel):
     """One VolcanoJob that was made for the job."""
 
     attempt: int
@@ -142,7 +142,7 @@ class AttemptView(Shown):
     runs: list[RunView]
 
 
-class History(Shown):
+class History(ResponseModel):
     """Everything that ever was."""
 
     id: str
@@ -150,7 +150,7 @@ class History(Shown):
     updates: list[Update]
 
 
-class Extension(Shown):
+class Extension(ResponseModel):
     """How much time the job has."""
 
     id: str
@@ -159,7 +159,7 @@ class Extension(Shown):
     expires_at: float | None
 
 
-class UsageView(Shown):
+class UsageView(ResponseModel):
     """What one replica has used in one attempt until a moment: absolute, in replica-seconds."""
 
     id: int
@@ -178,7 +178,7 @@ class UsageView(Shown):
     at: float
 
 
-class UsagePage(Shown):
+class UsagePage(ResponseModel):
     """A page of the ledger."""
 
     ledger: str = Field(description="The store's identity: another one is another ledger.")
@@ -187,21 +187,21 @@ class UsagePage(Shown):
     acknowledged: int
 
 
-class Acknowledged(Shown):
+class Acknowledged(ResponseModel):
     """Up to where the ledger was taken, and the jobs that end for want of funds."""
 
     through: int
     ended: list[str]
 
 
-class UpdatePage(Shown):
+class UpdatePage(ResponseModel):
     """A page of updates."""
 
     items: list[Update]
     next: int
 
 
-class Amounts(Shown):
+class Amounts(ResponseModel):
     """Processors, bytes and devices."""
 
     cpu: float
@@ -215,7 +215,7 @@ class Counted(Amounts):
     jobs: int
 
 
-class Utilization(Shown):
+class Utilization(ResponseModel):
     """What there is, what runs, and what waits."""
 
     capacity: Amounts | None = Field(description="None while the cluster does not answer.")
@@ -223,7 +223,7 @@ class Utilization(Shown):
     queued: Counted
 
 
-class MaintenanceView(Shown):
+class MaintenanceView(ResponseModel):
     """Whether jobs are taken and submitted, and how many there are."""
 
     mode: Literal["running", "paused", "draining"]
@@ -233,7 +233,7 @@ class MaintenanceView(Shown):
     running: int
 
 
-class ProductFeatures(Shown):
+class ProductFeatures(ResponseModel):
     """What may be done with jobs of a product, here."""
 
     web: bool
@@ -248,7 +248,7 @@ class ProductFeatures(Shown):
     kinds: list[str] | None
 
 
-class ProductView(Shown):
+class ProductView(ResponseModel):
     """What may be asked for."""
 
     name: str

@@ -21,7 +21,7 @@ STALLED_SECONDS: Final = 30.0
 MOST_STREAMS: Final = 256
 
 
-class Streams:
+class EventStreams:
     """Counts the streams that are open, so that they stay bounded."""
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
@@ -46,7 +46,10 @@ class Streams:
             scope.reschedule(0.0)
 
     async def run(
-        self, request: web.Request, content_type: str, send: Callable[[Stream], Awaitable[None]]
+        self,
+        request: web.Request,
+        content_type: str,
+        send: Callable[[EventStream], Awaitable[None]],
     ) -> web.StreamResponse:
         """Answer *request* with what *send* writes.
 
@@ -66,7 +69,7 @@ class Streams:
             async with scope:
                 self._scopes.add(scope)
                 await response.prepare(request)
-                stream = Stream(response)
+                stream = EventStream(response)
                 await send(stream)
                 await stream.end()
         except (OSError, TimeoutError, aiohttp.ClientError):
@@ -78,7 +81,7 @@ class Streams:
         return response
 
 
-class Stream:
+class EventStream:
     """Writes to one reader."""
 
     def __init__(self, response: web.StreamResponse) -> None:

@@ -24,7 +24,7 @@ from controller.hub.protocol import (
     skipped_text,
 )
 from controller.hub.revoked import Holder
-from controller.hub.shell import Ending, Reader, Shell
+from controller.hub.shell import Reader, Shell, ShellEnd
 from controller.hub.turns import WORK_SECONDS
 from shared.tokens import Mode
 
@@ -91,7 +91,7 @@ class Attached:
 
     # Showing
 
-    async def _show(self, reader: Reader, replay: bytes, *, resumed: bool) -> Ending | None:
+    async def _show(self, reader: Reader, replay: bytes, *, resumed: bool) -> ShellEnd | None:
         """Send everything that the shell writes; return how it ended."""
         shell = self._shell
         await self._text(attached_text(mode=self._mode, resumed=resumed, size=self._size))
@@ -169,7 +169,7 @@ class Attached:
 
     # Ending
 
-    async def _goodbye(self, ending: Ending) -> None:
+    async def _goodbye(self, ending: ShellEnd) -> None:
         if ending.exited:
             text = exit_text(code=ending.code, message=ending.message)
             with contextlib.suppress(ClientError, ConnectionError, TimeoutError):
@@ -200,7 +200,7 @@ def make_socket() -> web.WebSocketResponse:
     )
 
 
-def _result(task: asyncio.Task[Ending | None]) -> Ending | None:
+def _result(task: asyncio.Task[ShellEnd | None]) -> ShellEnd | None:
     """Return how the shell ended; None when the client was gone first."""
     if task.cancelled() or task.exception() is not None:
         return None

@@ -18,8 +18,8 @@ from controller.hub.clipboard import ClipboardGuard
 from controller.hub.opening import open_shell
 from controller.hub.protocol import ENDED, REPLACED
 from controller.hub.revoked import Holder, Revocations
-from controller.hub.shell import BEGUN_ANEW, Ending, Shell
-from controller.kube.exec import Container, ExecFailed, Executor
+from controller.hub.shell import BEGUN_ANEW, Shell, ShellEnd
+from controller.kube.exec import ExecFailed, ExecTarget, Executor
 from controller.sessions.terminals import Terminal
 from controller.store.errors import StoreUnavailable
 from controller.store.sessions.revocations import StoredRevocation
@@ -32,10 +32,10 @@ AGAIN_SECONDS: Final = 2.0
 # Shells that are opened ahead of their first client, at a time.
 AHEAD: Final = 8
 
-_SESSION_ENDED = Ending(ENDED, "the session has ended")
-_POD_REPLACED = Ending(REPLACED, "the job's pod was replaced")
-_MOVED = Ending(REPLACED, "another hub holds the terminal")
-_HUB_ENDS = Ending(REPLACED, "the terminal hub ends")
+_SESSION_ENDED = ShellEnd(ENDED, "the session has ended")
+_POD_REPLACED = ShellEnd(REPLACED, "the job's pod was replaced")
+_MOVED = ShellEnd(REPLACED, "another hub holds the terminal")
+_HUB_ENDS = ShellEnd(REPLACED, "the terminal hub ends")
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Terminals(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class HeldShell:
     """A terminal and its shell, once there is one."""
 
     terminal: Terminal
@@ -76,12 +76,12 @@ class Place:
     failure: tuple[float, ExecFailed] | None = None
 
     @property
-    def container(self) -> Container:
+    def container(self) -> ExecTarget:
         """Where its shell runs."""
         terminal = self.terminal
-        return Container(terminal.namespace, terminal.pod, terminal.container)
+        return ExecTarget(terminal.namespace, terminal.pod, terminal.container)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ShellEnd) -> None:
         """End its shell."""
         if self.shell is not None:
             self.shell.end(ending)
@@ -110,7 +110,7 @@ class HeldShells:
         self._terminals = terminals
         self._executor = executor
         self._clock = clock
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, HeldShell] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._ahead = asyncio.Semaphore(AHEAD)
         self.problem: str | None = "not registered yet"
@@ -180,7 +180,7 @@ class HeldShells:
                 self._open_ahead(self._put(terminal))
         self._revocations.forget(self._wall())
 
-    def _judge(self, sid: str, place: Place, terminal: Terminal | None, gone: Ending) -> None:
+    def _judge(self, sid: str, place: HeldShell, terminal: Terminal | None, gone: ShellEnd) -> None:
         if terminal is None:
             del self._places[sid]
             place.end(gone)
@@ -188,8 +188,8 @@ class HeldShells:
             del self._places[sid]
             place.end(_POD_REPLACED)
 
-    def _put(self, terminal: Terminal) -> Place:
-        place = self._places[terminal.sid] = Place(terminal)
+    def _put(self, terminal: Terminal) -> HeldShell:
+        place = self._places[terminal.sid] = HeldShell(terminal)
         return place
 
     # Revocations
@@ -212,7 +212,7 @@ class HeldShells:
 
     # Shells
 
-    async def find(self, sid: str) -> Place:
+    async def find(self, sid: str) -> HeldShell:
         """Return the place of *sid*, as the store has it now.
 
         Raises:
@@ -237,7 +237,7 @@ class HeldShells:
             raise NotHeld
         return self._places.get(sid) or self._put(terminal)
 
-    async def open(self, place: Place) -> Shell:
+    async def open(self, place: HeldShell) -> Shell:
         """Return the shell of *place*, a new one if there is none or it has ended.
 
         Raises:
@@ -248,7 +248,7 @@ class HeldShells:
                 place.shell = await self._start(place)
             return place.shell
 
-    async def _start(self, place: Place) -> Shell:
+    async def _start(self, place: HeldShell) -> Shell:
         if place.failure is not None and self._clock() < place.failure[0]:
             raise place.failure[1]
         try:
@@ -267,7 +267,7 @@ class HeldShells:
         self._tasks.create_task(self._keep(shell, place.terminal))
         return shell
 
-    def _failed(self, place: Place, error: ExecFailed) -> ExecFailed:
+    def _failed(self, place: HeldShell, error: ExecFailed) -> ExecFailed:
         place.failure = (self._clock() + AGAIN_SECONDS, error)
         return error
 
@@ -281,12 +281,12 @@ class HeldShells:
         if shell.ending is not None:
             log.info("a shell ended", extra=named | {"why": shell.ending.message})
 
-    def _open_ahead(self, place: Place) -> None:
+    def _open_ahead(self, place: HeldShell) -> None:
         """Open the shell before anybody attaches: its prompt is there when the page is."""
         if self._tasks is not None:
             self._tasks.create_task(self._try_to_open(place))
 
-    async def _try_to_open(self, place: Place) -> None:
+    async def _try_to_open(self, place: HeldShell) -> None:
         async with self._ahead:
             try:
                 await self.open(place)

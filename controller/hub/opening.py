@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from controller.kube.exec import Container, ExecFailed, Executor, Exited, Received, Stream
+from controller.kube.exec import ExecFailed, ExecTarget, Executor, Exited, Received, TerminalStream
 
 # The first word is which process the shell will be, hidden from a terminal in an OSC of its own.
 # Interactive, but no login shell: a login reads /etc/profile, which on Debian sets PATH anew and
@@ -51,14 +51,14 @@ class NoShell(ExecFailed):
 
 
 class ShellStream:
-    """A shell's stream that hangs up on the shell when it is closed; see :class:`Stream`.
+    """A shell's stream that hangs up on the shell when it is closed; see :class:`TerminalStream`.
 
     A kubelet whose client leaves closes the terminal's ends, but with common runtimes nobody tells
     the shell, which then waits for input as long as the container lives. So it is told.
     """
 
     def __init__(
-        self, stream: Stream, executor: Executor, container: Container, process: str
+        self, stream: TerminalStream, executor: Executor, container: ExecTarget, process: str
     ) -> None:
         self._stream = stream
         self._executor = executor
@@ -103,7 +103,7 @@ class ShellStream:
             await stream.close()
 
 
-async def open_shell(executor: Executor, container: Container) -> tuple[Stream, bytes]:
+async def open_shell(executor: Executor, container: ExecTarget) -> tuple[TerminalStream, bytes]:
     """Return a running shell and the first that it wrote.
 
     Raises:
@@ -128,8 +128,8 @@ async def open_shell(executor: Executor, container: Container) -> tuple[Stream, 
 
 
 def _named(
-    stream: Stream, first: bytes, executor: Executor, container: Container
-) -> tuple[Stream, bytes]:
+    stream: TerminalStream, first: bytes, executor: Executor, container: ExecTarget
+) -> tuple[TerminalStream, bytes]:
     """Return the stream and its first word, after taking out which process it is."""
     named = _PROCESS.match(first)
     if named is None:
@@ -138,7 +138,7 @@ def _named(
     return ShellStream(stream, executor, container, process), first[named.end() :]
 
 
-async def _first_word(stream: Stream) -> bytes | Exited:
+async def _first_word(stream: TerminalStream) -> bytes | Exited:
     """Return what the shell first writes, or how it ended before it could be used."""
     try:
         async with asyncio.timeout(FIRST_WORD_SECONDS):

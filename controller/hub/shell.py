@@ -18,7 +18,7 @@ from controller.hub.clipboard import ClipboardGuard
 from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Size
 from controller.hub.revoked import Holder
 from controller.hub.scrollback import Scrollback
-from controller.kube.exec import Exited, Stream
+from controller.kube.exec import Exited, TerminalStream
 
 # How far the fastest client may be behind before the stream is left unread.
 WINDOW_BYTES: Final = 128 * 1024
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ShellEnd:
     """Why a shell is no more, as its clients are told: ``close`` is the WebSocket's close code.
 
     ``exited`` says that it ended by itself, which a client may show; after any other end the close
@@ -44,15 +44,15 @@ class Ending:
     code: int | None = None
 
 
-def ending_of(exited: Exited) -> Ending:
+def ending_of(exited: Exited) -> ShellEnd:
     """Return what clients are told of a shell that ended by itself."""
     if exited.lost:
-        return Ending(REPLACED, exited.message)
-    return Ending(ENDED, exited.message or "the shell has ended", exited=True, code=exited.code)
+        return ShellEnd(REPLACED, exited.message)
+    return ShellEnd(ENDED, exited.message or "the shell has ended", exited=True, code=exited.code)
 
 
-ACCESS_REVOKED: Final = Ending(REVOKED, "the grant was revoked")
-BEGUN_ANEW: Final = Ending(REPLACED, "a user who had typed was revoked: a new shell begins")
+ACCESS_REVOKED: Final = ShellEnd(REVOKED, "the grant was revoked")
+BEGUN_ANEW: Final = ShellEnd(REPLACED, "a user who had typed was revoked: a new shell begins")
 
 
 class Reader:
@@ -67,7 +67,7 @@ class Reader:
         self.position = position
         self.holder = holder
         self.may_type = may_type
-        self.ending: Ending | None = None
+        self.ending: ShellEnd | None = None
         self.news = asyncio.Event()
         # Whether the shell waits for this one.
         self.counts = True
@@ -85,7 +85,7 @@ class Shell:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: TerminalStream,
         first: bytes,
         scrollback: Scrollback | None = None,
         guard: ClipboardGuard | None = None,
@@ -100,9 +100,9 @@ class Shell:
         self.suspect = False
         """Whether somebody has typed into it whose grant was revoked since."""
         self.scrollback = scrollback or Scrollback()
-        self._write_down(first)
+        self._record_pods(first)
         self.size = DEFAULT_SIZE
-        self.ending: Ending | None = None
+        self.ending: ShellEnd | None = None
         self.visited = False
 
     # The stream's side
@@ -117,7 +117,7 @@ class Shell:
             if reading.done():
                 self._set_ending(ending_of(reading.result()))
         finally:
-            self._set_ending(Ending(REPLACED, "the connection to the container was lost"))
+            self._set_ending(ShellEnd(REPLACED, "the connection to the container was lost"))
             reading.cancel()
             stopping.cancel()
             await asyncio.gather(reading, stopping, return_exceptions=True)
@@ -125,12 +125,12 @@ class Shell:
 
     async def _read(self) -> Exited:
         while not isinstance(received := await self._stream.receive(), Exited):
-            self._write_down(received)
+            self._record_pods(received)
             self._tell()
             await self._keep_pace()
         return received
 
-    def _write_down(self, output: bytes) -> None:
+    def _record_pods(self, output: bytes) -> None:
         self.scrollback.append(output if self._guard is None else self._guard.feed(output))
 
     async def _keep_pace(self) -> None:
@@ -162,7 +162,7 @@ class Shell:
         except TimeoutError:
             log.info("a shell's stream did not close in time")
 
-    def _set_ending(self, ending: Ending) -> None:
+    def _set_ending(self, ending: ShellEnd) -> None:
         self.ending = self.ending or ending
         self._moved.set()
         self._tell()
@@ -171,7 +171,7 @@ class Shell:
         for reader in self._readers:
             reader.news.set()
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ShellEnd) -> None:
         """Hang up, and tell the clients *ending*; the first ending counts."""
         self._set_ending(ending)
         self._stop.set()

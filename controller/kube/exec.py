@@ -51,7 +51,7 @@ class ExecFailed(FumaroleError):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ExecTarget:
     """Where a command runs."""
 
     namespace: str
@@ -72,7 +72,7 @@ class Exited:
 Received: TypeAlias = bytes | Exited
 
 
-class Stream(Protocol):
+class TerminalStream(Protocol):
     """A command that runs with a terminal."""
 
     async def receive(self) -> Received:
@@ -91,7 +91,7 @@ class Stream(Protocol):
 class Executor(Protocol):
     """Starts commands in containers."""
 
-    async def open(self, container: Container, command: list[str]) -> Stream:
+    async def open(self, container: ExecTarget, command: list[str]) -> TerminalStream:
         """Start *command* with a terminal.
 
         Raises:
@@ -125,7 +125,7 @@ class PodExec:
         finally:
             await rest.close()
 
-    async def open(self, container: Container, command: list[str]) -> Stream:
+    async def open(self, container: ExecTarget, command: list[str]) -> TerminalStream:
         """Start *command* with a terminal.
 
         Raises:
@@ -143,7 +143,7 @@ class PodExec:
         except Unavailable as error:
             raise ExecFailed(f"pods/exec failed: {error}", status=401) from error
 
-    async def _connect(self, container: Container, command: list[str]) -> Socket:
+    async def _connect(self, container: ExecTarget, command: list[str]) -> Socket:
         try:
             return await self._connect_once(container, command)
         except aiohttp.WSServerHandshakeError as error:
@@ -152,7 +152,7 @@ class PodExec:
         await self._renew()
         return await self._connect_once(container, command)
 
-    async def _connect_once(self, container: Container, command: list[str]) -> Socket:
+    async def _connect_once(self, container: ExecTarget, command: list[str]) -> Socket:
         options: dict[str, Any] = {}
         if self._rest.proxy:
             options |= {"proxy": self._rest.proxy, "proxy_headers": self._rest.proxy_headers}
@@ -177,7 +177,7 @@ class PodExec:
         return {"Authorization": bearer["value"]} if bearer and bearer["value"] else {}
 
 
-def exec_url(host: str, container: Container, command: list[str]) -> str:
+def exec_url(host: str, container: ExecTarget, command: list[str]) -> str:
     """Return the WebSocket URL that runs *command* in *container* with a terminal."""
     base = urlsplit(host)
     scheme = "wss" if base.scheme == "https" else "ws"
@@ -190,7 +190,7 @@ def exec_url(host: str, container: Container, command: list[str]) -> str:
 
 
 class ExecStream:
-    """One connected ``pods/exec``; see :class:`Stream`."""
+    """One connected ``pods/exec``; see :class:`TerminalStream`."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket

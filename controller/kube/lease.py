@@ -113,7 +113,7 @@ class Lease:
             return False
         return _holder_of(found) not in ("", self.holder)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Give the Lease up, so that nobody has to wait; as far as the cluster can be told."""
         with suppress(KubeError):
             found = await self._kube.get(LEASES, self._name, self._namespace)

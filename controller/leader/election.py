@@ -42,13 +42,13 @@ class Election(Protocol):
     """Says when to lead, and until when."""
 
     again: bool
-    """Whether who leads no more stands for it once more."""
+    """Whether who has lost leadership stands for it once more."""
 
-    async def won(self) -> None:
+    async def acquire(self) -> None:
         """Return when it is this process' turn."""
         ...
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Run while leading.
 
         Raises:
@@ -56,7 +56,7 @@ class Election(Protocol):
         """
         ...
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Let somebody else have the turn at once."""
         ...
 
@@ -74,19 +74,19 @@ class Writable(Protocol):
         ...
 
 
-class AtOnce:
+class NoElection:
     """The only controller there is meant to be: it leads from its start."""
 
     again = False
 
-    async def won(self) -> None:
+    async def acquire(self) -> None:
         """Return at once."""
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Wait; the store tells when another one leads."""
         await asyncio.Event().wait()
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Nobody waits for it."""
 
 
@@ -121,7 +121,7 @@ class ByLease:
         self._namespace = namespace
         self._instance = instance
 
-    async def won(self) -> None:
+    async def acquire(self) -> None:
         """Return when the Lease is held."""
         self._ask_store()
         while not self._may_stand() or not await self._try():
@@ -150,7 +150,7 @@ class ByLease:
             log.warning("the Lease cannot be taken", extra={"why": str(error)})
             return False
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Renew the Lease.
 
         Raises:
@@ -160,14 +160,14 @@ class ByLease:
             self._ask_store()
             await asyncio.sleep(RENEW_SECONDS)
             try:
-                held = await self._keep()
+                held = await self._renew()
             except KubeError as error:
                 log.warning("the Lease cannot be renewed", extra={"why": str(error)})
                 continue
             if not held:
                 raise LeadershipLost("the Lease is another controller's")
 
-    async def _keep(self) -> bool:
+    async def _renew(self) -> bool:
         """Renew the Lease, or free it; say whether nobody else has it."""
         silent = self._silent_seconds()
         # Freed once, it is taken again only by who would be given it.
@@ -180,7 +180,7 @@ class ByLease:
                 extra={"holder": self._lease.holder, "seconds": round(silent, 1)},
             )
             self._is_free = True
-            await self._lease.let_go()
+            await self._lease.release()
         return not await self._lease.is_anothers()
 
     def _silent_seconds(self) -> float:
@@ -192,11 +192,11 @@ class ByLease:
             return
         self._probe = asyncio.create_task(_probed(self._store))
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Give the Lease up."""
         if self._probe is not None:
             self._probe.cancel()
-        await self._lease.let_go()
+        await self._lease.release()
 
 
 async def _probed(store: Writable) -> None:

@@ -18,26 +18,26 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster
-from controller.jobs.cluster.orphans import Sweeping
-from controller.jobs.cluster.pending_reasons import WaitingReasons
-from controller.jobs.cluster.prerequisites import Ground
-from controller.jobs.history.job_record import Records
-from controller.jobs.history.retention import Housekeeping
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.orphans import OrphanCollector
+from controller.jobs.cluster.pending_reasons import PendingReasons
+from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.history.job_record import JobRecords
+from controller.jobs.history.retention import Retention
 from controller.jobs.pipeline.pipeline import HookRecorder
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.monitoring import Monitoring
-from controller.jobs.reconcile.observe import Sight
-from controller.jobs.reconcile.plugin_calls import Calls
+from controller.jobs.reconcile.observe import Observer
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.kube.lease import Lease
 from controller.leader.discovery import keep_learning
-from controller.leader.election import AtOnce, ByLease, Election
-from controller.metrics import Measures
+from controller.leader.election import ByLease, Election, NoElection
+from controller.metrics import ControllerMetrics
 from controller.process import Core, Process, first_error
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
@@ -50,7 +50,7 @@ from controller.store.news import hear_others
 from shared.bus import AskReader, Keys, Publisher
 from shared.link import Seal
 
-LET_GO_SECONDS = 3.0
+RELEASE_SECONDS = 3.0
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ class _Leader:
     term: int
     core: Core
     kube: Kube
-    picture: Picture
-    cluster: JobsInCluster
+    informer: InformerCache
+    cluster: JobObjects
     looked_until: float
 
 
@@ -75,7 +75,7 @@ class _Term:
 
     number: int
     queue: WorkQueue
-    picture: Picture
+    informer: InformerCache
     adoption: Adoption
     reconciler: Reconciler
     publisher: RoutePublisher
@@ -86,7 +86,7 @@ class _Term:
         self.publisher.look_at_store()
 
 
-class Leading:
+class Leader:
     """Leads whenever it is this process' turn; in between, it stands by.
 
     Args:
@@ -106,8 +106,8 @@ class Leading:
         self._redis = redis
         self._election = election
         self._term: _Term | None = None
-        self._measures = Measures(process.registry)
-        self._measures.watch(
+        self._metrics = ControllerMetrics(process.registry)
+        self._metrics.watch(
             queued=lambda: len(self._term.queue) if self._term else 0,
             routes=lambda: self._term.publisher.count if self._term else 0,
             leads=lambda: self._term is not None,
@@ -126,7 +126,7 @@ class Leading:
         term = self._term
         if term is None:
             return () if self._election.again else ("it does not lead yet",)
-        return (*term.adoption.problems, *term.picture.problems())
+        return (*term.adoption.problems, *term.informer.problems())
 
     def degraded(self) -> Sequence[str]:
         """Return what does not work, without which the API does its part all the same."""
@@ -143,7 +143,7 @@ class Leading:
             LeadershipLost: If another one leads, and this one is not to stand again.
         """
         while True:
-            await self._election.won()
+            await self._election.acquire()
             try:
                 await self._lead()
             except ExceptionGroup as group:
@@ -151,18 +151,18 @@ class Leading:
                 lost, others = group.split(LeadershipLost)
                 if others is not None or lost is None or not self._election.again:
                     raise
-                log.warning("leads no more", extra={"why": str(first_error(lost))})
+                log.warning("lost leadership", extra={"why": str(first_error(lost))})
             finally:
                 self._term = None
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LET_GO_SECONDS):
-                        await self._election.let_go()
+                    async with asyncio.timeout(RELEASE_SECONDS):
+                        await self._election.release()
 
     async def _lead(self) -> None:
         term = await self._begin()
         async with asyncio.TaskGroup() as tasks:
             # Renewed from the first moment: to read everything may take its time.
-            tasks.create_task(self._election.keep())
+            tasks.create_task(self._election.renew())
             tasks.create_task(self._learn(term.number))
             tasks.create_task(term.reconciler.run())
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
@@ -175,22 +175,22 @@ class Leading:
         log.info("leads", extra={"term": number})
         queue = WorkQueue(clock=time.monotonic, random=random.random)
         changed = _both(queue.add, self._job_changed)
-        picture = Picture(
+        informer = InformerCache(
             self._kube,
             instance=settings.instance,
             changed=changed,
             services=settings.jobs.rank_services,
         )
-        cluster = JobsInCluster(self._kube, instance=settings.instance)
+        cluster = JobObjects(self._kube, instance=settings.instance)
         leader = _Leader(
-            settings, store, number, self._core, self._kube, picture, cluster, before.seen_at
+            settings, store, number, self._core, self._kube, informer, cluster, before.seen_at
         )
         adoption = _make_adoption(leader)
         reconciler = _make_reconciler(
-            leader, adoption, queue, self._measures, told=self._job_changed
+            leader, adoption, queue, self._metrics, told=self._job_changed
         )
         publisher = _make_publisher(leader, self._redis)
-        self._term = _Term(number, queue, picture, adoption, reconciler, publisher)
+        self._term = _Term(number, queue, informer, adoption, reconciler, publisher)
         return self._term
 
     async def _raise_term(self) -> tuple[Leadership, int]:
@@ -216,7 +216,7 @@ class Leading:
             term=term.number,
             clock=time.time,
             publish=term.publisher.look_at_store,
-            count=self._measures.sign_out_taken,
+            count=self._metrics.sign_out_taken,
         )
         await asks.run()
 
@@ -237,7 +237,7 @@ def make_election(process: Process, kube: Kube) -> Election:
     """Return how it is decided who leads: with SQLite there is nobody else."""
     settings = process.settings
     if process.store.is_for_one:
-        return AtOnce()
+        return NoElection()
     namespace, instance = settings.jobs.namespace, settings.instance
     lease = Lease(
         kube,
@@ -256,7 +256,7 @@ def _make_adoption(leader: _Leader) -> Adoption:
         store=leader.store,
         term=leader.term,
         kube=leader.kube,
-        picture=leader.picture,
+        informer=leader.informer,
         cluster=leader.cluster,
         instance=leader.settings.instance,
         namespace=leader.settings.jobs.namespace,
@@ -269,26 +269,28 @@ def _make_reconciler(
     leader: _Leader,
     adoption: Adoption,
     queue: WorkQueue,
-    measures: Measures,
+    metrics: ControllerMetrics,
     *,
     told: Callable[[str], None],
 ) -> Reconciler:
     store, term, core = leader.store, leader.term, leader.core
     jobs = leader.settings.jobs
-    calls = Calls(queue.add)
-    records = Records(store, term=term, vault=core.vault, clock=time.time)
+    calls = PluginCalls(queue.add)
+    records = JobRecords(store, term=term, vault=core.vault, clock=time.time)
     actions = Actions(
         records,
         pipeline=core.pipeline,
         cluster=leader.cluster,
-        ground=Ground(leader.kube, instance=leader.settings.instance, clock=time.monotonic),
+        prerequisites=Prerequisites(
+            leader.kube, instance=leader.settings.instance, clock=time.monotonic
+        ),
         recorder=HookRecorder(store, term=term, clock=time.time, tries=leader.settings.hook_tries),
         looked_until=leader.looked_until,
         calls=calls,
     )
-    sight = Sight(
+    observer = Observer(
         store,
-        leader.picture,
+        leader.informer,
         core.pipeline,
         evictions_allowed=jobs.eviction_retries,
         rank_services=jobs.rank_services,
@@ -299,46 +301,46 @@ def _make_reconciler(
         store=store,
         term=term,
         pipeline=core.pipeline,
-        see=sight.see,
-        show=actions.picture_of,
-        looked_until=lambda: leader.picture.looked_until,
+        observe=observer.observe,
+        show=actions.view_of,
+        looked_until=lambda: leader.informer.looked_until,
         clock=time.time,
     )
-    housekeeping = Housekeeping(
+    retention = Retention(
         store,
         term=term,
         history_seconds=jobs.history_seconds,
         clock=time.time,
-        failed=measures.step_failed,
+        failed=metrics.step_failed,
     )
-    sweeping = Sweeping(
+    orphans = OrphanCollector(
         store,
         term=term,
         kube=leader.kube,
         cluster=leader.cluster,
-        picture=leader.picture,
+        informer=leader.informer,
         instance=leader.settings.instance,
         clock=time.monotonic,
-        failed=measures.step_failed,
+        failed=metrics.step_failed,
     )
-    waiting = WaitingReasons(
+    waiting = PendingReasons(
         records,
         kube=leader.kube,
-        picture=leader.picture,
+        informer=leader.informer,
         changed=queue.add,
         clock=time.monotonic,
-        failed=measures.step_failed,
+        failed=metrics.step_failed,
     )
     return Reconciler(
         store=store,
-        picture=leader.picture,
-        sight=sight,
+        informer=leader.informer,
+        observer=observer,
         actions=actions,
         adoption=adoption,
         queue=queue,
         told=told,
-        measures=measures,
-        beside=(monitoring.run, housekeeping.run, sweeping.run, waiting.run, calls.run),
+        metrics=metrics,
+        beside=(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
     )
 
 
@@ -347,7 +349,7 @@ def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
     desired = DesiredRoutes(
         leader.store,
         term=leader.term,
-        picture=leader.picture,
+        informer=leader.informer,
         vault=leader.core.vault,
         base_domain=settings.base_domain,
         rank_services=settings.jobs.rank_services,

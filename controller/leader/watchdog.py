@@ -30,7 +30,7 @@ WRITE_SECONDS: Final = 20.0
 log = logging.getLogger(__name__)
 
 
-class LoopMeasures(Protocol):
+class LoopMetrics(Protocol):
     """Measures how long the loop stood still."""
 
     def loop_stalled(self, seconds: float, plugin: str) -> None:
@@ -44,7 +44,7 @@ class Watchdog:
     Args:
         border: Knows which hook runs in which task.
         store_url: Where it is written down; a connection of its own, in the thread, is used.
-        measures: Counts.
+        metrics: Counts.
         clock: Unix seconds.
         blocked_seconds: How long a hook may block until it is written down.
     """
@@ -54,13 +54,13 @@ class Watchdog:
         border: PluginBorder,
         *,
         store_url: str,
-        measures: LoopMeasures,
+        metrics: LoopMetrics,
         clock: Callable[[], float] = time.time,
         blocked_seconds: float = BLOCKED_SECONDS,
     ) -> None:
         self._border = border
         self._store_url = store_url
-        self._measures = measures
+        self._metrics = metrics
         self._clock = clock
         self._blocked_seconds = blocked_seconds
         self._beat = time.monotonic()
@@ -88,7 +88,7 @@ class Watchdog:
     def _tell(self, seconds: float) -> None:
         plugin = self._culprit.plugin if self._culprit is not None else ""
         self._culprit = None
-        self._measures.loop_stalled(seconds, plugin)
+        self._metrics.loop_stalled(seconds, plugin)
         log.warning(
             "the event loop stood still", extra={"seconds": round(seconds, 1), "plugin": plugin}
         )
@@ -102,13 +102,13 @@ class Watchdog:
                 if stood >= SHORTEST_SECONDS:
                     self._culprit = self._border.call_in(asyncio.current_task(loop))
                 if stood >= self._blocked_seconds and self._written is None:
-                    self._write_down(self._culprit, stood)
+                    self._record_pods(self._culprit, stood)
                 elif stood < SHORTEST_SECONDS and self._written is not None:
                     self._take_back(*self._written)
             except (FumaroleError, OSError, RuntimeError, TimeoutError) as error:
                 log.error("what blocks cannot be written down", extra={"why": str(error)[:500]})
 
-    def _write_down(self, call: Call | None, stood: float) -> None:
+    def _record_pods(self, call: Call | None, stood: float) -> None:
         if call is None or not call.job_id:
             return
         log.error(

@@ -52,7 +52,7 @@ class FairSharePlugin(JobPlugin):
             builder.refuse("queue", "is not a queue that its owner may use")
         volcano_job = builder.volcano_job
         volcano_job.namespace = name
-        builder.shared.extend(_ground(owner, name, share, instance=self.context.instance))
+        builder.shared.extend(_prerequisites(owner, name, share, instance=self.context.instance))
         if job.queue in (None, name):
             # Another one that the job names is one that operators made.
             volcano_job.queue = name
@@ -64,7 +64,7 @@ def _may_name(queue: str | None, own: str, share: FairShare) -> bool:
     return queue in (None, own) or granted is None or queue in granted
 
 
-def _ground(
+def _prerequisites(
     owner: OwnerKey, name: str, share: FairShare, *, instance: str
 ) -> Iterator[SharedObject]:
     """Yield the namespace and what is in it, in the order in which it can be made."""

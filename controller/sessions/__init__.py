@@ -2,8 +2,8 @@
 
 - ``service``: opens, shows, ends and revokes, in the store.
 - ``routes``: where a session lives, as a function of its row, its job and its pod. No I/O.
-- ``desired``: reads all that from store and picture; assigns terminals to hubs.
-- ``looks``: whose routes are to be looked at next. ``world``: what the store says of them.
+- ``desired``: reads all that from store and informer; assigns terminals to hubs.
+- ``dirty_set``: whose routes are to be looked at next. ``snapshot``: what the store says of them.
 - ``publisher``: keeps what gateways are told equal to that, over Redis.
 - ``published``: what they have been told, by this process or another.
 - ``control``: what plugins may do with a job's sessions.

@@ -9,7 +9,7 @@ from controller.store.sessions.session_rows import end_sessions_of, live_session
 from shared.audit import AuditRecord, write_audit
 
 
-class Sessions:
+class JobSessions:
     """Ends a job's sessions and has its routes looked at.
 
     Args:

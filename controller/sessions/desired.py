@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.endpoints import probed_endpoint
 from controller.sessions.routes import (
@@ -49,7 +49,7 @@ class DesiredRoutes:
     Args:
         store: Where terminals are assigned to hubs.
         term: The leader's.
-        picture: The pods; it must be complete.
+        informer: The pods; it must be complete.
         vault: Opens the passwords of desktops.
         base_domain: The domain of the sessions' hosts.
         rank_services: Whether ports are reached at the addresses of ranks' Services, and never at
@@ -61,14 +61,14 @@ class DesiredRoutes:
         store: Store,
         *,
         term: int,
-        picture: Picture,
+        informer: InformerCache,
         vault: Vault,
         base_domain: str,
         rank_services: bool = False,
     ) -> None:
         self._store = store
         self._term = term
-        self._picture = picture
+        self._informer = informer
         self._vault = vault
         self._base_domain = base_domain
         self._rank_services = rank_services
@@ -121,7 +121,7 @@ class DesiredRoutes:
             return True
         # A terminal's names its hub before its pod.
         uid = (route.target.id or "").rpartition("/")[2]
-        for pod in self._picture.pods.of_job(route.job):
+        for pod in self._informer.pods.of_job(route.job):
             if pod.uid == uid:
                 # One that is not ready may lack only an endpoint that is not this route's.
                 return not pod.deleting and (pod.running or route.kind == "terminal")
@@ -131,7 +131,7 @@ class DesiredRoutes:
         self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
     ) -> Desired | None:
         job = read_known(record)
-        pods = self._picture.pods.of_job(record.id)
+        pods = self._informer.pods.of_job(record.id)
         pod = pod_at(session.rank, job=job, record=record, pods=pods)
         hub = hubs.get(session.hub_id or "")
         if session.kind == "terminal" and pod is not None and may_have_shell(pod):
@@ -161,7 +161,7 @@ class DesiredRoutes:
     def _reach(self, session: Session, record: JobRecord) -> Reach:
         if not self._rank_services:
             return "pod"
-        services = self._picture.services.of_job(record.id)
+        services = self._informer.services.of_job(record.id)
         return service_at(session.rank, record=record, services=services)
 
     async def _assigned(

@@ -17,11 +17,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
+from controller.sessions.snapshot import SessionsSnapshot, SnapshotReader
 from controller.sessions.statuses import ended_status
-from controller.sessions.world import World, WorldReader
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_position, record_published
+from controller.store.instance.identity import read_store_metadata, record_published
 from controller.store.instance.leadership import raise_term_to
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.sessions.revocations import StoredRevocation
@@ -72,7 +72,7 @@ class RoutePublisher:
         self._random = random
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
-        self._world = WorldReader(store, term=bus.term)
+        self._world = SnapshotReader(store, term=bus.term)
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
         self._rev = 0
@@ -86,7 +86,7 @@ class RoutePublisher:
 
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
-        self._world.looks.add([job_id])
+        self._world.dirty_set.add([job_id])
         self._woken.set()
 
     def job_changed(self, job_id: str) -> None:
@@ -129,7 +129,7 @@ class RoutePublisher:
             "seq": self._bus.seq,
             "hash": f"{self._hash:016x}",
             "routes": len(self._published),
-            "changed_jobs": len(self._world.looks),
+            "changed_jobs": len(self._world.dirty_set),
         }
 
     async def until_published(self, sids: Collection[str]) -> None:
@@ -143,7 +143,7 @@ class RoutePublisher:
                     await self._news.wait()
 
     async def run(self) -> None:
-        """Publish until cancelled; the picture of the cluster must be complete.
+        """Publish until cancelled; the informer cache must be complete.
 
         Raises:
             LeadershipLost: If another one leads.
@@ -190,30 +190,30 @@ class RoutePublisher:
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
-        world = await self._world.next(now=self._clock(), routed=self._sids_of.keys())
+        snapshot = await self._world.next(now=self._clock(), routed=self._sids_of.keys())
         try:
-            await self._catch_up(world)
+            await self._catch_up(snapshot)
         except (BusUnavailable, StoreUnavailable):
-            # By any other error it leads no more, or everything is published anew.
-            self._world.looks.add(world.jobs)
+            # By any other error it has lost leadership, or everything is published anew.
+            self._world.dirty_set.add(snapshot.jobs)
             raise
-        self._world.dealt_with(world)
+        self._world.dealt_with(snapshot)
         await self._remember()
         if _uptime() >= self._resync_at:
             await self._world.look_at_all(self._sids_of.keys(), now=self._clock())
             self._resync_at = _uptime() + RESYNC_SECONDS
-        if self._world.looks:
+        if self._world.dirty_set:
             self._woken.set()
 
-    async def _catch_up(self, world: World) -> None:
+    async def _catch_up(self, snapshot: SessionsSnapshot) -> None:
         """Publish what has changed of the jobs, and all new revocations."""
         # Who was shut out is told before anybody is let in, and whatever becomes of routes.
-        for revocation in world.revocations:
+        for revocation in snapshot.revocations:
             await self._revoke(revocation)
-        desired = await self._desired.of(world.sessions, world.records, world.hubs)
-        for job_id in sorted(world.jobs):
+        desired = await self._desired.of(snapshot.sessions, snapshot.records, snapshot.hubs)
+        for job_id in sorted(snapshot.jobs):
             for sid in sorted(self._sids_of.get(job_id, set()) - desired.keys()):
-                await self._remove(sid, world.records.get(job_id))
+                await self._remove(sid, snapshot.records.get(job_id))
         for sid, one in desired.items():
             # Publishing takes its time: nobody is led to a pod that went meanwhile.
             if self._published.get(sid) != one and self._desired.holds(one.route):
@@ -299,7 +299,7 @@ class RoutePublisher:
         try:
             head = await self._bus.head()
             async with self._store.write() as transaction:
-                if head is not None and (await read_position(transaction)).epoch is None:
+                if head is not None and (await read_store_metadata(transaction)).epoch is None:
                     await raise_term_to(transaction, head.term)
         except (BusUnavailable, StoreUnavailable) as error:
             log.warning("a new store's term cannot be raised", extra={"why": str(error)})
@@ -319,16 +319,16 @@ class RoutePublisher:
         now = self._clock()
         head = await self._bus.head()
         data_lost = data_lost or await self._bus.has_lost()
-        world, since = await self._world.everything(head, data_lost=data_lost, now=now)
-        desired = await self._desired.of(world.sessions, world.records, world.hubs)
+        snapshot, since = await self._world.everything(head, data_lost=data_lost, now=now)
+        desired = await self._desired.of(snapshot.sessions, snapshot.records, snapshot.hubs)
         routes = {sid: self._encode(one) for sid, one in desired.items()}
-        revoked = {one.member: one.score for one in world.revocations}
+        revoked = {one.member: one.score for one in snapshot.revocations}
         epoch = self._random(_EPOCH_BYTES).hex()
         await self._bus.rebuild(routes, revoked, epoch=epoch, now=now, since=since)
         self._published, self._sids_of, self._digests, self._hash = {}, {}, {}, 0
         for sid, one in desired.items():
             self._note(one, routes[sid])
-        self._world.dealt_with(world)
+        self._world.dealt_with(snapshot)
         self._beat_at = _uptime() + HEARTBEAT_SECONDS
         await self._remember()
         self._built, self._unsure = True, None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from controller.jobs.history.pod_records import make_runs
+from controller.jobs.history.pod_records import make_pod_records
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobControl, PluginContext, UsageLedger
 from controller.jobs.pipeline.plugin_loading import make_plugins
-from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, read_settings
 from controller.store.jobs.connections import Caller, Peer
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment
 
@@ -72,17 +72,17 @@ def make_service(rank: int = 0, **fields: Any) -> ObservedService:
 
 
 def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,
-              **fields: Any) -> Seen:  # fmt: skip
+              **fields: Any) -> ObservedState:  # fmt: skip
     """Return what is seen of a job for which everything is done that was due."""
     fields.setdefault("runs", written_down(record, *pods))
     done = {"exposed": True, "started": True, "completed": False, "cleaned": False}
-    return Seen(record=record, job=job, pods=pods, **done | fields)
+    return ObservedState(record=record, job=job, pods=pods, **done | fields)
 
 
-def written_down(record: JobRecord, *pods: ObservedPod) -> dict[str, Run]:
+def written_down(record: JobRecord, *pods: ObservedPod) -> dict[str, PodRecord]:
     """Return what is in the store of these pods once it is written down."""
     own = [pod for pod in pods if pod.owner_uid == record.uid]
-    made = make_runs(
+    made = make_pod_records(
         make_job(replicas=9), record.attempt, runs={}, present=own, departed=(), now=9.0,
         looked_until=0.0,
     )  # fmt: skip

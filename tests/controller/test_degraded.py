@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from controller.jobs.reconcile import reconciler as module
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.metrics import Measures
+from controller.metrics import ControllerMetrics
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, running
 
@@ -46,8 +46,8 @@ async def test_without_redis_the_api_of_a_single_replica_stays_ready(
 def make_reconciler(queue: WorkQueue) -> Reconciler:
     nothing = cast(Any, SimpleNamespace())
     return Reconciler(
-        store=nothing, picture=nothing, sight=nothing, actions=nothing, adoption=nothing,
-        queue=queue, told=lambda _job: None, measures=Measures(CollectorRegistry()),
+        store=nothing, informer=nothing, observer=nothing, actions=nothing, adoption=nothing,
+        queue=queue, told=lambda _job: None, metrics=ControllerMetrics(CollectorRegistry()),
     )  # fmt: skip
 
 

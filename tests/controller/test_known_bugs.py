@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.monitoring import Monitoring
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.jobs.usage.ledger import Ledger
-from controller.metrics import Measures
+from controller.metrics import ControllerMetrics
 from controller.plugins.accounting import AccountingPlugin
 from controller.store.database import Store
 from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job
-from controller.store.jobs.pods import record_runs
+from controller.store.jobs.pods import upsert_pod_records
 from controller.store.jobs.progress import record_attempt, set_due
 from controller.store.outbox.usage_entries import usage_after
 from tests.controller.conftest import Clock
@@ -76,7 +76,7 @@ class Nothing:
     async def settle(self) -> None:
         """There is nothing to be settled."""
 
-    async def see(self, job_id: str) -> None:
+    async def observe(self, job_id: str) -> None:
         """See nothing of the job."""
 
     async def look_at(self, job_id: str) -> None:
@@ -91,7 +91,7 @@ async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Cloc
         await insert_job(transaction, make_record(), labels={})
         await set_due(transaction, "j1", "watched", at=clock() - 1)
 
-    async def see(job_id: str) -> Seen | None:
+    async def observe(job_id: str) -> ObservedState | None:
         async with store.read() as transaction:
             record = await find_job(transaction, job_id)
         return None if record is None else make_seen(record)
@@ -100,31 +100,31 @@ async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Cloc
         store=store,
         term=term,
         pipeline=Pipeline([Watched(make_context())], instance="test", namespace="jobs"),
-        see=see,
+        observe=observe,
         show=lambda _: view(),
         clock=clock,
     )
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     nothing: Any = Nothing()
-    picture: Any = BusyPicture(queue.add)
+    informer: Any = BusyPicture(queue.add)
     reconciler = Reconciler(
         store=store,
-        picture=picture,
-        sight=nothing,
+        informer=informer,
+        observer=nothing,
         actions=nothing,
         adoption=nothing,
         queue=queue,
         told=lambda _: None,
-        measures=Measures(CollectorRegistry()),
+        metrics=ControllerMetrics(CollectorRegistry()),
         beside=(monitoring.run,),
     )
     running = asyncio.create_task(reconciler.run())
     try:
         async with asyncio.timeout(30):
             await Watched.looked.wait()
-        before = picture.told
+        before = informer.told
         await asyncio.sleep(0.05)
-        assert picture.told > before, "the watch was not busy"
+        assert informer.told > before, "the watch was not busy"
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -147,7 +147,7 @@ async def test_a_start_that_is_seen_again_resets_no_charge(store: Store, clock: 
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         await record_attempt(transaction, "j1", 1, uid="u", now=1000.0)
-        await record_runs(transaction, [run(1000.0)])
+        await upsert_pod_records(transaction, [run(1000.0)])
     assert await plugin.on_job_start("j1", view()) == 1100.0
     for now, due in ((1090.0, 1100.0), (1250.0, 1300.0), (1299.0, 1300.0)):
         clock.now = now

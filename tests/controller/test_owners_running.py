@@ -12,7 +12,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from controller.jobs.spec.owners import decode_owner
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
 from controller.kube.kinds import (
     NAMESPACES,
@@ -251,10 +251,10 @@ async def test_a_job_that_was_suspended_is_reached_as_before(
     (before,) = await of_job(admin, SERVICES, "sus-a")
     assert "ownerReferences" not in before["metadata"]
     store = Store(controller.settings["FUMAROLE_CONTROLLER_STORE_URL"])
-    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
-    await wishes.suspend("sus-a")
+    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    await commands.suspend("sus-a")
     await controller.until("sus-a", "SUSPENDED")
-    await wishes.resume("sus-a")
+    await commands.resume("sus-a")
     await controller.until("sus-a", "RUNNING")
     await store.close()
     (after,) = await of_job(admin, SERVICES, "sus-a")

@@ -18,7 +18,7 @@ from controller.api.resources.jobs import JobView, view
 from controller.api.response_models import Extension
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Problem
-from controller.jobs.submission.commands import Wishes, WishRefused
+from controller.jobs.submission.commands import CommandRefused, JobCommands
 from controller.store.jobs.job_rows import JobRecord
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -35,8 +35,8 @@ class ExtendRequest(Strict):
 class JobWishes:
     """The handlers of the resource."""
 
-    def __init__(self, wishes: Wishes) -> None:
-        self._wishes = wishes
+    def __init__(self, commands: JobCommands) -> None:
+        self._commands = commands
 
     def operations(self) -> list[Operation]:
         """Return what is offered."""
@@ -73,7 +73,7 @@ class JobWishes:
         asked = await read_model(request, ExtendRequest)
         key = _key(request)
         with _refusals():
-            extended = await self._wishes.extend(
+            extended = await self._commands.extend(
                 request.match_info["id"], seconds=float(asked.seconds), key=key
             )
         if extended is None:
@@ -90,11 +90,11 @@ class JobWishes:
 
     async def suspend(self, request: web.Request) -> web.Response:
         """Have the job stopped, and kept."""
-        return await self._wish(request, self._wishes.suspend, ("SUSPENDED",))
+        return await self._wish(request, self._commands.suspend, ("SUSPENDED",))
 
     async def resume(self, request: web.Request) -> web.Response:
         """Have the job go on."""
-        return await self._wish(request, self._wishes.resume, ("IN_QUEUE", "RUNNING"))
+        return await self._wish(request, self._commands.resume, ("IN_QUEUE", "RUNNING"))
 
     async def _wish(
         self,
@@ -116,7 +116,7 @@ def _refusals() -> Iterator[None]:
     """Answer 409 where the job is not one for which this can be."""
     try:
         yield
-    except WishRefused as error:
+    except CommandRefused as error:
         message = str(error)
         raise ApiError(409, error.code, f"{message[:1].upper()}{message[1:]}.") from None
 

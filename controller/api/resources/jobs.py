@@ -13,7 +13,14 @@ from controller.api.error_responses import ApiError, invalid, not_found, problem
 from controller.api.operations import Operation
 from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Query, read_query
 from controller.api.request_bodies import MOST_ITEMS, read_model
-from controller.api.response_models import Exit, JobState, PluginFailure, Policy, Retry, Shown
+from controller.api.response_models import (
+    Exit,
+    JobState,
+    PluginFailure,
+    Policy,
+    ResponseModel,
+    Retry,
+)
 from controller.jobs.history.pod_records import exits_of, retries_of
 from controller.jobs.history.retry_policy import explain_retry
 from controller.jobs.history.states import State
@@ -22,12 +29,12 @@ from controller.jobs.spec.model import Job, JobId
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.accept import Draining, Submissions, Submitted
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.jobs.hook_runs import hook_failures_of
 from controller.store.jobs.job_rows import Desired, JobFilter, JobRecord, find_job, list_jobs
-from controller.store.jobs.pods import runs_of
+from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import retries_within
 from controller.store.jobs.totals import queue_position
 
@@ -88,21 +95,21 @@ class JobDetails(JobView):
     )
 
 
-class JobPage(Shown):
+class JobPage(ResponseModel):
     """A page of jobs."""
 
     items: list[JobView]
     next: str | None = Field(description="To be given as `after` for what follows.")
 
 
-class ProblemView(Shown):
+class ProblemView(ResponseModel):
     """One thing that is wrong, and where."""
 
     path: str
     message: str
 
 
-class SubmitResult(Shown):
+class SubmitResult(ResponseModel):
     """What became of one job of a call."""
 
     id: str | None
@@ -110,7 +117,7 @@ class SubmitResult(Shown):
     problems: list[ProblemView] | None = None
 
 
-class TerminateResult(Shown):
+class TerminateResult(ResponseModel):
     """How one job of a call is now."""
 
     id: str
@@ -121,11 +128,11 @@ class Jobs:
     """The handlers of the resource."""
 
     def __init__(
-        self, store: Store, submissions: Submissions, wishes: Wishes, defaults: JobDefaults
+        self, store: Store, submissions: Submissions, commands: JobCommands, defaults: JobDefaults
     ) -> None:
         self._store = store
         self._submissions = submissions
-        self._wishes = wishes
+        self._commands = commands
         self._defaults = defaults
 
     def operations(self) -> list[Operation]:
@@ -212,7 +219,7 @@ class Jobs:
             if record is None:
                 raise not_found("job")
             position = await queue_position(transaction, record)
-            runs = await runs_of(transaction, record.id, record.attempt)
+            runs = await pod_records_of(transaction, record.id, record.attempt)
             failures = await hook_failures_of(transaction, record.id)
             volcanos = await retries_within(transaction, record.id, record.attempt)
         # With the next attempt's beginning they are counted in the record.
@@ -228,7 +235,7 @@ class Jobs:
 
     async def end(self, request: web.Request) -> web.Response:
         """End one job; again, and after its end, this changes nothing."""
-        record = await self._wishes.end(request.match_info["id"])
+        record = await self._commands.end(request.match_info["id"])
         if record is None:
             raise not_found("job")
         audit(request, "ended", job=record.id, reason="asked")
@@ -237,7 +244,7 @@ class Jobs:
     async def terminate(self, request: web.Request) -> web.Response:
         """End many jobs; one result for each, in order."""
         asked = await read_model(request, TerminateRequest)
-        ended = await self._wishes.end_all(asked.items)
+        ended = await self._commands.end_all(asked.items)
         for job_id in ended:
             audit(request, "ended", job=job_id, reason="asked")
         items = [

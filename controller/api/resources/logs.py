@@ -13,7 +13,7 @@ from pydantic import Field
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import EVENTS, TEXT, Operation
 from controller.api.query_parameters import Number, Query, read_query
-from controller.api.server_sent_events import Stream, Streams
+from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.problems import Problem
 from controller.kube.client import Kube
@@ -22,7 +22,7 @@ from controller.kube.kinds import PODS
 from controller.site.product_list import Catalogue
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.pods import Run, runs_of
+from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.volcano.names import JOB_CONTAINER
 
 PIECE: Final = 64 << 10
@@ -44,7 +44,9 @@ class LogsQuery(Query):
 class Logs:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, kube: Kube, streams: Streams, catalogue: Catalogue) -> None:
+    def __init__(
+        self, store: Store, kube: Kube, streams: EventStreams, catalogue: Catalogue
+    ) -> None:
         self._store = store
         self._kube = kube
         self._streams = streams
@@ -81,12 +83,12 @@ class Logs:
         except KubeError as error:
             raise _refused(error) from None
 
-    async def _find(self, job_id: str, rank: int) -> tuple[JobRecord, Run]:
+    async def _find(self, job_id: str, rank: int) -> tuple[JobRecord, PodRecord]:
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
                 raise not_found("job")
-            runs = [run for run in await runs_of(transaction, job_id) if run.rank == rank]
+            runs = [run for run in await pod_records_of(transaction, job_id) if run.rank == rank]
         if not self._catalogue.offers(record.product, "logs"):
             raise ApiError(409, "not_offered", "The job's product offers no logs.")
         if read_known(record).task_of(rank) is None:
@@ -106,12 +108,12 @@ def _refused(error: KubeError) -> ApiError:
     return ApiError(503, "cluster_unavailable", "The cluster does not answer; try again later.")
 
 
-async def _send_text(stream: Stream, *, content: aiohttp.StreamReader) -> None:
+async def _send_text(stream: EventStream, *, content: aiohttp.StreamReader) -> None:
     async for piece in content.iter_chunked(PIECE):
         await stream.write(piece)
 
 
-async def _send_events(stream: Stream, *, content: aiohttp.StreamReader) -> None:
+async def _send_events(stream: EventStream, *, content: aiohttp.StreamReader) -> None:
     # A character can come in two pieces; what is none is shown as such, and breaks nothing off.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     pending = ""
@@ -131,7 +133,7 @@ async def _send_events(stream: Stream, *, content: aiohttp.StreamReader) -> None
     await stream.event("end", {})
 
 
-async def _send_line(stream: Stream, line: str) -> None:
+async def _send_line(stream: EventStream, line: str) -> None:
     while len(line) > LONGEST_LINE:
         await stream.event("piece", line[:LONGEST_LINE])
         line = line[LONGEST_LINE:]

@@ -32,7 +32,7 @@ class MaintenanceRequest(Strict):
     message: Annotated[str, Field(max_length=1000)] | None = None
 
 
-class Maintenance:
+class MaintenanceResource:
     """The handlers of the resource."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float]) -> None:

@@ -12,7 +12,7 @@ from controller.api.audit import audit
 from controller.api.error_responses import invalid, not_found
 from controller.api.operations import Operation
 from controller.api.request_bodies import MOST_ITEMS, read_model
-from controller.api.response_models import Shown
+from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import EndpointName, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
@@ -63,7 +63,7 @@ class RevokeRequest(Strict):
         return self
 
 
-class SessionAnswer(Shown):
+class SessionAnswer(ResponseModel):
     """A session as the orchestrator sees it."""
 
     sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
@@ -91,13 +91,13 @@ class SessionAnswer(Shown):
     bytes_out: int | None = None
 
 
-class KeyAnswer(Shown):
+class KeyAnswer(ResponseModel):
     """A key whose grants have ended."""
 
     kid: str
 
 
-class Sessions:
+class SessionsResource:
     """The handlers of the resource."""
 
     def __init__(self, service: SessionService) -> None:

@@ -15,14 +15,14 @@ from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.pods import Run, runs_of
+from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress import Attempt, attempts_of
 from controller.store.outbox.update_rows import updates_of
 
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
 
 
-class Tasks:
+class TasksResource:
     """The handlers of the resource."""
 
     def __init__(self, store: Store) -> None:
@@ -54,7 +54,7 @@ class Tasks:
             record = await find_job(transaction, request.match_info["id"])
             if record is None:
                 raise not_found("job")
-            runs = await runs_of(transaction, record.id, record.attempt)
+            runs = await pod_records_of(transaction, record.id, record.attempt)
         tasks = task_views(record, read_known(record), runs)
         return web.json_response({"items": [one.model_dump(mode="json") for one in tasks]})
 
@@ -65,7 +65,7 @@ class Tasks:
             if record is None:
                 raise not_found("job")
             attempts = await attempts_of(transaction, record.id)
-            runs = await runs_of(transaction, record.id)
+            runs = await pod_records_of(transaction, record.id)
             updates = await updates_of(transaction, record.id)
         history = History(
             id=record.id,
@@ -75,9 +75,9 @@ class Tasks:
         return web.json_response(history.model_dump(mode="json"))
 
 
-def task_views(record: JobRecord, job: Job, runs: Sequence[Run]) -> list[TaskView]:
+def task_views(record: JobRecord, job: Job, runs: Sequence[PodRecord]) -> list[TaskView]:
     """Return every rank as it is: its last pod decides."""
-    last: dict[int, Run] = {}
+    last: dict[int, PodRecord] = {}
     for run in sorted(runs, key=lambda run: (run.seen_at, run.started_at or 0.0)):
         last[run.rank] = run
     return [
@@ -87,7 +87,9 @@ def task_views(record: JobRecord, job: Job, runs: Sequence[Run]) -> list[TaskVie
     ]
 
 
-def _task(record: JobRecord, last: Mapping[int, Run], task: str, index: int, rank: int) -> TaskView:
+def _task(
+    record: JobRecord, last: Mapping[int, PodRecord], task: str, index: int, rank: int
+) -> TaskView:
     run = last.get(rank)
     return TaskView(
         rank=rank,
@@ -105,7 +107,7 @@ def _task(record: JobRecord, last: Mapping[int, Run], task: str, index: int, ran
     )
 
 
-def task_state(record: JobRecord, run: Run | None) -> TaskState:
+def task_state(record: JobRecord, run: PodRecord | None) -> TaskState:
     """Return how a rank is, by its last pod."""
     if run is None:
         return "GONE" if record.is_final else "WAITING"
@@ -120,12 +122,12 @@ def task_state(record: JobRecord, run: Run | None) -> TaskState:
     return "PREPARING" if run.node else "WAITING"
 
 
-def _attempt(attempt: Attempt, runs: Sequence[Run]) -> AttemptView:
+def _attempt(attempt: Attempt, runs: Sequence[PodRecord]) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
     own = [_run(run) for run in runs if run.attempt == attempt.attempt]
     return AttemptView(**values, runs=own)
 
 
-def _run(run: Run) -> RunView:
+def _run(run: PodRecord) -> RunView:
     names = set(RunView.model_fields) - {"uid"}
     return RunView(uid=run.pod_uid, **{name: getattr(run, name) for name in names})

@@ -21,7 +21,7 @@ from controller.api.query_parameters import (
     read_query,
 )
 from controller.api.response_models import Update, UpdatePage
-from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, Stream, Streams
+from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, EventStreams
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.outbox import update_rows as updates
@@ -39,10 +39,10 @@ class UpdatesQuery(Query):
     limit: Limit = DEFAULT_LIMIT
 
 
-class Updates:
+class UpdatesResource:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, streams: Streams) -> None:
+    def __init__(self, store: Store, streams: EventStreams) -> None:
         self._store = store
         self._streams = streams
 
@@ -83,14 +83,14 @@ class Updates:
         await self._after(after, 1)
         return after
 
-    async def _after(self, number: int, limit: int) -> list[updates.Update]:
+    async def _after(self, number: int, limit: int) -> list[updates.UpdateRow]:
         async with self._store.read() as transaction:
             try:
                 return await updates_after(transaction, number, limit=limit)
             except Forgotten as gone:
                 raise _forgotten(gone) from None
 
-    async def _send(self, stream: Stream, *, after: int) -> None:
+    async def _send(self, stream: EventStream, *, after: int) -> None:
         """Send what comes after *after* until the reader is gone.
 
         A page is read only when the one before was taken: a reader that is slow keeps no more
@@ -115,12 +115,12 @@ class Updates:
                 await asyncio.sleep(LOOK_SECONDS)
 
 
-def shown(found: Sequence[updates.Update]) -> list[Update]:
+def shown(found: Sequence[updates.UpdateRow]) -> list[Update]:
     """Return updates as the API shows them."""
     return [_view(one) for one in found]
 
 
-def _view(one: updates.Update) -> Update:
+def _view(one: updates.UpdateRow) -> Update:
     values: dict[str, Any] = {
         name: getattr(one, name)
         for name in ("id", "attempt", "at", "state", "reason", "message", "exits")

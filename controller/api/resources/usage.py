@@ -15,9 +15,9 @@ from controller.api.request_bodies import MOST_ITEMS, read_model
 from controller.api.response_models import Acknowledged, UsagePage, UsageView
 from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.submission.commands import Owner, Wishes
+from controller.jobs.submission.commands import JobCommands, OwnerFilter
 from controller.store.database import Store
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.outbox.counters import Forgotten, read_counter
 from controller.store.outbox.usage_entries import UsageEntry, usage_after
 
@@ -67,9 +67,9 @@ class AckRequest(Strict):
 class Usage:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, wishes: Wishes) -> None:
+    def __init__(self, store: Store, commands: JobCommands) -> None:
         self._store = store
-        self._wishes = wishes
+        self._commands = commands
 
     def operations(self) -> list[Operation]:
         """Return what is offered."""
@@ -104,7 +104,7 @@ class Usage:
                     {"through": gone.through},
                 ) from None  # fmt: skip
             page = UsagePage(
-                ledger=(await read_position(transaction)).identity,
+                ledger=(await read_store_metadata(transaction)).identity,
                 items=[_view(one) for one in entries],
                 next=entries[-1].id if entries else wanted.after,
                 acknowledged=await read_counter(transaction, "usage_acknowledged"),
@@ -114,9 +114,11 @@ class Usage:
     async def acknowledge(self, request: web.Request) -> web.Response:
         """Note it, and end the jobs that are out of funds; again changes nothing."""
         asked = await read_model(request, AckRequest)
-        owners = [Owner(one.owner.user, one.owner.project) for one in asked.exhausted if one.owner]
+        owners = [
+            OwnerFilter(one.owner.user, one.owner.project) for one in asked.exhausted if one.owner
+        ]
         jobs = [one.job for one in asked.exhausted if one.job]
-        done = await self._wishes.acknowledge(asked.through, owners=owners, job_ids=jobs)
+        done = await self._commands.acknowledge(asked.through, owners=owners, job_ids=jobs)
         if done is None:
             raise ApiError(
                 409, "beyond_the_end", "The ledger does not reach that far; nothing was done."

@@ -41,7 +41,7 @@ T = TypeVar("T", bound=_Object)
 Key = tuple[str, str]
 
 
-class Shelf(Generic[T]):
+class Indexer(Generic[T]):
     """The objects of one kind, by namespace and name, and by job.
 
     Args:
@@ -134,7 +134,7 @@ RELIST_SECONDS: Final = 60.0
 """After a watch goes on: a list so soon is because it did not, after all (410, and a pause)."""
 
 
-class Followed:
+class WatchGap:
     """Since when a kind could not be followed: what is told to be gone then went since.
 
     Args:
@@ -185,7 +185,7 @@ class Followed:
         self._again_at = None
 
 
-class Picture:
+class InformerCache:
     """VolcanoJobs, pods and, if asked for, Services with the instance's label, as last seen.
 
     Args:
@@ -208,12 +208,12 @@ class Picture:
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance}"
         # How one ended may be seen no earlier than when it is gone.
-        self.jobs: Shelf[ObservedJob] = Shelf(changed, remembers=True)
-        self._pods_followed = Followed(clock)
-        self.pods: Shelf[ObservedPod] = Shelf(
+        self.jobs: Indexer[ObservedJob] = Indexer(changed, remembers=True)
+        self._pods_gap = WatchGap(clock)
+        self.pods: Indexer[ObservedPod] = Indexer(
             changed, remembers=True, staying=_with_its_time, leaving=self._as_it_left
         )
-        self.services: Shelf[ObservedService] = Shelf(changed)
+        self.services: Indexer[ObservedService] = Indexer(changed)
         self._trouble: dict[str, str] = {}
         self._jobs_seen = asyncio.Event()
         self._pods_seen = asyncio.Event()
@@ -234,7 +234,7 @@ class Picture:
     @property
     def looked_until(self) -> float:
         """Until when pods were seen as they are; what became of them since, nobody knows."""
-        return self._pods_followed.looked_until
+        return self._pods_gap.looked_until
 
     def problems(self) -> tuple[str, ...]:
         """Return what of the cluster cannot be followed now."""
@@ -251,7 +251,7 @@ class Picture:
         return found if found is not None and found.job_id == job_id else None
 
     async def run(self) -> None:
-        """Keep the picture current; never returns."""
+        """Keep the cache current; never returns."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(VCJOBS, self.jobs, read_job, self._jobs_seen))
             tasks.create_task(self._follow(PODS, self.pods, read_pod, self._pods_seen))
@@ -260,26 +260,26 @@ class Picture:
                 tasks.create_task(services)
 
     def _as_it_left(self, pod: ObservedPod, listed: bool) -> ObservedPod:
-        since = self._pods_followed.unseen_since(listed=listed)
+        since = self._pods_gap.unseen_since(listed=listed)
         return pod if since is None else replace(pod, unseen_since=since)
 
     async def _follow(
         self,
         kind: Kind,
-        shelf: Shelf[T],
+        indexer: Indexer[T],
         read: Callable[[Mapping[str, Any]], T],
         seen: asyncio.Event,
     ) -> None:
         def told(trouble: KubeError | None) -> None:
             if kind is PODS:
-                self._pods_followed.told(trouble)
+                self._pods_gap.told(trouble)
             if trouble is None:
                 self._trouble.pop(kind.plural, None)
             else:
                 self._trouble[kind.plural] = str(trouble)
 
         async for event in watch(self._kube, kind, labels=self._labels, told=told):
-            _apply(event, shelf, read)
+            _apply(event, indexer, read)
             seen.set()
 
 
@@ -289,12 +289,12 @@ def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
     return replace(pod, had_time=True) if before.had_time and not pod.had_time else pod
 
 
-def _apply(event: WatchEvent, shelf: Shelf[T], read: Callable[[Mapping[str, Any]], T]) -> None:
+def _apply(event: WatchEvent, indexer: Indexer[T], read: Callable[[Mapping[str, Any]], T]) -> None:
     match event:
         case Listed(objects):
             found = [read(given) for given in objects]
-            shelf.replace({(one.namespace, one.name): one for one in found})
+            indexer.replace({(one.namespace, one.name): one for one in found})
         case Changed(given):
-            shelf.put(read(given))
+            indexer.put(read(given))
         case Deleted(given):
-            shelf.drop(read(given))
+            indexer.drop(read(given))

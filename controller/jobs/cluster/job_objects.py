@@ -61,7 +61,7 @@ class NameTaken(FumaroleError):
     """An object of the name that a job needs is there, and is somebody else's."""
 
 
-class JobsInCluster:
+class JobObjects:
     """Makes, finds and removes what belongs to a job of *instance*."""
 
     def __init__(self, kube: Kube, *, instance: str) -> None:
@@ -213,7 +213,7 @@ class JobsInCluster:
             lasting=companion.lasting,
         )
 
-    async def give_to(
+    async def set_owner_reference(
         self, job_id: str, companion: CompanionRecord, owner: ObservedJob
     ) -> CompanionRecord:
         """Have *owner* own a companion that was made before it, unless none is to.

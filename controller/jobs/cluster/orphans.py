@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.containment import Containment
 from controller.kube.client import Kube, Object
 from controller.kube.errors import Conflict, KubeError, NotFound
@@ -43,7 +43,7 @@ class _Suspect(NamedTuple):
     job_id: str
 
 
-class Sweeping:
+class OrphanCollector:
     """Looks for orphans, as the leader of *term*.
 
     Args:
@@ -51,7 +51,7 @@ class Sweeping:
         term: The leader's.
         kube: The cluster.
         cluster: Finds VolcanoJobs.
-        picture: What the cluster shows.
+        informer: What the cluster shows.
         instance: Whose objects; those of others are not looked at.
         clock: Monotonic seconds.
         failed: Counts what nobody expected.
@@ -63,8 +63,8 @@ class Sweeping:
         *,
         term: int,
         kube: Kube,
-        cluster: JobsInCluster,
-        picture: Picture,
+        cluster: JobObjects,
+        informer: InformerCache,
         instance: str,
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
@@ -73,7 +73,7 @@ class Sweeping:
         self._term = term
         self._kube = kube
         self._cluster = cluster
-        self._picture = picture
+        self._informer = informer
         self._instance = instance
         self._clock = clock
         self._contained = Containment("not swept", failed)
@@ -136,7 +136,7 @@ class Sweeping:
 
     async def _orphans(self, suspects: Collection[_Suspect]) -> set[_Suspect]:
         """Return those whose job has no VolcanoJob, and is unknown or over."""
-        alone = {one for one in suspects if not self._picture.jobs.of_job(one.job_id)}
+        alone = {one for one in suspects if not self._informer.jobs.of_job(one.job_id)}
         if not alone:
             return set()
         async with self._store.read() as transaction:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.containment import Containment
 from controller.jobs.history.explanations import is_explained
-from controller.jobs.history.job_record import Records
+from controller.jobs.history.job_record import JobRecords
 from controller.jobs.spec.problems import JobRejected
 from controller.kube.client import Kube, Objects
 from controller.kube.errors import Forbidden, KubeError, NotFound
 from controller.kube.kinds import EVENTS, POD_GROUPS, QUEUES
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.job_rows import JobRecord, find_job, hold_job, move_job
+from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, move_job
 from controller.volcano.observed import ObservedJob
 from controller.volcano.phases import Progress, progress_of
 from controller.volcano.waiting import Explanation, explain_group, explain_refused, group_name
@@ -47,13 +47,13 @@ class _Waits:
     pause: float = FIRST_AGAIN_SECONDS
 
 
-class WaitingReasons:
+class PendingReasons:
     """Looks for why jobs wait, as the leader.
 
     Args:
         records: The leader's way to jobs' records.
         kube: The cluster.
-        picture: What the cluster shows.
+        informer: What the cluster shows.
         changed: Called with the id of a job of which more is known.
         clock: Monotonic seconds.
         failed: Counts what nobody expected.
@@ -61,10 +61,10 @@ class WaitingReasons:
 
     def __init__(
         self,
-        records: Records,
+        records: JobRecords,
         *,
         kube: Kube,
-        picture: Picture,
+        informer: InformerCache,
         changed: Callable[[str], None],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
@@ -72,7 +72,7 @@ class WaitingReasons:
         self._contained = Containment("why a job waits is not known", failed)
         self._records = records
         self._kube = kube
-        self._picture = picture
+        self._informer = informer
         self._changed = changed
         self._clock = clock
         self._waits: dict[str, _Waits] = {}
@@ -108,7 +108,7 @@ class WaitingReasons:
     def _due(self) -> Sequence[ObservedJob]:
         """Return whom to ask about now, and put off each of them."""
         now, waiting = self._clock(), dict[str, ObservedJob]()
-        for job in self._picture.jobs:
+        for job in self._informer.jobs:
             if progress_of(job.phase) is Progress.WAITING and not job.deleting:
                 waiting[job.job_id] = job
         # Those that begin to wait anew are as one that is new.
@@ -126,7 +126,7 @@ class WaitingReasons:
         return [waiting[job_id] for _, job_id in due[:MOST_A_ROUND]]
 
     async def _look_at(self, job: ObservedJob) -> None:
-        pods = self._picture.pods.of_job(job.job_id)
+        pods = self._informer.pods.of_job(job.job_id)
         if self._clock() < self._not_allowed_until.get(job.namespace, 0.0):
             return
         async with self._records.read() as transaction:
@@ -190,7 +190,7 @@ class WaitingReasons:
             None if found is None else {"uid": job.uid, **found._asdict()}
         )
         async with self._records.lead() as transaction:
-            now = await hold_job(transaction, job.job_id)
+            now = await lock_job(transaction, job.job_id)
             if now is None or now.uid != job.uid or now.explained == explained:
                 return
             await move_job(transaction, now, now=self._records.clock(), explained=explained)

@@ -46,7 +46,7 @@ class _Missing:
         return now < self.until + LONGEST_PAUSE_SECONDS
 
 
-class Ground:
+class Prerequisites:
     """Namespaces, queues and what is shared: asked about every ten seconds while they are good.
 
     Where something is missing, one look is for all jobs that wait for it, and less and less often.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from controller.jobs.history.pod_records import last_runs
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.volcano.names import FILES_CONTAINER
 from controller.volcano.observed import EVICTIONS, ObservedJob, ObservedPod
 
@@ -74,7 +74,7 @@ def _unscheduled(pods: Iterable[ObservedPod]) -> str | None:
 
 
 def explain_failure(
-    job: ObservedJob, pods: Iterable[ObservedPod], runs: Iterable[Run]
+    job: ObservedJob, pods: Iterable[ObservedPod], runs: Iterable[PodRecord]
 ) -> tuple[str, str | None]:
     """Return why the job failed: the first rank that did decides, but an eviction before all.
 
@@ -96,11 +96,11 @@ def explain_failure(
 _KILLED: Final = (137, 143)
 
 
-def _explain_by_runs(runs: Iterable[Run]) -> tuple[str, str] | None:
+def _explain_by_runs(runs: Iterable[PodRecord]) -> tuple[str, str] | None:
     """Return why the last pod of some rank failed, that of the rank which did so first."""
     failed = [run for run in last_runs(runs) if run.exit_code or run.reason in EVICTIONS]
 
-    def order(run: Run) -> tuple[bool, float, bool, int]:
+    def order(run: PodRecord) -> tuple[bool, float, bool, int]:
         # Where one has failed the others are killed, within the same second perhaps.
         ended_at = run.started_at or 0.0 if run.ended_at is None else run.ended_at
         return run.reason not in EVICTIONS, ended_at, run.exit_code in _KILLED, run.rank

@@ -11,11 +11,11 @@ from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.model import Job
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import JobRecord, hold_job, move_job
+from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
 from controller.store.vault import Vault, VaultClosed
 
 
-class Records:
+class JobRecords:
     """The leader's way to a job's record.
 
     Args:
@@ -64,14 +64,14 @@ class Records:
 
     async def held(self, transaction: Transaction, record: JobRecord) -> JobRecord | None:
         """Return the job as it is now, held, if what *record* was decided for is still so."""
-        now = await hold_job(transaction, record.id)
+        now = await lock_job(transaction, record.id)
         if now is None or _what_was_decided_for(now) != _what_was_decided_for(record):
             return None
         return now
 
     async def remember_removed(self, transaction: Transaction, job_id: str, uid: str) -> None:
         """Remember that the deletion of the VolcanoJob *uid* was accepted, whatever is wished."""
-        now = await hold_job(transaction, job_id)
+        now = await lock_job(transaction, job_id)
         if now is not None and now.removed_uid != uid:
             await move_job(transaction, now, now=self.clock(), removed_uid=uid)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from controller.jobs.spec.model import Job
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import EVICTIONS, ObservedPod
 
 MOST_EXITS: Final = 100
@@ -22,8 +22,8 @@ def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
     return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
 
 
-def are_written_down(
-    runs: Mapping[str, Run], present: Iterable[ObservedPod], departed: Iterable[ObservedPod]
+def are_recorded(
+    runs: Mapping[str, PodRecord], present: Iterable[ObservedPod], departed: Iterable[ObservedPod]
 ) -> bool:
     """Say whether *runs* hold everything that can be seen of these pods.
 
@@ -42,7 +42,7 @@ def are_written_down(
     return all(run.ended_at is not None for uid, run in runs.items() if uid not in seen)
 
 
-def _is_written_down(run: Run | None, pod: ObservedPod, *, gone: bool) -> bool:
+def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> bool:
     if run is None:
         return False
     facts = (run.node, run.phase, run.reason, run.exit_code, run.started_at)
@@ -51,16 +51,16 @@ def _is_written_down(run: Run | None, pod: ObservedPod, *, gone: bool) -> bool:
     return (run.ended_at is not None) == (gone or pod.is_over)
 
 
-def make_runs(
+def make_pod_records(
     job: Job,
     attempt: int,
     *,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, PodRecord],
     present: Iterable[ObservedPod],
     departed: Iterable[ObservedPod],
     now: float,
     looked_until: float,
-) -> list[Run]:
+) -> list[PodRecord]:
     """Return what is to be written down so that :func:`are_written_down`.
 
     Args:
@@ -98,10 +98,10 @@ def _run(
     gone: bool,
     now: float,
     seen_at: float,
-    before: Run | None,
-) -> Run:
+    before: PodRecord | None,
+) -> PodRecord:
     job_id, attempt, rank = place
-    return Run(
+    return PodRecord(
         job_id=job_id,
         pod_uid=pod.uid,
         attempt=attempt,
@@ -122,7 +122,7 @@ def _run(
     )
 
 
-def _end(pod: ObservedPod, *, gone: bool, now: float, before: Run | None) -> float | None:
+def _end(pod: ObservedPod, *, gone: bool, now: float, before: PodRecord | None) -> float | None:
     if pod.ended is not None and pod.ended.finished_at is not None:
         return pod.ended.finished_at
     if not gone and not pod.is_over:
@@ -145,10 +145,10 @@ def _gone_since(pod: ObservedPod) -> float | None:
     return None if pod.had_time else pod.asked_to_end_at
 
 
-def _vanished(run: Run, looked_until: float) -> Run:
+def _vanished(run: PodRecord, looked_until: float) -> PodRecord:
     at = max(run.started_at or run.seen_at, looked_until)
-    values: dict[str, Any] = {name: getattr(run, name) for name in Run.__slots__}
-    return Run(**values | {"ended_at": at, "reason": run.reason or "Vanished"})
+    values: dict[str, Any] = {name: getattr(run, name) for name in PodRecord.__slots__}
+    return PodRecord(**values | {"ended_at": at, "reason": run.reason or "Vanished"})
 
 
 def _reason(pod: ObservedPod) -> str:
@@ -159,13 +159,13 @@ def _exit_code(pod: ObservedPod) -> int | None:
     return pod.ended.exit_code if pod.ended else None
 
 
-def last_runs(runs: Iterable[Run]) -> list[Run]:
+def last_runs(runs: Iterable[PodRecord]) -> list[PodRecord]:
     """Return of each rank the run that was seen last."""
     last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}
     return list(last.values())
 
 
-def retries_of(counted: int, runs: Iterable[Run]) -> int:
+def retries_of(counted: int, runs: Iterable[PodRecord]) -> int:
     """Return how many of the restarts that Volcano has *counted* are the job's own.
 
     What the cluster took away is not for the job's own policies to pay.
@@ -173,7 +173,7 @@ def retries_of(counted: int, runs: Iterable[Run]) -> int:
     return max(0, counted - sum(1 for run in runs if run.reason in EVICTIONS))
 
 
-def exits_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def exits_of(runs: Sequence[PodRecord]) -> list[dict[str, Any]]:
     """Return how each rank ended, those that failed first, at most a hundred."""
     ranked = sorted(last_runs(runs), key=lambda run: (run.exit_code == 0, run.rank))
     return [

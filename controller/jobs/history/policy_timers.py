@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.jobs.history.retries import Policies, Triggered, described, last_of_replicas
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.timers import Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import Rule
@@ -29,7 +29,7 @@ def wanted_timers(
     job: ObservedJob,
     pods: Sequence[ObservedPod],
     *,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, PodRecord],
     policies: Policies,
     stored: Mapping[str, Timer],
     now: float,
@@ -67,7 +67,7 @@ def wanted_timers(
     return found | _waiting(current, runs)
 
 
-def _waiting(stored: Mapping[str, Timer], runs: Mapping[str, Run]) -> dict[str, Timer]:
+def _waiting(stored: Mapping[str, Timer], runs: Mapping[str, PodRecord]) -> dict[str, Timer]:
     """Return those of *stored* that wait for a replica's next pod, none of which has run yet."""
     waiting = {}
     for trigger, timer in stored.items():
@@ -77,7 +77,7 @@ def _waiting(stored: Mapping[str, Timer], runs: Mapping[str, Run]) -> dict[str, 
     return waiting
 
 
-def _has_returned(run: Run, runs: Mapping[str, Run]) -> bool:
+def _has_returned(run: PodRecord, runs: Mapping[str, PodRecord]) -> bool:
     replica = (run.task, run.index)
     later = (one for one in runs.values() if one.seen_at > run.seen_at)
     return any(one.started_at is not None and (one.task, one.index) == replica for one in later)
@@ -88,7 +88,7 @@ def _triggered(
     job: ObservedJob,
     pods: Sequence[ObservedPod],
     *,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, PodRecord],
     policies: Policies,
     now: float,
 ) -> Iterator[Triggered]:
@@ -109,7 +109,7 @@ def _triggered(
         yield from _fitting(policies, "Unknown", None, "", now)
 
 
-def _before(last: Iterable[Run], runs: Iterable[Run]) -> list[Run]:
+def _before(last: Iterable[PodRecord], runs: Iterable[PodRecord]) -> list[PodRecord]:
     """Return the pods whose successors have not run yet: what befell them waits for these."""
     new = [run for run in last if run.started_at is None and run.ended_at is None]
     uids, replicas = {run.pod_uid for run in new}, {(run.task, run.index) for run in new}
@@ -117,7 +117,7 @@ def _before(last: Iterable[Run], runs: Iterable[Run]) -> list[Run]:
     return last_of_replicas(run for run in older if run.pod_uid not in uids)
 
 
-def _of_pod(run: Run, pod: ObservedPod | None, job: ObservedJob) -> tuple[str, float]:
+def _of_pod(run: PodRecord, pod: ObservedPod | None, job: ObservedJob) -> tuple[str, float]:
     """Return what has befallen a replica's last pod, and when; nothing where all is well."""
     if pod is None or pod.deleting:
         # At a higher count of restarts it was Volcano that deleted it.
@@ -140,7 +140,7 @@ def _is_torn(policies: Policies, pods: Sequence[ObservedPod]) -> bool:
 
 
 def _fitting(
-    policies: Policies, event: str, run: Run | None, task: str, at: float
+    policies: Policies, event: str, run: PodRecord | None, task: str, at: float
 ) -> Iterator[Triggered]:
     exit_code = run.exit_code if run is not None else None
     rule: Rule | None = policies.deciding(event, exit_code, task)
@@ -156,7 +156,7 @@ def _fitting(
     )
 
 
-def _described(event: str, run: Run | None, task: str) -> str:
+def _described(event: str, run: PodRecord | None, task: str) -> str:
     match event:
         case "PodEvicted" if run is not None:
             return f"the pod of {task} {run.index} was deleted"

@@ -26,7 +26,7 @@ LONE_SECONDS: Final = 86400.0
 log = logging.getLogger(__name__)
 
 
-class Housekeeping:
+class Retention:
     """Drops records, as the leader of *term*; a tombstone is left for each VolcanoJob.
 
     Args:

@@ -16,7 +16,7 @@ from controller.jobs.spec.model import EffectiveTask
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import rules_of
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import EVICTIONS
 from controller.volcano.policies import RESTARTS, Rule, deciding, not_volcanos, retries
 
@@ -108,7 +108,7 @@ UNKNOWN_TRIGGER: Final = Triggered(rule=Rule(action="RestartJob"), event="", at=
 """Of an attempt that was followed, where nothing says any more what it was."""
 
 
-def triggered(policies: Policies, runs: Iterable[Run]) -> Triggered | None:
+def triggered(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None:
     """Return the policy that decides what becomes of an attempt that failed; None without one.
 
     As Volcano would: an event that no policy fits does nothing, and the next one decides; one
@@ -132,26 +132,26 @@ def triggered(policies: Policies, runs: Iterable[Run]) -> Triggered | None:
     return min(found, key=lambda one: one.at + (one.rule.timeout_seconds or 0), default=None)
 
 
-def last_of_replicas(runs: Iterable[Run]) -> list[Run]:
+def last_of_replicas(runs: Iterable[PodRecord]) -> list[PodRecord]:
     """Return of each replica the run that was seen last."""
     last = {(run.task, run.index): run for run in sorted(runs, key=lambda run: run.seen_at)}
     return list(last.values())
 
 
-def has_failed(run: Run) -> bool:
+def has_failed(run: PodRecord) -> bool:
     """Say whether the pod has failed, and was not only taken away."""
     return run.phase == "Failed" or bool(run.ended_at is not None and run.exit_code)
 
 
 def _events(
-    policies: Policies, runs: Sequence[Run]
-) -> Iterator[tuple[float, str, Run | None, str]]:
+    policies: Policies, runs: Sequence[PodRecord]
+) -> Iterator[tuple[float, str, PodRecord | None, str]]:
     """Yield what happened, in the order in which it did: when, what, to which pod, in which task.
 
     Kubernetes' times are whole seconds: of those that failed within one, whoever was killed by a
     signal comes last, since that may be the consequence.
     """
-    found: list[tuple[float, bool, int, str, Run | None, str]] = []
+    found: list[tuple[float, bool, int, str, PodRecord | None, str]] = []
     for run in runs:
         if has_failed(run):
             at = run.seen_at if run.ended_at is None else run.ended_at
@@ -165,7 +165,7 @@ def _events(
         yield at, event, about, name
 
 
-def described(run: Run | None, task: str) -> str:
+def described(run: PodRecord | None, task: str) -> str:
     """Return what happened, for people: how a pod failed, or that a task is done."""
     if run is None:
         return f"the task {task} is done"
@@ -174,7 +174,7 @@ def described(run: Run | None, task: str) -> str:
     return f"{run.task} {run.index} ended with exit code {run.exit_code}"
 
 
-def used_retries(counted: int, runs: Iterable[Run], followed: Triggered | None) -> int:
+def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | None) -> int:
     """Return how many of the job's retries an attempt has used.
 
     Args:

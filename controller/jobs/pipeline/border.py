@@ -75,7 +75,7 @@ class Call:
     job_id: str = ""
 
 
-class HookMeasures(Protocol):
+class HookMetrics(Protocol):
     """Counts calls of hooks."""
 
     def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
@@ -97,7 +97,7 @@ class PluginBorder:
 
     Args:
         seconds: How long each plugin's hooks may take.
-        measures: Counts calls.
+        metrics: Counts calls.
         clock: Monotonic seconds.
     """
 
@@ -105,11 +105,11 @@ class PluginBorder:
         self,
         seconds: HookSeconds | None = None,
         *,
-        measures: HookMeasures | None = None,
+        metrics: HookMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds or HookSeconds()
-        self._measures = measures or _NotCounted()
+        self._metrics = metrics or _NotCounted()
         self._clock = clock
         self._running: dict[asyncio.Task[object], Call] = {}
         self._stuck: dict[asyncio.Task[object], Call] = {}
@@ -171,7 +171,7 @@ class PluginBorder:
             why = f"raised {type(raised).__name__}"[:LONGEST_TEXT]
             raise self._failed(call, why, raised, secrets) from error
         finally:
-            self._measures.hook_ended(call, result, self._clock() - began)
+            self._metrics.hook_ended(call, result, self._clock() - began)
 
     def _refuse(self, call: Call) -> None:
         if self.is_switched_off(call.plugin, call.job_id):

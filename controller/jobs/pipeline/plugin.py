@@ -93,7 +93,7 @@ class PluginContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFromServer:
-    """A job as the cluster runs it: a picture that does not change."""
+    """A job as the cluster runs it: a snapshot that does not change."""
 
     job: Job
     namespace: str

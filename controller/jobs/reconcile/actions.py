@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, assert_never
 
-from controller.jobs.cluster.job_objects import JobsInCluster
-from controller.jobs.cluster.prerequisites import Ground
-from controller.jobs.history.job_record import Records
-from controller.jobs.history.pod_records import is_of, make_runs
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.history.job_record import JobRecords
+from controller.jobs.history.pod_records import is_of, make_pod_records
 from controller.jobs.history.states import Happening, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, Ending
+from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, EndActions
 from controller.jobs.reconcile.lifecycle import (
-    CatchUp,
+    AdoptNewerAttempt,
     Conclude,
     Confirm,
     ConfirmPods,
@@ -25,28 +25,28 @@ from controller.jobs.reconcile.lifecycle import (
     Finish,
     KeepForRecovery,
     Note,
+    ObservedState,
     Order,
     Park,
+    RecordPods,
     Remove,
     RemovePods,
-    Renew,
     Replace,
     Rest,
     Restore,
     RunHooks,
-    Seen,
     SetTimers,
+    StartNextAttempt,
     Step,
     Stop,
     Submit,
-    WriteDown,
 )
-from controller.jobs.reconcile.plugin_calls import Calls, StillRunning
+from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.policy_actions import PolicyActions
-from controller.jobs.reconcile.requeue import Later
-from controller.jobs.reconcile.submitting import Submitting
+from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.submitting import SubmitActions
 from controller.store.jobs.hook_runs import HookState
-from controller.store.jobs.pods import record_runs, runs_of
+from controller.store.jobs.pods import pod_records_of, upsert_pod_records
 from controller.store.jobs.progress import move_attempt, start_attempt
 from controller.volcano.observed import ObservedPod
 
@@ -60,7 +60,7 @@ class Actions:
         records: The leader's way to jobs' records.
         pipeline: The plugins.
         cluster: What is made and removed there.
-        ground: Where jobs run.
+        prerequisites: Where jobs run.
         recorder: Remembers which hooks have run.
         looked_until: When the leader before this one looked last; what happened between then and
             this one's first look, nobody saw.
@@ -69,28 +69,32 @@ class Actions:
 
     def __init__(
         self,
-        records: Records,
+        records: JobRecords,
         *,
         pipeline: Pipeline,
-        cluster: JobsInCluster,
-        ground: Ground,
+        cluster: JobObjects,
+        prerequisites: Prerequisites,
         recorder: HookRecorder,
         looked_until: float = 0.0,
-        calls: Calls | None = None,
+        calls: PluginCalls | None = None,
     ) -> None:
         self._records = records
-        self._calls = calls or Calls()
+        self._calls = calls or PluginCalls()
         self._pipeline = pipeline
         self._cluster = cluster
         self._recorder = recorder
         self._looked_until = looked_until
-        self._submitting = Submitting(
-            records, pipeline=pipeline, cluster=cluster, ground=ground, calls=self._calls
+        self._submitting = SubmitActions(
+            records,
+            pipeline=pipeline,
+            cluster=cluster,
+            prerequisites=prerequisites,
+            calls=self._calls,
         )
-        self._ending = Ending(records, cluster)
+        self._ending = EndActions(records, cluster)
         self._policies = PolicyActions(records, cluster)
 
-    async def do(self, step: Step, seen: Seen) -> Seen | None:  # noqa: C901 - one case a step
+    async def do(self, step: Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
         """Do *step*; return how the job is seen then, where that is known without another look.
 
         Raises:
@@ -99,8 +103,8 @@ class Actions:
             KubeError, StoreUnavailable, PluginFailed: If it failed, and is to be tried again.
         """
         match step:
-            case WriteDown():
-                return await self._write_down(seen)
+            case RecordPods():
+                return await self._record_pods(seen)
             case Submit():
                 await self._submitting.submit(seen.record)
             case Expose():
@@ -108,7 +112,7 @@ class Actions:
             case Restore():
                 await self._submitting.expose(seen)
                 # The watch will show it; looking again is for when it does not.
-                raise Later(LOOK_AGAIN_SECONDS)
+                raise RequeueAfter(LOOK_AGAIN_SECONDS)
             case Note():
                 await self._note(step, seen)
             case RunHooks():
@@ -117,11 +121,11 @@ class Actions:
                 await self._submitting.keep_for_recovery(seen, what)
             case Stop():
                 await self._ending.stop(seen)
-            case Renew():
+            case StartNextAttempt():
                 await self._ending.renew(step, seen)
             case Replace():
                 await self._ending.replace(seen.record)
-            case CatchUp():
+            case AdoptNewerAttempt():
                 await self._ending.catch_up(seen)
             case Conclude():
                 await self._ending.conclude(step, seen)
@@ -138,7 +142,7 @@ class Actions:
             case RemovePods(pods):
                 await self._ending.remove_pods(seen.record, pods)
                 # The watch tells when it is gone; looking again is for when it does not.
-                raise Later(5.0)
+                raise RequeueAfter(5.0)
             case Finish():
                 await self._ending.finish(seen.record)
             case Park(why):
@@ -151,15 +155,15 @@ class Actions:
                 assert_never(step)
         return None
 
-    async def _park(self, seen: Seen, why: str | None) -> None:
+    async def _park(self, seen: ObservedState, why: str | None) -> None:
         await self._records.tell(seen.record, parked=why)
         tell = log.warning if why else log.info
         text = "a job is parked" if why else "a job is taken up again"
         tell(text, extra={"job": seen.record.id, "why": why or ""})
 
-    async def _write_down(self, seen: Seen) -> Seen | None:
+    async def _record_pods(self, seen: ObservedState) -> ObservedState | None:
         record = seen.record
-        runs = make_runs(
+        runs = make_pod_records(
             self._records.readable_job(record),
             record.attempt,
             runs=seen.runs,
@@ -169,30 +173,30 @@ class Actions:
             looked_until=self._looked_until,
         )
         async with self._records.lead() as transaction:
-            await record_runs(transaction, runs)
+            await upsert_pod_records(transaction, runs)
             if seen.job is not None and seen.job.retries:
                 retries = seen.job.retries
                 await move_attempt(transaction, record.id, record.attempt, retries=retries)
-            written = await runs_of(transaction, record.id, record.attempt)
+            written = await pod_records_of(transaction, record.id, record.attempt)
         if seen.departed:
             return None  # another look forgets those
         return replace(seen, runs={run.pod_uid: run for run in written})
 
-    async def _confirm_pods(self, step: ConfirmPods, seen: Seen) -> None:
-        """Do what follows from the pods, unless the picture of them is behind."""
+    async def _confirm_pods(self, step: ConfirmPods, seen: ObservedState) -> None:
+        """Do what follows from the pods, unless their cache is behind."""
         if not await self._policies.are_as_seen(seen):
-            raise Later(1.0)
+            raise RequeueAfter(1.0)
         match step.then:
             case Conclude() as conclusion:
                 await self._ending.conclude(conclusion, seen)
-            case Renew() as renewal:
+            case StartNextAttempt() as renewal:
                 await self._ending.renew(renewal, seen)
             case Order() as order:
                 await self._policies.order(order, seen)
             case _:
                 assert_never(step.then)
 
-    async def _note(self, note: Note, seen: Seen) -> None:
+    async def _note(self, note: Note, seen: ObservedState) -> None:
         record = seen.record
         values: dict[str, Any] = {
             "state": next_state(record.state, note.happening),
@@ -207,7 +211,7 @@ class Actions:
             if await self._records.move(transaction, record, **values) and started is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=started)
 
-    def _start_of(self, seen: Seen) -> float:
+    def _start_of(self, seen: ObservedState) -> float:
         """Return when this attempt began to run: when its first program did, if that is known."""
         starts = [pod.started_at for pod in _own(seen, seen.pods) if pod.started_at]
         starts += [run.started_at for run in seen.runs.values() if run.started_at]
@@ -215,9 +219,9 @@ class Actions:
         # Nodes have clocks of their own, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))
 
-    async def _run_hooks(self, step: RunHooks, seen: Seen) -> None:
+    async def _run_hooks(self, step: RunHooks, seen: ObservedState) -> None:
         record = seen.record
-        state, view = seen.hooks.get(step.hook, HookState()), self.picture_of(seen)
+        state, view = seen.hooks.get(step.hook, HookState()), self.view_of(seen)
 
         async def run() -> None:
             await self._pipeline.run(
@@ -228,7 +232,7 @@ class Actions:
         with suppress(StillRunning):
             await self._calls.result(record.id, "hooks", (record.attempt, step.hook), run)
 
-    def picture_of(self, seen: Seen) -> JobFromServer:
+    def view_of(self, seen: ObservedState) -> JobFromServer:
         """Return what plugins are shown of the job."""
         record = seen.record
         return JobFromServer(
@@ -243,5 +247,5 @@ class Actions:
         )
 
 
-def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
+def _own(seen: ObservedState, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
     return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]

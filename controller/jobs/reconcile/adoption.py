@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import ensure_namespace
 from controller.jobs.cluster.recovery import Recovered, decimal_of, recovered
 from controller.jobs.history.states import State
@@ -31,7 +31,7 @@ from controller.kube.kinds import CONFIG_MAPS
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.jobs.connections import record_connections
 from controller.store.jobs.job_rows import (
     JobRecord,
@@ -75,8 +75,8 @@ class Adoption:
         store: Store,
         term: int,
         kube: Kube,
-        picture: Picture,
-        cluster: JobsInCluster,
+        informer: InformerCache,
+        cluster: JobObjects,
         instance: str,
         namespace: str,
         defaults: JobDefaults,
@@ -84,7 +84,7 @@ class Adoption:
     ) -> None:
         self._store = store
         self._term = term
-        self._picture = picture
+        self._informer = informer
         self._cluster = cluster
         self._identity = StoreIdentity(kube, instance=instance, namespace=namespace)
         self._defaults = defaults
@@ -111,10 +111,10 @@ class Adoption:
 
     async def _settle(self) -> tuple[str, ...]:
         async with self._store.read() as transaction:
-            ours = (await read_position(transaction)).identity
+            ours = (await read_store_metadata(transaction)).identity
             empty = not await has_jobs(transaction)
         theirs = await self._identity.read()
-        strange = theirs not in (None, ours) or (empty and any(True for _ in self._picture.jobs))
+        strange = theirs not in (None, ours) or (empty and any(True for _ in self._informer.jobs))
         if strange:
             problems = await self._adopt_all()
             if problems:
@@ -126,7 +126,7 @@ class Adoption:
 
     async def _adopt_all(self) -> tuple[str, ...]:
         problems = []
-        seen = list(self._picture.jobs)
+        seen = list(self._informer.jobs)
         async with self._store.read() as transaction:
             known = await known_jobs(transaction, [job.job_id for job in seen])
         for job in seen:
@@ -143,7 +143,7 @@ class Adoption:
         Raises:
             KubeError, StoreUnavailable: To be tried again.
         """
-        for job in self._picture.jobs.of_job(job_id):
+        for job in self._informer.jobs.of_job(job_id):
             async with self._store.read() as transaction:
                 gone = await has_tombstone(transaction, job_id, job.uid)
             if gone:
@@ -170,7 +170,7 @@ class Adoption:
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
     async def _keep(self, seen: ObservedJob, job: Job, spec: Mapping[str, Any]) -> None:
-        pods = self._picture.pods.of_job(job.id)
+        pods = self._informer.pods.of_job(job.id)
         kept = await self._cluster.find_kept(seen)
         past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
         record = replace(_adopted(seen, job, past, self._defaults), spec=spec)

@@ -6,26 +6,26 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.recovery import recovered
-from controller.jobs.history.job_record import Records, decided_as
+from controller.jobs.history.job_record import JobRecords, decided_as
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state
-from controller.jobs.reconcile.lifecycle import Conclude, Confirm, Renew, Seen
-from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.lifecycle import Conclude, Confirm, ObservedState, StartNextAttempt
+from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, hold_job
-from controller.store.jobs.pods import runs_of
+from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, lock_job
+from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import (
     CompanionRecord,
     attempts_of,
     companions_of,
     drop_companions,
     drop_due,
-    hurry_due,
+    make_due_now,
     move_attempt,
     record_attempt,
 )
@@ -42,16 +42,16 @@ _OUTCOMES: Final = {"evicted": "EVICTED", "resumed": "SUSPENDED", "retried": "RE
 log = logging.getLogger(__name__)
 
 
-class Ending:
+class EndActions:
     """Decides and carries out how attempts and jobs end."""
 
-    def __init__(self, records: Records, cluster: JobsInCluster) -> None:
+    def __init__(self, records: JobRecords, cluster: JobObjects) -> None:
         self._records = records
         self._cluster = cluster
 
     # One attempt
 
-    async def stop(self, seen: Seen) -> None:
+    async def stop(self, seen: ObservedState) -> None:
         """Have Volcano abort the VolcanoJob."""
         record, job = seen.record, seen.job
         if job is None:
@@ -61,9 +61,9 @@ class Ending:
         await self._records.tell(record, **values)
         await self._cluster.command(record.id, job, "AbortJob")
         # Volcano loses a command that comes while it starts the job over.
-        raise Later(LOOK_AGAIN_SECONDS)
+        raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def renew(self, step: Renew, seen: Seen) -> None:
+    async def renew(self, step: StartNextAttempt, seen: ObservedState) -> None:
         """Decide that another attempt follows."""
         record = seen.record
         values: dict[str, Any] = {
@@ -81,7 +81,7 @@ class Ending:
     async def replace(self, record: JobRecord) -> None:
         """Begin the next attempt once nothing of the last one is left."""
         if await self._remove_unseen(record) or await self._has_unseen_pods(record):
-            raise Later(1.0)
+            raise RequeueAfter(1.0)
         # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
         # Those that are lasting it must find: others know them by their address.
         passing = [one for one in await self._known(record) if not one.lasting]
@@ -96,7 +96,7 @@ class Ending:
                 await replace_timers(transaction, record.id, timers=())
                 if used is not None:
                     await move_attempt(transaction, record.id, record.attempt, used=used)
-            await hurry_due(transaction, record.id, now=self._records.clock())
+            await make_due_now(transaction, record.id, now=self._records.clock())
 
     async def _used(self, transaction: Transaction, record: JobRecord) -> int | None:
         """Return how many retries the attempt has used; None if they are counted already.
@@ -107,13 +107,13 @@ class Ending:
         ended = next((one for one in attempts if one.attempt == record.attempt), None)
         if ended is None or ended.uid != record.uid or ended.used is not None:
             return None
-        runs = await runs_of(transaction, record.id, record.attempt)
+        runs = await pod_records_of(transaction, record.id, record.attempt)
         followed = None
         if record.renewal == "retried":
             followed = triggered(policies_of(record), runs) or UNKNOWN_TRIGGER
         return used_retries(ended.retries, runs, followed)
 
-    async def catch_up(self, seen: Seen) -> None:
+    async def catch_up(self, seen: ObservedState) -> None:
         """Go on with the attempt that the cluster shows, which is later than the store's."""
         record, job = seen.record, seen.job
         if job is None:
@@ -138,7 +138,7 @@ class Ending:
             if await self._records.move(transaction, record, **values):
                 await self._close_attempt(transaction, seen, "LOST", "lost", message)
                 await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
-            await hurry_due(transaction, record.id, now=now)
+            await make_due_now(transaction, record.id, now=now)
         log.warning("caught up", extra={"job": record.id, "attempt": job.attempt, "uid": job.uid})
 
     # The job
@@ -162,11 +162,11 @@ class Ending:
                 "pods of a VolcanoJob that is gone may not be deleted",
                 extra={"job": record.id, "pods": len(pods), "why": str(error)},
             )
-            raise Later(FORBIDDEN_SECONDS) from error
+            raise RequeueAfter(FORBIDDEN_SECONDS) from error
         # The watch will show it; looking again is for when it does not.
-        raise Later(LOOK_AGAIN_SECONDS)
+        raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def conclude(self, step: Conclude, seen: Seen) -> None:
+    async def conclude(self, step: Conclude, seen: ObservedState) -> None:
         """Decide how the job ends."""
         decided: dict[str, Any] = decided_as(step.outcome, step.reason, step.message)
         starts = [run.started_at for run in seen.runs.values() if run.started_at is not None]
@@ -178,7 +178,12 @@ class Ending:
                 await self._close_attempt(transaction, seen, outcome, step.reason, step.message)
 
     async def _close_attempt(
-        self, transaction: Transaction, seen: Seen, outcome: str, reason: str, message: str | None
+        self,
+        transaction: Transaction,
+        seen: ObservedState,
+        outcome: str,
+        reason: str,
+        message: str | None,
     ) -> None:
         values: dict[str, Any] = {"outcome": outcome, "reason": reason, "message": message}
         job = seen.job if seen.job is not None else seen.last
@@ -192,17 +197,17 @@ class Ending:
             **values,
         )
 
-    async def confirm(self, step: Confirm, seen: Seen) -> None:
+    async def confirm(self, step: Confirm, seen: ObservedState) -> None:
         """Do what follows from it that the VolcanoJob is gone, if the cluster itself says so."""
         record = seen.record
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is not None and found.uid == record.uid:
-            raise Later(1.0)  # the picture is behind, and will come
+            raise RequeueAfter(1.0)  # the cache is behind, and will come
         match step.then:
             case Conclude() as conclusion:
                 await self.conclude(conclusion, seen)
-            case Renew() as renewal:
+            case StartNextAttempt() as renewal:
                 await self.renew(renewal, seen)
             case _:
                 assert_never(step.then)
@@ -210,7 +215,7 @@ class Ending:
     async def finish(self, record: JobRecord) -> None:
         """Take the outcome as the state; what was kept for the job goes."""
         if record.uid is None and await self._remove_unseen(record):
-            raise Later(1.0)
+            raise RequeueAfter(1.0)
         # Those that the VolcanoJob owns go with it.
         known = await self._known(record)
         await self._remove_companions(record, [one for one in known if one.owner_uid is None])
@@ -226,7 +231,7 @@ class Ending:
             "finished_at": self._records.clock(),
         }
         async with self._records.lead() as transaction:
-            exits = exits_of(await runs_of(transaction, record.id, record.attempt))
+            exits = exits_of(await pod_records_of(transaction, record.id, record.attempt))
             # The job before its due times, as who hands them over does: locks have one order.
             await self._records.move(transaction, record, **over, sealed=None, exits=exits)
             await drop_due(transaction, record.id)
@@ -243,7 +248,7 @@ class Ending:
     async def end_overdue(self, record: JobRecord) -> None:
         """Ask for the job's end, as its owner or a plugin could: its time is over."""
         async with self._records.lead() as transaction:
-            now = await hold_job(transaction, record.id)
+            now = await lock_job(transaction, record.id)
             if now is not None and not now.is_final:
                 await ask_to_end(transaction, now, now=self._records.clock(), how=EXPIRED)
 
@@ -261,12 +266,12 @@ class Ending:
                 await drop_companions(transaction, record.id, companions)
 
     async def _has_unseen_pods(self, record: JobRecord) -> bool:
-        """Say whether a pod of the attempt is there that the picture does not show."""
+        """Say whether a pod of the attempt is there that the cache does not show."""
         pods = await self._cluster.find_pods(record.namespace, record.id)
         return any(pod.owner_uid == record.uid for pod in pods)
 
     async def _remove_unseen(self, record: JobRecord) -> bool:
-        """Remove a VolcanoJob that the picture does not show; say whether there was one."""
+        """Remove a VolcanoJob that the cache does not show; say whether there was one."""
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is None:

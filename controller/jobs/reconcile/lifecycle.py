@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.cluster.recovery import to_keep
 from controller.jobs.history.explanations import explain_failure, explain_waiting
-from controller.jobs.history.pod_records import are_written_down, is_of, retries_of
+from controller.jobs.history.pod_records import are_recorded, is_of, retries_of
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
     Policies,
@@ -27,7 +27,7 @@ from controller.jobs.history.retries import (
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, Outcome, State, next_state
 from controller.store.jobs.hook_runs import HookState
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.progress import Hook
 from controller.store.jobs.timers import Timer
 from controller.volcano.names import CREATED_ANNOTATION
@@ -39,7 +39,7 @@ from controller.volcano.policies import RESTARTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedState:
     """A job in the store and in the cluster, at one moment.
 
     ``pods`` are there, ``departed`` were seen to leave, ``last`` is the VolcanoJob as it was last
@@ -62,7 +62,7 @@ class Seen:
     pods: tuple[ObservedPod, ...]
     departed: tuple[ObservedPod, ...] = ()
     last: ObservedJob | None = None
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    runs: Mapping[str, PodRecord] = field(default_factory=dict)
     exposed: bool
     started: bool
     completed: bool
@@ -92,7 +92,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteDown:
+class RecordPods:
     """Write down what is seen of the job's pods, before they are gone."""
 
 
@@ -142,7 +142,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class StartNextAttempt:
     """Decide that another attempt follows this one."""
 
     why: Literal["evicted", "resumed", "retried"]
@@ -155,7 +155,7 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class CatchUp:
+class AdoptNewerAttempt:
     """Go on with an attempt that the store has never heard of: it was restored from before it."""
 
 
@@ -173,9 +173,9 @@ LOST: Final = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in th
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Ask the cluster itself whether the VolcanoJob is gone: the picture may be behind."""
+    """Ask the cluster itself whether the VolcanoJob is gone: the cache may be behind."""
 
-    then: Conclude | Renew = LOST
+    then: Conclude | StartNextAttempt = LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class SetTimers:
 class ConfirmPods:
     """Do what follows from the job's pods, if the cluster itself shows them as they were seen."""
 
-    then: Conclude | Renew | Order
+    then: Conclude | StartNextAttempt | Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Finish:
 
 Step: TypeAlias = (
     Rest
-    | WriteDown
+    | RecordPods
     | Submit
     | Expose
     | Restore
@@ -241,9 +241,9 @@ Step: TypeAlias = (
     | RunHooks
     | KeepForRecovery
     | Stop
-    | Renew
+    | StartNextAttempt
     | Replace
-    | CatchUp
+    | AdoptNewerAttempt
     | Conclude
     | Confirm
     | Order
@@ -257,11 +257,11 @@ Step: TypeAlias = (
 )
 
 
-def decide(seen: Seen) -> Step:
+def decide(seen: ObservedState) -> Step:
     """Return the next step."""
     record = seen.record
-    if not are_written_down(seen.runs, _own(seen, seen.pods), _own(seen, seen.departed)):
-        return WriteDown()
+    if not are_recorded(seen.runs, _own(seen, seen.pods), _own(seen, seen.departed)):
+        return RecordPods()
     if late := _late_pods(seen):
         return RemovePods(late)
     if record.is_final:
@@ -271,11 +271,11 @@ def decide(seen: Seen) -> Step:
     return _undecided(seen) if record.outcome is None else _ending(seen)
 
 
-def _undecided(seen: Seen) -> Step:
+def _undecided(seen: ObservedState) -> Step:
     """Return the next step for a job of which it is not decided yet how it ends."""
     record = seen.record
     if seen.job is not None and seen.job.attempt > record.attempt:
-        return CatchUp()
+        return AdoptNewerAttempt()
     if record.desired == "ended":
         return _ended_on_purpose(record)
     if seen.parked is not None and seen.overdue:
@@ -285,14 +285,14 @@ def _undecided(seen: Seen) -> Step:
     if record.uid is None:
         return _submitting(seen)
     step = _submitted(seen)
-    follows = isinstance(step, Conclude | Confirm | Renew)
+    follows = isinstance(step, Conclude | Confirm | StartNextAttempt)
     # One whose policy waits for its time has been told to wait.
     if follows or (isinstance(step, ConfirmPods) and not seen.timers):
         return _told_to_run(seen) or step
     return step
 
 
-def _submitted(seen: Seen) -> Step:
+def _submitted(seen: ObservedState) -> Step:
     record = seen.record
     if seen.job is None or seen.job.uid != record.uid:
         return Confirm(_as_it_was(seen))
@@ -302,7 +302,7 @@ def _submitted(seen: Seen) -> Step:
     return _keeping(seen, seen.job, step) if isinstance(step, Rest) else step
 
 
-def _told_to_run(seen: Seen) -> Note | None:
+def _told_to_run(seen: ObservedState) -> Note | None:
     """Return the news that the job ran, if it was over before anybody looked.
 
     Where hundreds of jobs begin at once, a short one ends before its turn comes.
@@ -314,7 +314,7 @@ def _told_to_run(seen: Seen) -> Note | None:
     return Note(Happening.STARTED, None, None)
 
 
-def _keeping(seen: Seen, job: ObservedJob, step: Rest) -> Step:
+def _keeping(seen: ObservedState, job: ObservedJob, step: Rest) -> Step:
     """Keep what a lost store would lack, when there is nothing else to do."""
     what = to_keep(seen.record, job, seen.pods) if seen.exposed else None
     if seen.timers and step.until is None:
@@ -326,7 +326,7 @@ _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
 """One that is over is removed by Volcano itself, perhaps before we have seen its end."""
 
 
-def _as_it_was(seen: Seen) -> Conclude | Renew:
+def _as_it_was(seen: ObservedState) -> Conclude | StartNextAttempt:
     """Return what follows if the VolcanoJob is gone: its own end, if it had come to that."""
     if seen.last is None:
         return LOST
@@ -341,7 +341,7 @@ def _as_it_was(seen: Seen) -> Conclude | Renew:
             return LOST
 
 
-def _own(seen: Seen, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
+def _own(seen: ObservedState, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
     return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]
 
 
@@ -355,7 +355,7 @@ def _ended_on_purpose(record: JobRecord) -> Conclude:
     return Conclude(outcome, record.end_reason or "asked", record.end_message or "ended as asked")
 
 
-def _submitting(seen: Seen) -> Step:
+def _submitting(seen: ObservedState) -> Step:
     if seen.parked is not None:
         return _note_if_new(seen, Note(Happening.WAITS, "parked", seen.parked))
     if seen.job is not None:
@@ -372,7 +372,7 @@ _SUCCEEDED: Final = Conclude(State.SUCCESS, "completed")
 _SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
 
 
-def _living(seen: Seen, job: ObservedJob) -> Step:
+def _living(seen: ObservedState, job: ObservedJob) -> Step:
     progress = progress_of(job.phase)
     match progress:
         case Progress.WAITING | Progress.RUNNING if seen.record.desired == "suspended":
@@ -397,34 +397,34 @@ def _living(seen: Seen, job: ObservedJob) -> Step:
             assert_never(progress)
 
 
-def _expose_first(seen: Seen, step: Step) -> Step:
+def _expose_first(seen: ObservedState, step: Step) -> Step:
     if seen.parked is not None:
         return step if isinstance(step, Note) else Rest()
     if not seen.exposed:
         return Expose()
     if not isinstance(step, Rest):
         return step
-    # The picture may only be behind: so whatever else there is to do comes first.
+    # The cache may only be behind: so whatever else there is to do comes first.
     return Restore() if seen.lost else step
 
 
-def _waiting(seen: Seen, job: ObservedJob) -> Step:
+def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     reason, message = explain_waiting(job, seen.pods, seen.record.explained)
     return _note_if_new(seen, Note(Happening.WAITS, reason, message))
 
 
-def _running(seen: Seen) -> Step:
+def _running(seen: ObservedState) -> Step:
     noted = _note_if_new(seen, Note(Happening.STARTED, None, None))
     if isinstance(noted, Note) or seen.started:
         return noted
     return _hooks(seen, "start")
 
 
-def _hooks(seen: Seen, hook: Hook) -> RunHooks | Rest:
+def _hooks(seen: ObservedState, hook: Hook) -> RunHooks | Rest:
     return Rest() if hook in seen.paused else RunHooks(hook)
 
 
-def _note_if_new(seen: Seen, note: Note) -> Step:
+def _note_if_new(seen: ObservedState, note: Note) -> Step:
     record = seen.record
     told = (record.state, record.reason, record.message)
     if told == (next_state(record.state, note.happening), note.reason, note.message):
@@ -432,7 +432,7 @@ def _note_if_new(seen: Seen, note: Note) -> Step:
     return note
 
 
-def _stopped(seen: Seen, job: ObservedJob) -> Step:
+def _stopped(seen: ObservedState, job: ObservedJob) -> Step:
     if seen.record.ordered is not None and not seen.record.stopping:
         return _as_ordered(seen.record)
     if not seen.record.stopping or job.phase != "Aborted":
@@ -441,10 +441,10 @@ def _stopped(seen: Seen, job: ObservedJob) -> Step:
         return Rest()
     if seen.record.desired == "suspended":
         return _note_if_new(seen, _SUSPENDED)
-    return Renew("resumed", "resumed, and submitted again")
+    return StartNextAttempt("resumed", "resumed, and submitted again")
 
 
-def _failed(seen: Seen, job: ObservedJob) -> Step:
+def _failed(seen: ObservedState, job: ObservedJob) -> Step:
     """Return what follows from it that the VolcanoJob has failed.
 
     What its policies say is carried out by us where Volcano did not come to ask them.
@@ -470,8 +470,8 @@ def _failed(seen: Seen, job: ObservedJob) -> Step:
 
 
 def _after_failure(
-    seen: Seen, job: ObservedJob, policies: Policies, followed: Triggered | None
-) -> Conclude | Renew:
+    seen: ObservedState, job: ObservedJob, policies: Policies, followed: Triggered | None
+) -> Conclude | StartNextAttempt:
     record = seen.record
     reason, message = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
     failure = Conclude(State.FAILURE, reason, message)
@@ -481,14 +481,14 @@ def _after_failure(
         return _carried_out(followed)
     if record.evictions < seen.evictions_allowed:
         if reason == "evicted":
-            return Renew("evicted", f"{message}; submitted again")
+            return StartNextAttempt("evicted", f"{message}; submitted again")
         if _has_paid_for_evictions(seen, job):
             why = "retries that went to evictions are given back"
-            return Renew("evicted", f"{message}; submitted again: {why}")
+            return StartNextAttempt("evicted", f"{message}; submitted again: {why}")
     if record.retries_used + used_retries(job.retries, seen.runs.values(), None) >= policies.most:
         return failure
     if followed is not None:
-        return Renew("retried", _retold(followed, policies))
+        return StartNextAttempt("retried", _retold(followed, policies))
     if policies.restarts and not any(has_failed(run) for run in seen.runs.values()):
         text = "no record says which of its policies applied, so nothing is started again"
         return replace(failure, message=f"{message or 'it failed'}; {text}")
@@ -523,7 +523,7 @@ def _retold(followed: Triggered, policies: Policies) -> str:
     return f"{text}: the whole job is started again, as another attempt"
 
 
-def _timed(seen: Seen, job: ObservedJob) -> Step | None:
+def _timed(seen: ObservedState, job: ObservedJob) -> Step | None:
     """Return what is to be done about policies that we time; None if nothing is now."""
     record = seen.record
     if record.ordered is not None:
@@ -540,16 +540,20 @@ def _timed(seen: Seen, job: ObservedJob) -> Step | None:
     return ConfirmPods(_due(seen, job, policies, first))
 
 
-def _due(seen: Seen, job: ObservedJob, policies: Policies, timer: Timer) -> Renew | Order:
+def _due(
+    seen: ObservedState, job: ObservedJob, policies: Policies, timer: Timer
+) -> StartNextAttempt | Order:
     if timer.action not in RESTARTS:
         return Order(timer.action, timer.why)
     used = seen.record.retries_used + used_retries(job.retries, seen.runs.values(), None)
     if used < policies.most:
-        return Renew("retried", f"{timer.why}; started again by its policy {timer.action}")
+        return StartNextAttempt(
+            "retried", f"{timer.why}; started again by its policy {timer.action}"
+        )
     return Order("TerminateJob", f"{timer.why}, and no retry is left")
 
 
-def _wanted_timers(seen: Seen, job: ObservedJob, policies: Policies) -> dict[str, Timer]:
+def _wanted_timers(seen: ObservedState, job: ObservedJob, policies: Policies) -> dict[str, Timer]:
     return wanted_timers(
         seen.record,
         job,
@@ -561,13 +565,13 @@ def _wanted_timers(seen: Seen, job: ObservedJob, policies: Policies) -> dict[str
     )
 
 
-def _has_paid_for_evictions(seen: Seen, job: ObservedJob) -> bool:
+def _has_paid_for_evictions(seen: ObservedState, job: ObservedJob) -> bool:
     """Say whether Volcano gave it up for a count of retries in which evictions are."""
     given_up = 0 < job.max_retry <= job.retries
     return given_up and retries_of(job.retries, seen.runs.values()) < job.max_retry
 
 
-def _ending(seen: Seen) -> Step:
+def _ending(seen: ObservedState) -> Step:
     # Hooks begin before the removal, which does not wait for those that take long or fail.
     if not seen.completed and "complete" not in seen.paused:
         return RunHooks("complete")
@@ -580,7 +584,7 @@ def _ending(seen: Seen) -> Step:
     return Finish() if seen.cleaned else _hooks(seen, "cleanup")
 
 
-def _still_runs(seen: Seen) -> bool:
+def _still_runs(seen: ObservedState) -> bool:
     return any(not pod.is_over for pod in _own(seen, seen.pods))
 
 
@@ -593,7 +597,7 @@ def must_be_removed(record: JobRecord) -> bool:
     return record.desired == "ended" or record.stopping or why in REMOVED_REASONS
 
 
-def _removal(seen: Seen) -> Step | None:
+def _removal(seen: ObservedState) -> Step | None:
     """Return what is left to do until the VolcanoJob and its pods are gone; None when they are.
 
     No pod is deleted before its VolcanoJob: Volcano would make it again, or take it for evicted.
@@ -613,7 +617,7 @@ def _removal(seen: Seen) -> Step | None:
     return Rest() if shown or own else None
 
 
-def _may_go(seen: Seen, pod: ObservedPod) -> bool:
+def _may_go(seen: ObservedState, pod: ObservedPod) -> bool:
     """Say whether a pod of the VolcanoJob that is gone may be deleted.
 
     One that nobody owns any more was left there on purpose (``--cascade=orphan``): it goes only
@@ -622,7 +626,7 @@ def _may_go(seen: Seen, pod: ObservedPod) -> bool:
     return bool(pod.owner_uid) or seen.record.desired == "ended"
 
 
-def _late_pods(seen: Seen) -> tuple[ObservedPod, ...]:
+def _late_pods(seen: ObservedState) -> tuple[ObservedPod, ...]:
     """Return the pods that Volcano has made, late, for a VolcanoJob that was gone already.
 
     Those of the job's own VolcanoJob are dealt with where that is removed.
@@ -631,7 +635,7 @@ def _late_pods(seen: Seen) -> tuple[ObservedPod, ...]:
     return tuple(pod for pod in seen.pods if pod.owner_uid in gone and not pod.deleting)
 
 
-def _after_the_end(seen: Seen) -> Step:
+def _after_the_end(seen: ObservedState) -> Step:
     job, record = seen.job, seen.record
     if job is None or job.deleting or job.uid == record.removed_uid:
         return Rest()

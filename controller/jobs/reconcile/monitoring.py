@@ -14,7 +14,7 @@ from typing import Final
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.leadership import refresh_leadership
@@ -54,15 +54,15 @@ class Monitoring:
         store: Store,
         term: int,
         pipeline: Pipeline,
-        see: Callable[[str], Awaitable[Seen | None]],
-        show: Callable[[Seen], JobFromServer],
+        observe: Callable[[str], Awaitable[ObservedState | None]],
+        show: Callable[[ObservedState], JobFromServer],
         clock: Callable[[], float],
         looked_until: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._term = term
         self._pipeline = pipeline
-        self._see = see
+        self._see = observe
         self._show = show
         self._clock = clock
         self._looked_until = looked_until or clock

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import has_delayed
 from controller.jobs.history.unreadable import why_parked
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.addresses import rank_services_of
 from controller.store.database import Store, Transaction
@@ -19,7 +19,7 @@ from controller.store.instance.submission_pause import read_maintenance
 from controller.store.jobs.connections import basis_of, callers_of
 from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.pods import Run, runs_of
+from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress import CompanionRecord, Hook, attempts_of, companions_of
 from controller.store.jobs.timers import timers_of
 from controller.volcano.names import is_rank_service
@@ -29,15 +29,15 @@ _NOTHING: Final = HookState()
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 
 
-class Sight:
+class Observer:
     """Looks at jobs.
 
     Args:
         store: What was asked for, and what was done.
-        picture: What is.
+        informer: What is.
         pipeline: Says when a hook is done.
         evictions_allowed: How often a job that was evicted is submitted again.
-        rank_services: Whether ranks have Services, which the picture shows.
+        rank_services: Whether ranks have Services, which the cache shows.
         is_busy: Says whether hooks of a job run now.
         clock: Unix seconds.
     """
@@ -45,7 +45,7 @@ class Sight:
     def __init__(
         self,
         store: Store,
-        picture: Picture,
+        informer: InformerCache,
         pipeline: Pipeline,
         *,
         evictions_allowed: int = 0,
@@ -58,12 +58,12 @@ class Sight:
         self._parked_jobs: set[str] = set()
         self._clock = clock
         self._store = store
-        self._picture = picture
+        self._informer = informer
         self._pipeline = pipeline
         self._evictions_allowed = evictions_allowed
         self._rank_services = rank_services
 
-    async def see(self, job_id: str) -> Seen | None:
+    async def observe(self, job_id: str) -> ObservedState | None:
         """Return the job as it is; None where the store does not know it.
 
         Raises:
@@ -97,9 +97,9 @@ class Sight:
         overdue = record.expires_at is not None and left <= 0
         if parked is not None and record.expires_at is not None and not overdue:
             again_in = min(left, again_in if again_in is not None else left)
-        return Seen(
+        return ObservedState(
             record=record,
-            job=self._picture.job(record.namespace, job_id),
+            job=self._informer.job(record.namespace, job_id),
             pods=pods,
             departed=self._not_written_down(record, departed, runs),
             last=self._last(record),
@@ -113,7 +113,7 @@ class Sight:
             cleaned=self._is_done("cleanup", hooks),
             held=held,
             evictions_allowed=self._evictions_allowed,
-            blind=not self._picture.follows_pods,
+            blind=not self._informer.follows_pods,
             gone=gone,
             paused=paused,
             again_in=again_in,
@@ -182,28 +182,30 @@ class Sight:
     def _has_lost(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         if not self._rank_services:
             return False
-        shown = {one.uid for one in self._picture.services.of_job(record.id) if not one.deleting}
+        shown = {one.uid for one in self._informer.services.of_job(record.id) if not one.deleting}
         return any(one.uid not in shown for one in _rank_services(record, companions))
 
     def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
-        return self._picture.pods.of_job(job_id), self._picture.pods.departed_of(job_id)
+        return self._informer.pods.of_job(job_id), self._informer.pods.departed_of(job_id)
 
     def _last(self, record: JobRecord) -> ObservedJob | None:
         """Return the job's VolcanoJob if it was seen to leave and matters still; else forget it."""
         last = None
-        for job in self._picture.jobs.departed_of(record.id):
+        for job in self._informer.jobs.departed_of(record.id):
             if job.uid == record.uid and record.outcome is None and not record.is_final:
                 last = job
             else:
-                self._picture.jobs.forget(job)
+                self._informer.jobs.forget(job)
         return last
 
     async def _runs(
         self, transaction: Transaction, record: JobRecord, matter: bool
-    ) -> Mapping[str, Run]:
+    ) -> Mapping[str, PodRecord]:
         if not matter or record.uid is None:
             return {}
-        return {run.pod_uid: run for run in await runs_of(transaction, record.id, record.attempt)}
+        return {
+            run.pod_uid: run for run in await pod_records_of(transaction, record.id, record.attempt)
+        }
 
     async def _held(self, transaction: Transaction, record: JobRecord) -> str | None:
         if record.uid is not None or record.is_final:
@@ -225,7 +227,7 @@ class Sight:
         return frozenset(gone)
 
     def _not_written_down(
-        self, record: JobRecord, departed: tuple[ObservedPod, ...], runs: Mapping[str, Run]
+        self, record: JobRecord, departed: tuple[ObservedPod, ...], runs: Mapping[str, PodRecord]
     ) -> tuple[ObservedPod, ...]:
         """Return the departed pods whose end is not in the store yet; the others are forgotten."""
         kept = []
@@ -235,14 +237,14 @@ class Sight:
             if mine and (run is None or run.ended_at is None):
                 kept.append(pod)
             else:
-                self._picture.pods.forget(pod)
+                self._informer.pods.forget(pod)
         return tuple(kept)
 
     def _forget_departed(self, job_id: str) -> None:
-        for pod in self._picture.pods.departed_of(job_id):
-            self._picture.pods.forget(pod)
-        for job in self._picture.jobs.departed_of(job_id):
-            self._picture.jobs.forget(job)
+        for pod in self._informer.pods.departed_of(job_id):
+            self._informer.pods.forget(pod)
+        for job in self._informer.jobs.departed_of(job_id):
+            self._informer.jobs.forget(job)
 
 
 def _rank_services(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
-from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.requeue import RequeueAfter
 
 PATIENCE_SECONDS: Final = 0.25
 LOOK_AGAIN_SECONDS: Final = 60.0
@@ -29,7 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class StillRunning(Later):
+class StillRunning(RequeueAfter):
     """The call goes on; the job is looked at again when it has ended."""
 
 
@@ -43,7 +43,7 @@ class _Call:
     left_alone: bool = False
 
 
-class Calls:
+class PluginCalls:
     """Owns the calls of plugins, for each job one at a time.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from controller.jobs.cluster.job_objects import JobsInCluster
-from controller.jobs.history.job_record import Records
-from controller.jobs.history.pod_records import are_written_down
-from controller.jobs.reconcile.lifecycle import Order, Seen
-from controller.jobs.reconcile.requeue import Later
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.history.job_record import JobRecords
+from controller.jobs.history.pod_records import are_recorded
+from controller.jobs.reconcile.lifecycle import ObservedState, Order
+from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.timers import Timer, replace_timers
 
@@ -19,7 +19,7 @@ LOOK_AGAIN_SECONDS: Final = 2.0
 class PolicyActions:
     """Times policies, and has Volcano do what they say."""
 
-    def __init__(self, records: Records, cluster: JobsInCluster) -> None:
+    def __init__(self, records: JobRecords, cluster: JobObjects) -> None:
         self._records = records
         self._cluster = cluster
 
@@ -29,7 +29,7 @@ class PolicyActions:
             if await self._records.held(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
 
-    async def order(self, step: Order, seen: Seen) -> None:
+    async def order(self, step: Order, seen: ObservedState) -> None:
         """Have Volcano abort, terminate or complete the VolcanoJob, and remember that it was us."""
         record, job = seen.record, seen.job
         if job is None:
@@ -38,9 +38,9 @@ class PolicyActions:
         await self._records.tell(record, ordered=step.action, ordered_why=step.why)
         await self._cluster.command(record.id, job, step.action)
         # Volcano loses a command that comes while it starts the job over.
-        raise Later(LOOK_AGAIN_SECONDS)
+        raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def are_as_seen(self, seen: Seen) -> bool:
+    async def are_as_seen(self, seen: ObservedState) -> bool:
         """Say whether the cluster itself shows the VolcanoJob's pods as they are written down.
 
         The news of pods comes apart from that of VolcanoJobs, and perhaps much later.
@@ -50,4 +50,4 @@ class PolicyActions:
         own = [pod for pod in pods if pod.owner_uid == record.uid]
         there = {pod.uid for pod in own}
         runs = {uid: run for uid, run in seen.runs.items() if uid in there}
-        return are_written_down(runs, own, ())
+        return are_recorded(runs, own, ())

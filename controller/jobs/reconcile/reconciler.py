@@ -1,6 +1,6 @@
 """Brings each job from what is to what should be, one step after another.
 
-A key is a job's id. Whatever changed, the same is done: look at the store and at the picture of
+A key is a job's id. Whatever changed, the same is done: look at the store and at the cache of
 the cluster, decide (see ``lifecycle``), do the one step, look again. Nothing is done before both
 have been read whole.
 """
@@ -14,19 +14,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.containment import Containment
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.lifecycle import Rest, Seen, Step, decide
-from controller.jobs.reconcile.observe import Sight
-from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.lifecycle import ObservedState, Rest, Step, decide
+from controller.jobs.reconcile.observe import Observer
+from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.jobs.job_rows import changed_jobs, settled_jobs, unfinished_jobs
 
 WORKERS: Final = 8
@@ -49,10 +49,10 @@ REST_SECONDS: Final = 0.02
 log = logging.getLogger(__name__)
 
 
-class StepMeasures(Protocol):
+class StepMetrics(Protocol):
     """Counts what the reconciler does."""
 
-    def step_done(self, step: Step, seen: Seen, *, now: float) -> None:
+    def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None:
         """Count a step."""
         ...
 
@@ -66,13 +66,13 @@ class Reconciler:
 
     Args:
         store: What was asked for.
-        picture: What is.
-        sight: Sees a job in both.
+        informer: What is.
+        observer: Observes a job in both.
         actions: Does a step.
         adoption: Deals with VolcanoJobs of ours that the store does not know.
         queue: Which jobs are to be looked at.
         told: Called with a job's id after something about it has changed.
-        measures: Counts what is done.
+        metrics: Counts what is done.
         clock: Unix seconds.
         beside: What else the leader does all the time, from when it may act.
     """
@@ -81,27 +81,27 @@ class Reconciler:
         self,
         *,
         store: Store,
-        picture: Picture,
-        sight: Sight,
+        informer: InformerCache,
+        observer: Observer,
         actions: Actions,
         adoption: Adoption,
         queue: WorkQueue,
         told: Callable[[str], None],
-        measures: StepMeasures,
+        metrics: StepMetrics,
         clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
         self._store = store
-        self._picture = picture
-        self._sight = sight
+        self._informer = informer
+        self._observer = observer
         self._actions = actions
         self._adoption = adoption
         self._queue = queue
         self._told = told
-        self._measures = measures
+        self._metrics = metrics
         self._clock = clock
         self._beside = tuple(beside)
-        self._contained = Containment("not looked at", measures.step_failed)
+        self._contained = Containment("not looked at", metrics.step_failed)
         self._news = asyncio.Event()
         self._moved_at: float | None = None
 
@@ -121,7 +121,7 @@ class Reconciler:
     @property
     def parked(self) -> int:
         """How many jobs this version cannot go on with."""
-        return self._sight.parked
+        return self._observer.parked
 
     def _moves(self) -> None:
         self._moved_at = time.monotonic()
@@ -129,8 +129,8 @@ class Reconciler:
     async def run(self) -> None:
         """Work; returns only by an error that ends this process' leadership."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._picture.run())
-            await self._picture.complete()
+            tasks.create_task(self._informer.run())
+            await self._informer.complete()
             await self._adoption.settle()
             # Before all are read: what comes meanwhile is seen by one of the two.
             since = await self._revision()
@@ -154,7 +154,7 @@ class Reconciler:
                 self._try_again(key, error)
             except Exception as error:
                 # One job that cannot be dealt with must not be the end of all others.
-                self._measures.step_failed(error)
+                self._metrics.step_failed(error)
                 log.exception("reconciling failed", extra={"job": key})
                 self._queue.failed(key, at_least=5.0)
             else:
@@ -164,7 +164,7 @@ class Reconciler:
 
     def _try_again(self, key: str, error: Exception) -> None:
         asked = getattr(error, "retry_after_seconds", None) or 0.0
-        self._measures.step_failed(error)
+        self._metrics.step_failed(error)
         pause = self._queue.failed(key, at_least=asked)
         log.warning(
             "a step failed and is tried again",
@@ -178,10 +178,10 @@ class Reconciler:
             LeadershipLost: Nothing may be done any more.
             KubeError, StoreUnavailable, PluginFailed: The same is to be tried again.
         """
-        seen: Seen | None = None
+        seen: ObservedState | None = None
         for _ in range(MOST_STEPS):
             if seen is None:
-                seen = await self._sight.see(job_id)
+                seen = await self._observer.observe(job_id)
             if seen is None:
                 await self._adoption.look_at(job_id)
                 return None
@@ -191,11 +191,11 @@ class Reconciler:
                 return _soonest(seen.again_in, step.until, seen.now)
             try:
                 after = await self._actions.do(step, seen)
-            except Later as later:
+            except RequeueAfter as later:
                 return later.seconds
             finally:
                 self._told(job_id)
-            self._measures.step_done(step, seen, now=self._clock())
+            self._metrics.step_done(step, seen, now=self._clock())
             seen = after
         return 0.0
 
@@ -211,7 +211,7 @@ class Reconciler:
         """
         async with self._store.read() as transaction:
             found = dict.fromkeys(await unfinished_jobs(transaction))
-        seen = sorted({job.job_id for job in self._picture.jobs})
+        seen = sorted({job.job_id for job in self._informer.jobs})
         for start in range(0, len(seen), AT_ONCE):
             some, settled = seen[start : start + AT_ONCE], set[str]()
             # Where that cannot be read, each of them is looked at.
@@ -265,7 +265,7 @@ class Reconciler:
 
     async def _revision(self) -> int:
         async with self._store.read() as transaction:
-            return (await read_position(transaction)).revision
+            return (await read_store_metadata(transaction)).revision
 
 
 def _soonest(again_in: float | None, until: float | None, now: float) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.errors import FumaroleError
 
 
-class Later(FumaroleError):
+class RequeueAfter(FumaroleError):
     """The step cannot be done yet, and that is no failure: look again after ``seconds``."""
 
     def __init__(self, seconds: float) -> None:

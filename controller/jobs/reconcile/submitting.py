@@ -7,24 +7,24 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from controller.jobs.cluster.job_objects import JobsInCluster, NameTaken
-from controller.jobs.cluster.prerequisites import Ground
+from controller.jobs.cluster.job_objects import JobObjects, NameTaken
+from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.recovery import annotations_of, recovery_name
 from controller.jobs.cluster.verdicts import row_of, verdict_on
 from controller.jobs.history.explanations import explain_waiting
-from controller.jobs.history.job_record import Records, decided_as
+from controller.jobs.history.job_record import JobRecords, decided_as
 from controller.jobs.history.states import State
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.reconcile.lifecycle import Seen
-from controller.jobs.reconcile.plugin_calls import Calls
-from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.plugin_calls import PluginCalls
+from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import JobRecord, hold_job, move_job
+from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
 from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
@@ -45,23 +45,23 @@ LONGEST_MESSAGE: Final = 2000
 log = logging.getLogger(__name__)
 
 
-class Submitting:
+class SubmitActions:
     """Makes what the plugins make of a job."""
 
     def __init__(
         self,
-        records: Records,
+        records: JobRecords,
         *,
         pipeline: Pipeline,
-        cluster: JobsInCluster,
-        ground: Ground,
-        calls: Calls | None = None,
+        cluster: JobObjects,
+        prerequisites: Prerequisites,
+        calls: PluginCalls | None = None,
     ) -> None:
         self._records = records
-        self._calls = calls or Calls()
+        self._calls = calls or PluginCalls()
         self._pipeline = pipeline
         self._cluster = cluster
-        self._ground = ground
+        self._prerequisites = prerequisites
 
     async def submit(self, record: JobRecord) -> None:
         """Make the VolcanoJob of the current attempt, or find that it was made."""
@@ -78,7 +78,7 @@ class Submitting:
             await self._records.tell(record, reason="plugin", message=str(error))
             raise
         try:
-            await self._wait_for_ground(record, plan)
+            await self._wait_for_prerequisites(record, plan)
             before = await self._prepare(record, plan)
             await self._wait_for_others(record, plan)
             made = await self._make(plan)
@@ -108,8 +108,8 @@ class Submitting:
             await self._records.tell(record, reason=row.reason, message=text)
         if row.reason == "preparing" and row.means["submission"] == "waits":
             # What was good there is so no more.
-            self._ground.forget()
-            raise Later(self._patience(record))
+            self._prerequisites.forget()
+            raise RequeueAfter(self._patience(record))
         raise error
 
     def _patience(self, record: JobRecord) -> float:
@@ -131,7 +131,7 @@ class Submitting:
             found = findings_of(error.message, error.details)
             raise JobRejected(problems_with(plan.job, found)) from error
 
-    async def expose(self, seen: Seen) -> None:
+    async def expose(self, seen: ObservedState) -> None:
         """Make all companions as they should be now, and remove those that are no more wanted."""
         record, owner = seen.record, seen.job
         if owner is None:
@@ -140,7 +140,7 @@ class Submitting:
             plan = await self._plan(record, submitted=True)
         except (JobRejected, VaultClosed) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
-            raise Later(60.0) from error
+            raise RequeueAfter(60.0) from error
         applied = await self._apply(plan, record, owner=owner)
         wanted = {(one.kind, one.name) for one in applied}
         async with self._records.lead() as transaction:
@@ -154,7 +154,7 @@ class Submitting:
                 async with self._records.lead() as transaction:
                     await drop_companion(transaction, record.id, one)
 
-    async def keep_for_recovery(self, seen: Seen, what: str) -> None:
+    async def keep_for_recovery(self, seen: ObservedState, what: str) -> None:
         """Keep *what* (JSON) beside the VolcanoJob, for a store that knows nothing of the job."""
         record, owner = seen.record, seen.job
         if owner is None:
@@ -173,7 +173,7 @@ class Submitting:
                 "what a lost store would need is not kept",
                 extra={"job": record.id, "why": str(error)},
             )
-            raise Later(NOT_KEPT_SECONDS) from error
+            raise RequeueAfter(NOT_KEPT_SECONDS) from error
         async with self._records.lead() as transaction:
             await record_companions(transaction, record.id, [made])
             await self._records.move(transaction, record, kept=what)
@@ -196,12 +196,12 @@ class Submitting:
         plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
         return plan
 
-    async def _wait_for_ground(self, record: JobRecord, plan: Plan) -> None:
+    async def _wait_for_prerequisites(self, record: JobRecord, plan: Plan) -> None:
         place = record.namespace, plan.volcano_job.queue
-        problem = await self._ground.why_not_ready(*place, plan.shared)
+        problem = await self._prerequisites.why_not_ready(*place, plan.shared)
         if problem is not None:
             await self._records.tell(record, reason="preparing", message=problem)
-            raise Later(max(LOOK_AGAIN_SECONDS, self._ground.look_again_in(*place)))
+            raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self._prerequisites.look_again_in(*place)))
 
     async def _prepare(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
         """Make what the pods cannot start without, after writing down what will be made.
@@ -225,7 +225,7 @@ class Submitting:
         if plan.waiting:
             text = f"waiting for {plan.waiting[0]}"
             await self._records.tell(record, reason="preparing", message=text)
-            raise Later(self._patience(record))
+            raise RequeueAfter(self._patience(record))
 
     async def _apply(
         self,
@@ -243,7 +243,7 @@ class Submitting:
             if made is None:
                 made = await self._ensure(record, companion, owner=owner)
             else:
-                made = await self._cluster.give_to(record.id, made, owner)
+                made = await self._cluster.set_owner_reference(record.id, made, owner)
             applied.append(made)
         return applied
 
@@ -274,7 +274,7 @@ class Submitting:
         log.info("submitted", extra={"job": record.id, "attempt": record.attempt, "uid": made.uid})
 
     async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
-        now = await hold_job(transaction, record.id)
+        now = await lock_job(transaction, record.id)
         if now is not None and now.attempt == record.attempt:
             await move_job(transaction, now, now=self._records.clock(), uid=uid)
 

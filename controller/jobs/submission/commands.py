@@ -17,25 +17,25 @@ from controller.store.database import Store, Transaction
 from controller.store.jobs.extensions import add_extension, find_extension
 from controller.store.jobs.job_rows import (
     ASKED,
-    Ending,
     JobRecord,
+    RequestedEnd,
     ask_to_end,
-    hold_job,
     hold_jobs,
+    lock_job,
     tell_job,
     unfinished_of,
 )
 from controller.store.outbox.counters import lift_counter, read_counter
 from shared.errors import FumaroleError
 
-EXPIRED: Final = Ending("EXPIRED", "expired", "its time is over")
-OUT_OF_FUNDS: Final = Ending("FAILURE", "out_of_funds", "there are no funds for it any more")
+EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")
+OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no funds for it any more")
 _KEY_BYTES: Final = 16
 _TOGETHER: Final = 100
 _ANYTHING: Final = Catalogue()
 
 
-class WishRefused(FumaroleError):
+class CommandRefused(FumaroleError):
     """The job is not one for which this can be; ``code`` is a word for programs."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -52,14 +52,14 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnerFilter:
     """Whose jobs are meant: a project's; or a user's that are in no project."""
 
     user: str | None
     project: str | None
 
 
-class Wishes:
+class JobCommands:
     """Takes wishes.
 
     Args:
@@ -85,7 +85,7 @@ class Wishes:
         self._random = random
         self._wake = wake
 
-    async def end(self, job_id: str, how: Ending = ASKED) -> JobRecord | None:
+    async def end(self, job_id: str, how: RequestedEnd = ASKED) -> JobRecord | None:
         """Note that the job is to end and return it; None where there is none.
 
         Asking again changes nothing. After its end, what is still kept of it in the cluster goes.
@@ -111,7 +111,7 @@ class Wishes:
     async def _end_each(
         self,
         job_ids: Collection[str],
-        how: Ending,
+        how: RequestedEnd,
         *,
         which: Callable[[JobRecord], bool] = lambda _: True,
     ) -> dict[str, JobRecord]:
@@ -170,13 +170,13 @@ class Wishes:
             before = await find_extension(transaction, job_id, key) if key is not None else None
             if before is not None:
                 if before != seconds:
-                    raise WishRefused("key_reused", "this key was used to add another time")
+                    raise CommandRefused("key_reused", "this key was used to add another time")
                 return Extended(record, added=False)
             _refuse_ending(record)
             if not self._catalogue.offers(record.product, "extend"):
-                raise WishRefused("not_offered", "the job's product offers no more time")
+                raise CommandRefused("not_offered", "the job's product offers no more time")
             if record.allocated_seconds is None:
-                raise WishRefused("no_end", "the job was given no time that could be extended")
+                raise CommandRefused("no_end", "the job was given no time that could be extended")
             now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
             await add_extension(transaction, job_id, name, seconds=seconds, now=now)
             more = record.allocated_seconds + seconds
@@ -209,7 +209,7 @@ class Wishes:
         return again
 
     async def acknowledge(
-        self, through: int, *, owners: Collection[Owner], job_ids: Collection[str]
+        self, through: int, *, owners: Collection[OwnerFilter], job_ids: Collection[str]
     ) -> tuple[int, list[str]] | None:
         """End what is out of funds, then note that usage up to *through* was taken.
 
@@ -236,7 +236,7 @@ class Wishes:
     @asynccontextmanager
     async def _held(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
         async with self._store.write() as transaction:
-            yield transaction, await hold_job(transaction, job_id)
+            yield transaction, await lock_job(transaction, job_id)
         self._wake(job_id)
 
 
@@ -246,6 +246,6 @@ def _goes_on(record: JobRecord) -> bool:
 
 def _refuse_ending(record: JobRecord) -> None:
     if record.is_final:
-        raise WishRefused("over", f"the job is over: {record.state}")
+        raise CommandRefused("over", f"the job is over: {record.state}")
     if record.desired == "ended" or record.outcome is not None:
-        raise WishRefused("ending", "the job is about to end")
+        raise CommandRefused("ending", "the job is about to end")

@@ -10,7 +10,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.owners import owner_key
 from controller.jobs.spec.problems import Problem
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import hold_job
+from controller.store.jobs.job_rows import lock_job
 from controller.store.jobs.public_links import has_links, release_links, take_links, why_not_links
 from controller.store.sessions.session_rows import (
     Session,
@@ -92,7 +92,7 @@ class PublicLinks:
         """
         now = self._clock()
         async with self._store.write() as transaction:
-            record = await hold_job(transaction, job.id)
+            record = await lock_job(transaction, job.id)
             problems = await why_not_links_of(transaction, job, now=now)
             if problems:
                 why = "; ".join(f"{one.path} {one.message}" for one in problems)

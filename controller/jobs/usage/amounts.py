@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.progress import Attempt
 from controller.store.outbox.usage_entries import LastEntry
 
@@ -27,7 +27,7 @@ class Used:
     final: bool
 
 
-def used_seconds(runs: Sequence[Run], until: float) -> float:
+def used_seconds(runs: Sequence[PodRecord], until: float) -> float:
     """Return for how long the programs of *runs* ran until then."""
     return sum(
         max(0.0, min(until if run.ended_at is None else run.ended_at, until) - run.started_at)
@@ -38,7 +38,7 @@ def used_seconds(runs: Sequence[Run], until: float) -> float:
 
 def usage_due(
     attempt: Attempt,
-    runs: Sequence[Run],
+    runs: Sequence[PodRecord],
     written: Mapping[int, LastEntry],
     *,
     now: float,
@@ -76,7 +76,7 @@ def usage_due(
 
 def _of_rank(
     rank: int,
-    runs: Sequence[Run],
+    runs: Sequence[PodRecord],
     period: int,
     begin: float,
     *,

@@ -9,8 +9,8 @@ from controller.jobs.usage.amounts import Used, usage_due
 from controller.jobs.usage.demand import replica_resources
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import JobRecord, hold_job
-from controller.store.jobs.pods import runs_of
+from controller.store.jobs.job_rows import JobRecord, lock_job
+from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import Attempt, attempts_of
 from controller.store.outbox.usage_entries import UsageEntry, append_usage, last_entries
 
@@ -40,7 +40,7 @@ class Ledger:
             StoreUnavailable: If it could not be entered; nothing was.
         """
         async with self._store.write() as transaction:
-            record = await hold_job(transaction, job_id)
+            record = await lock_job(transaction, job_id)
             if record is None:
                 return None
             entries, following = list[UsageEntry](), list[float]()
@@ -56,7 +56,7 @@ class Ledger:
     ) -> tuple[list[Used], float | None]:
         return usage_due(
             attempt,
-            await runs_of(transaction, job_id, attempt.attempt),
+            await pod_records_of(transaction, job_id, attempt.attempt),
             await last_entries(transaction, attempt.uid),
             now=self._clock(),
             period_seconds=self._defaults.usage_period_seconds,

@@ -24,7 +24,7 @@ _RAISE_AND_TELL: Final = _RAISE.returning(
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StoreMetadata:
     """What the row holds. ``epoch`` is None where nothing was ever published."""
 
     identity: str
@@ -33,18 +33,18 @@ class Position:
     seq: int
 
 
-async def read_position(transaction: Transaction) -> Position:
+async def read_store_metadata(transaction: Transaction) -> StoreMetadata:
     """Return the row; :func:`ensure_position` has made it."""
     row = (await transaction.execute(_READ)).one()
-    return Position(row.identity, row.revision, row.epoch, row.seq)
+    return StoreMetadata(row.identity, row.revision, row.epoch, row.seq)
 
 
-async def ensure_position(transaction: Transaction, *, new_identity: str) -> Position:
+async def ensure_position(transaction: Transaction, *, new_identity: str) -> StoreMetadata:
     """Return the row, made with *new_identity* where the store is new."""
     # If absent: two processes may find a new store at the same time.
     new = {"id": _ONLY, "identity": new_identity, "revision": 0, "seq": 0}
     await insert_if_absent(transaction, _table, [new])
-    return await read_position(transaction)
+    return await read_store_metadata(transaction)
 
 
 async def raise_revision(transaction: Transaction, by: int = 1) -> int:

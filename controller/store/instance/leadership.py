@@ -34,7 +34,7 @@ async def read_leadership(transaction: Transaction) -> Leadership:
 
 
 async def raise_term(transaction: Transaction, *, holder: str = "") -> int:
-    """Return a term higher than every one before; whoever led before leads no more.
+    """Return a term higher than every one before; whoever led before has lost leadership.
 
     ``seen_at`` stays that of the leader before: what happened since, nobody saw.
     """

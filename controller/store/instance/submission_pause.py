@@ -16,7 +16,7 @@ _READ: Final = sa.select(_table)
 
 
 @dataclass(frozen=True, slots=True)
-class Maintenance:
+class SubmissionPause:
     """How it stands: ``paused`` submits nothing, ``draining`` takes nothing either."""
 
     mode: Mode
@@ -31,18 +31,18 @@ class Maintenance:
         return self.message or f"submission is {self.mode}"
 
 
-async def read_maintenance(transaction: Transaction) -> Maintenance:
+async def read_maintenance(transaction: Transaction) -> SubmissionPause:
     """Return how it stands."""
     row = (await transaction.execute(_READ)).one()
-    return Maintenance(cast(Mode, row.mode), row.message, row.since)
+    return SubmissionPause(cast(Mode, row.mode), row.message, row.since)
 
 
 async def set_maintenance(
     transaction: Transaction, mode: Mode, message: str | None, *, now: float
-) -> Maintenance:
+) -> SubmissionPause:
     """Change it; return how it stands then. The same again changes nothing."""
     before = await read_maintenance(transaction)
     if (before.mode, before.message) == (mode, message):
         return before
     await transaction.execute(sa.update(_table).values(mode=mode, message=message, since=now))
-    return Maintenance(mode, message, now)
+    return SubmissionPause(mode, message, now)

@@ -177,7 +177,7 @@ async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     return None if row is None else _record(row)
 
 
-async def hold_job(transaction: Transaction, job_id: str) -> JobRecord | None:
+async def lock_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     """Return the job, if there is one, which nobody else changes until this transaction ends."""
     row = (await transaction.execute(_HELD, {"job_id": job_id})).first()
     return None if row is None else _record(row)
@@ -305,7 +305,7 @@ async def changed_jobs(transaction: Transaction, *, after: int) -> tuple[Sequenc
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RequestedEnd:
     """How a job that is ended on purpose is to be told: a state, a word, and a text."""
 
     state: str
@@ -313,11 +313,11 @@ class Ending:
     message: str
 
 
-ASKED: Final = Ending("SUCCESS", "asked", "ended as asked")
+ASKED: Final = RequestedEnd("SUCCESS", "asked", "ended as asked")
 
 
 async def ask_to_end(
-    transaction: Transaction, record: JobRecord, *, now: float, how: Ending = ASKED
+    transaction: Transaction, record: JobRecord, *, now: float, how: RequestedEnd = ASKED
 ) -> JobRecord:
     """Note that the job is to end; return how it is now.
 

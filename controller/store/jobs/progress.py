@@ -134,7 +134,7 @@ async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: flo
     await insert_or_change(transaction, tables.due, [row])
 
 
-async def hurry_due(transaction: Transaction, job_id: str, *, now: float) -> None:
+async def make_due_now(transaction: Transaction, job_id: str, *, now: float) -> None:
     """Have every plugin that waits for the job see it now."""
     await transaction.execute(_HURRY, {"of": job_id, "now": now, "at": now})
 

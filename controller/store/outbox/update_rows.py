@@ -39,7 +39,7 @@ class _JobState(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class UpdateRow:
     """One thing that became of a job; ``id`` is its place among all."""
 
     id: int
@@ -91,23 +91,23 @@ def _row(
     }
 
 
-async def updates_after(transaction: Transaction, number: int, *, limit: int) -> list[Update]:
+async def updates_after(transaction: Transaction, number: int, *, limit: int) -> list[UpdateRow]:
     """Return the first *limit* updates after *number*.
 
     Raises:
         Forgotten: If some of them are not known.
     """
     await refuse_unknown(transaction, "updates", number)
-    columns = [_table.c[name] for name in Update.__slots__]
+    columns = [_table.c[name] for name in UpdateRow.__slots__]
     query = sa.select(*columns).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
-    return [Update(**row._mapping) for row in await transaction.execute(query)]
+    return [UpdateRow(**row._mapping) for row in await transaction.execute(query)]
 
 
-async def updates_of(transaction: Transaction, job_id: str) -> list[Update]:
+async def updates_of(transaction: Transaction, job_id: str) -> list[UpdateRow]:
     """Return everything that was told about the job, in order."""
-    columns = [_table.c[name] for name in Update.__slots__]
+    columns = [_table.c[name] for name in UpdateRow.__slots__]
     query = sa.select(*columns).where(_table.c.job_id == job_id).order_by(_table.c.id)
-    return [Update(**row._mapping) for row in await transaction.execute(query)]
+    return [UpdateRow(**row._mapping) for row in await transaction.execute(query)]
 
 
 async def last_update(transaction: Transaction) -> int:

@@ -18,7 +18,7 @@ from controller.api.application import ApiParts, make_api_app
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
@@ -45,7 +45,7 @@ class Api:
     client: Client
     store: Store
     submissions: Submissions
-    wishes: Wishes
+    commands: JobCommands
     sessions: SessionService
     woken: list[str] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ async def api(
         wake=woken.append,
         dry_run=DryRun(kube, seconds=60.0, clock=time.monotonic),
     )
-    wishes = Wishes(
+    commands = JobCommands(
         store,
         clock=time.time,
         random=os.urandom,
@@ -129,7 +129,7 @@ async def api(
     parts = ApiParts(
         store=store,
         submissions=submissions,
-        wishes=wishes,
+        commands=commands,
         sessions=sessions,
         kube=kube,
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
@@ -141,6 +141,6 @@ async def api(
     app = make_api_app(parts, keys=keys, issuer=ISSUER)
     headers = {"Authorization": f"Bearer {service_token()}"}
     client = await aiohttp_client(app, headers=headers)
-    yield Api(client, store, submissions, wishes, sessions, woken)
+    yield Api(client, store, submissions, commands, sessions, woken)
     await client.close()
     await store.close()

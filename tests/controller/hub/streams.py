@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from controller.kube.exec import Container, ExecFailed, Exited, Received
+from controller.kube.exec import ExecFailed, ExecTarget, Exited, Received
 
 
 class FakeStream:
@@ -54,14 +54,14 @@ class FakeExecutor:
 
     def __init__(self, prompt: bytes = b"$ ") -> None:
         self.streams: list[FakeStream] = []
-        self.containers: list[Container] = []
+        self.containers: list[ExecTarget] = []
         self.commands: list[list[str]] = []
         self.prompt = prompt
         self.refuse: ExecFailed | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def open(self, container: Container, command: list[str]) -> FakeStream:
+    async def open(self, container: ExecTarget, command: list[str]) -> FakeStream:
         self.containers.append(container)
         self.commands.append(command)
         await self.gate.wait()

@@ -11,8 +11,8 @@ import pytest
 from controller.hub import held as held_module
 from controller.hub.held import HeldShells, NotHeld
 from controller.hub.protocol import ENDED, REPLACED
-from controller.hub.shell import Ending
-from controller.kube.exec import Container, ExecFailed
+from controller.hub.shell import ShellEnd
+from controller.kube.exec import ExecFailed, ExecTarget
 from controller.sessions.terminals import Terminal
 from controller.store.errors import StoreUnavailable
 from controller.store.sessions.revocations import StoredRevocation
@@ -100,7 +100,7 @@ async def test_a_shell_is_opened_before_anybody_attaches() -> None:
     executor = FakeExecutor()
     async with running(FakeTerminals(TERMINAL), executor) as shells:
         await until(lambda: shells.running == 1)
-        assert executor.containers == [Container("jobs", "j-j1-job-0", "job")]
+        assert executor.containers == [ExecTarget("jobs", "j-j1-job-0", "job")]
         shell = await shells.open(await shells.find(SID))
         assert not shell.visited
         assert len(executor.streams) == 1, "whoever attaches finds that very shell"
@@ -159,7 +159,7 @@ async def test_a_session_that_ends_takes_its_shell_with_it() -> None:
         shell = await shells.open(await shells.find(SID))
         del terminals.terminals[SID]
         await until(lambda: shell.ending is not None)
-        assert shell.ending == Ending(ENDED, "the session has ended")
+        assert shell.ending == ShellEnd(ENDED, "the session has ended")
         await until(lambda: executor.streams[0].closed)
         with pytest.raises(NotHeld):
             await shells.find(SID)
@@ -172,7 +172,7 @@ async def test_a_terminal_that_moved_to_another_hub_is_worth_coming_back_to() ->
         terminals.elsewhere.add(SID)
         del terminals.terminals[SID]
         await until(lambda: shell.ending is not None)
-        assert shell.ending == Ending(REPLACED, "another hub holds the terminal")
+        assert shell.ending == ShellEnd(REPLACED, "another hub holds the terminal")
 
 
 async def test_attaching_to_an_ended_session_is_refused_before_the_next_look() -> None:
@@ -246,7 +246,7 @@ async def test_a_hub_that_ends_tells_the_store_and_its_clients() -> None:
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
     assert terminals.left
-    assert shell.ending == Ending(REPLACED, "the terminal hub ends")
+    assert shell.ending == ShellEnd(REPLACED, "the terminal hub ends")
     assert executor.streams[0].closed
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from controller.hub import opening
 from controller.hub.opening import COMMANDS, NoShell, open_shell
-from controller.kube.exec import Container, ExecFailed, Exited
+from controller.kube.exec import ExecFailed, ExecTarget, Exited
 from tests.controller.hub.streams import FakeExecutor, FakeStream
 
-WHERE = Container("jobs", "pod", "job")
+WHERE = ExecTarget("jobs", "pod", "job")
 MISSING = Exited(None, 'exec: "/bin/sh": stat /bin/sh: no such file or directory')
 
 
@@ -22,7 +22,7 @@ class Scripted(FakeExecutor):
         super().__init__(prompt=b"")
         self._scripts = list(scripts)
 
-    async def open(self, container: Container, command: list[str]) -> FakeStream:
+    async def open(self, container: ExecTarget, command: list[str]) -> FakeStream:
         stream = await super().open(container, command)
         for received in self._scripts.pop(0):
             stream.output.put_nowait(received)

@@ -9,7 +9,7 @@ import pytest
 from controller.hub import shell as shell_module
 from controller.hub.protocol import ENDED, REPLACED, Size
 from controller.hub.scrollback import Scrollback
-from controller.hub.shell import WINDOW_BYTES, Ending, Reader, Shell
+from controller.hub.shell import WINDOW_BYTES, Reader, Shell, ShellEnd
 from tests.controller.hub.streams import FakeStream
 
 CHUNK = b"x" * 32768
@@ -121,7 +121,7 @@ async def test_an_exit_is_told_with_its_code() -> None:
         stream.write(b"bye")
         stream.exit(3, "command terminated with exit code 3")
         await until(lambda: shell.ending is not None)
-        assert shell.ending == Ending(
+        assert shell.ending == ShellEnd(
             ENDED, "command terminated with exit code 3", exited=True, code=3
         )
         assert read_all(shell, reader) == b"bye", "its last words are kept"
@@ -133,16 +133,16 @@ async def test_a_lost_connection_is_no_end_of_the_session() -> None:
     async with running(stream) as shell:
         stream.exit(None, "the connection was lost", lost=True)
         await until(lambda: shell.ending is not None)
-        assert shell.ending == Ending(REPLACED, "the connection was lost")
+        assert shell.ending == ShellEnd(REPLACED, "the connection was lost")
 
 
 async def test_the_first_ending_counts_and_the_stream_is_closed() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        shell.end(Ending(ENDED, "the session has ended"))
-        shell.end(Ending(REPLACED, "later"))
+        shell.end(ShellEnd(ENDED, "the session has ended"))
+        shell.end(ShellEnd(REPLACED, "later"))
         await until(lambda: stream.closed)
-        assert shell.ending == Ending(ENDED, "the session has ended")
+        assert shell.ending == ShellEnd(ENDED, "the session has ended")
 
 
 async def test_a_cancelled_shell_hangs_up_and_tells_its_clients() -> None:
@@ -160,7 +160,7 @@ async def test_nothing_is_typed_into_an_ended_shell() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         await shell.type(b"a")
-        shell.end(Ending(ENDED, "over"))
+        shell.end(ShellEnd(ENDED, "over"))
         await shell.type(b"b")
         await shell.resize(Size(1, 1))
         assert stream.typed == b"a"
@@ -173,5 +173,5 @@ async def test_a_stream_that_ends_while_the_shell_waits_for_its_clients_is_notic
         shell.enter()
         stream.write(*[CHUNK] * 10)
         await until(lambda: shell.scrollback.end > WINDOW_BYTES)
-        shell.end(Ending(ENDED, "over"))
+        shell.end(ShellEnd(ENDED, "over"))
         await until(lambda: stream.closed)

@@ -13,22 +13,22 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster
-from controller.jobs.cluster.prerequisites import Ground
-from controller.jobs.history.job_record import Records
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.observe import Sight
-from controller.jobs.reconcile.plugin_calls import Calls
+from controller.jobs.reconcile.observe import Observer
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
-from controller.metrics import Measures
+from controller.metrics import ControllerMetrics
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job
@@ -123,7 +123,7 @@ class Parts:
     actions: Actions
     adoption: Adoption
     submissions: Submissions
-    wishes: Wishes
+    commands: JobCommands
 
     async def record(self, job_id: str) -> JobRecord:
         async with self.store.read() as transaction:
@@ -154,7 +154,7 @@ def make_parts(
     *,
     kube: Any,
     store: Store,
-    picture: Picture,
+    informer: InformerCache,
     pipeline: Pipeline,
     term: int,
     instance: str,
@@ -163,13 +163,13 @@ def make_parts(
     """Put everything together as the process does."""
     vault = Vault([LINK_KEY])
     queue = WorkQueue(clock=time.monotonic, random=random.random)
-    calls = Calls(queue.add)
-    cluster = JobsInCluster(kube, instance=instance)
+    calls = PluginCalls(queue.add)
+    cluster = JobObjects(kube, instance=instance)
     actions = Actions(
-        Records(store, term=term, vault=vault, clock=time.time),
+        JobRecords(store, term=term, vault=vault, clock=time.time),
         pipeline=pipeline,
         cluster=cluster,
-        ground=Ground(kube, instance=instance, clock=time.monotonic),
+        prerequisites=Prerequisites(kube, instance=instance, clock=time.monotonic),
         recorder=HookRecorder(store, term=term, clock=time.time),
         calls=calls,
     )
@@ -177,7 +177,7 @@ def make_parts(
         store=store,
         term=term,
         kube=kube,
-        picture=picture,
+        informer=informer,
         cluster=cluster,
         instance=instance,
         namespace="jobs",
@@ -186,10 +186,10 @@ def make_parts(
     )
     reconciler = Reconciler(
         store=store,
-        picture=picture,
-        sight=Sight(
+        informer=informer,
+        observer=Observer(
             store,
-            picture,
+            informer,
             pipeline,
             evictions_allowed=evictions_allowed,
             is_busy=calls.is_busy,
@@ -198,7 +198,7 @@ def make_parts(
         adoption=adoption,
         queue=queue,
         told=lambda _job: None,
-        measures=Measures(CollectorRegistry()),
+        metrics=ControllerMetrics(CollectorRegistry()),
     )
     submissions = Submissions(
         store=store,
@@ -209,5 +209,5 @@ def make_parts(
         random=os.urandom,
         wake=lambda _job: None,
     )
-    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
-    return Parts(store, reconciler, actions, adoption, submissions, wishes)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    return Parts(store, reconciler, actions, adoption, submissions, commands)

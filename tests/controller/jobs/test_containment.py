@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from controller.jobs import containment
 from controller.jobs.containment import Containment
-from controller.jobs.history.retention import Housekeeping
+from controller.jobs.history.retention import Retention
 from controller.jobs.reconcile import reconciler as module
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.metrics import Measures
+from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.leadership import raise_term
@@ -86,20 +86,18 @@ async def test_a_job_that_cannot_be_forgotten_keeps_no_other_from_it(
             )
         )
     failed: list[Exception] = []
-    housekeeping = Housekeeping(
-        store, term=term, history_seconds=60.0, clock=clock, failed=failed.append
-    )
-    assert await housekeeping.tidy() == 4
+    retention = Retention(store, term=term, history_seconds=60.0, clock=clock, failed=failed.append)
+    assert await retention.tidy() == 4
     async with store.read() as transaction:
         assert await known_jobs(transaction, ids) == {"j2"}
     assert len(failed) == 1
     async with store.write() as transaction:
         await transaction.execute(sa.text("DROP TRIGGER stays"))
-    assert await housekeeping.tidy() == 1
+    assert await retention.tidy() == 1
     async with store.write() as transaction:
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
-        await housekeeping.tidy()
+        await retention.tidy()
 
 
 class Looks:
@@ -108,7 +106,7 @@ class Looks:
     def __init__(self) -> None:
         self.ids: list[str] = []
 
-    async def see(self, job_id: str) -> None:
+    async def observe(self, job_id: str) -> None:
         self.ids.append(job_id)
 
     async def look_at(self, job_id: str) -> None:
@@ -138,8 +136,8 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     faked: Any = Looks()
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     reconciler = Reconciler(
-        store=store, picture=faked, sight=faked, actions=faked, adoption=faked, queue=queue,
-        told=told, measures=Measures(CollectorRegistry()),
+        store=store, informer=faked, observer=faked, actions=faked, adoption=faked, queue=queue,
+        told=told, metrics=ControllerMetrics(CollectorRegistry()),
     )  # fmt: skip
     running = asyncio.create_task(reconciler.run())
     yield faked

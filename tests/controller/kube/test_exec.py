@@ -8,17 +8,17 @@ import pytest
 from kubernetes_asyncio.client import Configuration
 
 from controller.kube.exec import (
-    Container,
     ExecFailed,
+    ExecTarget,
     Exited,
     PodExec,
-    Stream,
+    TerminalStream,
     exec_url,
     read_status,
 )
 from tests.controller.kube.exec_server import ExecServer, serving
 
-WHERE = Container("jobs", "j-one-job-0", "job")
+WHERE = ExecTarget("jobs", "j-one-job-0", "job")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def executor(server: ExecServer) -> AsyncIterator[PodExec]:
         yield executor
 
 
-async def until_ended(stream: Stream) -> tuple[bytes, Exited]:
+async def until_ended(stream: TerminalStream) -> tuple[bytes, Exited]:
     output = b""
     async with asyncio.timeout(10):
         while not isinstance(received := await stream.receive(), Exited):
@@ -51,7 +51,7 @@ async def until_ended(stream: Stream) -> tuple[bytes, Exited]:
     return output, received
 
 
-async def read_until(stream: Stream, text: bytes) -> bytes:
+async def read_until(stream: TerminalStream, text: bytes) -> bytes:
     output = b""
     async with asyncio.timeout(10):
         while text not in output:
@@ -63,7 +63,7 @@ async def read_until(stream: Stream, text: bytes) -> bytes:
 
 
 def test_the_url_says_what_runs_where() -> None:
-    url = exec_url("https://k:6443/base/", Container("a/b", "p?", "c&d"), ["sh", "-c", "a b&c"])
+    url = exec_url("https://k:6443/base/", ExecTarget("a/b", "p?", "c&d"), ["sh", "-c", "a b&c"])
     assert url == (
         "wss://k:6443/base/api/v1/namespaces/a%2Fb/pods/p%3F/exec"
         "?container=c%26d&stdin=1&stdout=1&tty=1&command=sh&command=-c&command=a+b%26c"

@@ -11,11 +11,11 @@ import pytest
 from controller.hub.opening import open_shell
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError
-from controller.kube.exec import Container, ExecFailed, Exited, PodExec, Stream
+from controller.kube.exec import ExecFailed, ExecTarget, Exited, PodExec, TerminalStream
 from controller.kube.kinds import PODS
 from deploy.local.cluster import EmbeddedCluster
 
-WHERE = Container("default", "p1", "job")
+WHERE = ExecTarget("default", "p1", "job")
 
 
 def make_pod(name: str, **spec: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def _create(kube: Kube, pod: dict[str, Any]) -> None:
             return
 
 
-async def read_until(stream: Stream, text: bytes) -> bytes:
+async def read_until(stream: TerminalStream, text: bytes) -> bytes:
     output = b""
     async with asyncio.timeout(10):
         while text not in output:
@@ -89,8 +89,8 @@ async def test_a_shell_in_a_pod(kube: Kube) -> None:
                 await asyncio.sleep(0.1)
 
         for where, status in (
-            (Container("default", "missing", "job"), 404),
-            (Container("default", "p1", "another"), 400),
+            (ExecTarget("default", "missing", "job"), 404),
+            (ExecTarget("default", "p1", "another"), 400),
         ):
             with pytest.raises(ExecFailed) as raised:
                 await executor.open(where, ["true"])

@@ -56,7 +56,7 @@ async def test_a_lease_has_one_holder_until_nobody_renews_it(cluster: EmbeddedCl
         clock.now += DURATION_SECONDS
         assert await waiting.take()
         assert not await holder.renew()
-        await waiting.let_go()
+        await waiting.release()
         assert await holder.take()
         (found,) = [await kube.get(LEASES, "l", "default")]
         assert found["spec"]["leaseTransitions"] >= 2
@@ -103,8 +103,8 @@ async def test_who_finds_another_holder_leads_no_more(
     async with Kube.connect(cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
         election = ByLease(kube, lease(kube, "one", clock), namespace="default", instance="test")
-        await election.won()
-        keeping = asyncio.create_task(election.keep())
+        await election.acquire()
+        keeping = asyncio.create_task(election.renew())
         await asyncio.sleep(0.2)
         assert not keeping.done()
         patch = {"spec": {"holderIdentity": "other"}}

@@ -33,12 +33,12 @@ class Leases:
         return self.kept
 
     async def create(self, kind: Any, body: dict[str, Any], namespace: str) -> None:
-        self._keep(body)
+        self._renew(body)
 
     async def replace(self, kind: Any, name: str, body: dict[str, Any], namespace: str) -> None:
-        self._keep(body)
+        self._renew(body)
 
-    def _keep(self, body: dict[str, Any]) -> None:
+    def _renew(self, body: dict[str, Any]) -> None:
         self.version += 1
         metadata = {**body["metadata"], "resourceVersion": str(self.version)}
         self.kept = {**body, "metadata": metadata}
@@ -103,8 +103,8 @@ async def test_a_leader_that_cannot_write_frees_the_lease_for_one_that_can(
     leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
 ) -> None:
     (one, link), (other, _) = stand(leases, clock, "one"), stand(leases, clock, "other")
-    await one.won()
-    keeps = asyncio.create_task(one.keep())
+    await one.acquire()
+    keeps = asyncio.create_task(one.renew())
     tasks.append(keeps)
     link.cut = True
     clock.now += 14
@@ -116,7 +116,7 @@ async def test_a_leader_that_cannot_write_frees_the_lease_for_one_that_can(
     # Nobody else could be chosen: so it goes on.
     assert not keeps.done()
     async with asyncio.timeout(5):
-        await other.won()
+        await other.acquire()
     assert leases.holder == "other"
     async with asyncio.timeout(5):
         with pytest.raises(LeadershipLost):
@@ -127,8 +127,8 @@ async def test_with_the_store_away_for_all_nobody_takes_the_lease_and_the_leader
     leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
 ) -> None:
     (one, link), (other, its) = stand(leases, clock, "one"), stand(leases, clock, "other")
-    await one.won()
-    keeps, stands = asyncio.create_task(one.keep()), asyncio.create_task(other.won())
+    await one.acquire()
+    keeps, stands = asyncio.create_task(one.renew()), asyncio.create_task(other.acquire())
     tasks += [keeps, stands]
     await looks()
     link.cut = its.cut = True
@@ -149,7 +149,7 @@ async def test_one_that_has_never_written_to_its_store_does_not_lead(
 ) -> None:
     one, link = stand(leases, clock, "one")
     link.cut = True
-    stands = asyncio.create_task(one.won())
+    stands = asyncio.create_task(one.acquire())
     tasks.append(stands)
     await looks()
     assert (leases.holder, stands.done()) == ("", False)

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.plugins import PLUGINS
 from controller.plugins.accounting import AccountingPlugin
 from controller.plugins.connect_to_job import ConnectToJobPlugin
@@ -193,8 +193,8 @@ async def test_kata_takes_its_machine_from_the_request_and_states_a_minimum() ->
 async def test_expiry_counts_from_the_first_start_and_extensions_add_up(
     store: Store, clock: Clock
 ) -> None:
-    wishes = Wishes(store, clock=clock, random=os.urandom, wake=lambda _: None)
-    plugin = ExpiryPlugin(make_context(control=wishes))
+    commands = JobCommands(store, clock=clock, random=os.urandom, wake=lambda _: None)
+    plugin = ExpiryPlugin(make_context(control=commands))
     start = clock.now
     async with store.write() as transaction:
         record = make_record(started_at=start, allocated_seconds=100.0, state="RUNNING")
@@ -203,7 +203,7 @@ async def test_expiry_counts_from_the_first_start_and_extensions_add_up(
     clock.now += 60
     seen = seen_of(expires_at=record.expires_at)
     assert await plugin.on_job_start("j1", seen) == start + 100
-    await asyncio.gather(*(wishes.extend("j1", seconds=30) for _ in range(2)))
+    await asyncio.gather(*(commands.extend("j1", seconds=30) for _ in range(2)))
     clock.now = start + 159
     assert await plugin.on_job_monitoring([seen]) == {"j1": start + 160}
     clock.now = start + 160

@@ -18,7 +18,7 @@ KEYS = Keys("test")
 SIDS = [sid_of(number) for number in range(3)]
 
 
-class Looks(BusReader):
+class DirtySet(BusReader):
     """Counts how often Redis was looked at."""
 
     count = 0
@@ -43,14 +43,14 @@ async def publish(publisher: Publisher, *sids: str) -> None:
 async def test_sessions_are_waited_for_until_redis_has_all_of_them(
     redis: Redis, publisher: Publisher
 ) -> None:
-    looks = Looks(redis, KEYS)
-    published = PublishedRoutes(looks, lambda: None)
+    dirty_set = DirtySet(redis, KEYS)
+    published = PublishedRoutes(dirty_set, lambda: None)
     published.patience = 60.0
     waiting = asyncio.create_task(published.until_published(SIDS))
     await publish(publisher, *SIDS[:2])
-    seen = looks.count
+    seen = dirty_set.count
     async with asyncio.timeout(20):
-        while looks.count < seen + 3:
+        while dirty_set.count < seen + 3:
             await asyncio.sleep(0.01)
     assert not waiting.done()
     await publish(publisher, SIDS[2])

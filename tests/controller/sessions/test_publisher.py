@@ -15,7 +15,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.spec.accepted import public_spec
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.notices import Notices
@@ -24,7 +24,7 @@ from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.instance.leadership import raise_term, read_leadership
 from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
 from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
@@ -59,7 +59,7 @@ class World:
     store: Store
     redis: Redis
     clock: Clock
-    picture: Picture
+    informer: InformerCache
     publisher: RoutePublisher
     sessions: SessionService
     reader: BusReader
@@ -99,7 +99,7 @@ class World:
         return status
 
     def show(self, *pods: Any) -> None:
-        self.picture.pods.replace({(one.namespace, one.name): one for one in pods})
+        self.informer.pods.replace({(one.namespace, one.name): one for one in pods})
 
 
 LETTERS = str.maketrans("0189", "abcd")
@@ -109,7 +109,7 @@ Start = Callable[[], Awaitable[World]]
 @asynccontextmanager
 async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[World]:
     wake: list[Callable[[str], None]] = []
-    picture = Picture(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
+    informer = InformerCache(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
     async with store.write() as transaction:
         term = await raise_term(transaction)
     keys = Keys("test")
@@ -119,7 +119,7 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
         desired=DesiredRoutes(
             store,
             term=term,
-            picture=picture,
+            informer=informer,
             vault=Vault([LINK_KEY]),
             base_domain="apps.example.com",
         ),
@@ -141,7 +141,9 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
     )
     task = asyncio.create_task(publisher.run())
     try:
-        yield World(store, redis, clock, picture, publisher, sessions, BusReader(redis, keys), task)
+        yield World(
+            store, redis, clock, informer, publisher, sessions, BusReader(redis, keys), task
+        )
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -230,20 +232,20 @@ async def test_nobody_is_led_to_a_pod_that_went_while_others_were_told(
 async def test_a_change_does_not_wait_behind_all_that_is_looked_at_now_and_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.sessions.world.AT_ONCE", 1)
+    monkeypatch.setattr("controller.sessions.snapshot.AT_ONCE", 1)
     world.show(make_pod())
     sid = await world.open(endpoint="lab")
     await world.until_ready(sid)
     looked: list[list[str]] = []
-    take = world.publisher._world.looks.take
+    take = world.publisher._world.dirty_set.take
 
     def taking(most: int) -> list[str]:
         looked.append(take(most))
         return looked[-1]
 
-    monkeypatch.setattr(world.publisher._world.looks, "take", taking)
+    monkeypatch.setattr(world.publisher._world.dirty_set, "take", taking)
     others = [f"other{number}" for number in range(20)]
-    world.publisher._world.looks.add_later(others)
+    world.publisher._world.dirty_set.add_later(others)
     world.show(make_pod(uid="next"))
     await world.until(sid, lambda route: (route["target"] or {}).get("id") == "next")
     assert looked[0] == ["j1"]
@@ -518,7 +520,7 @@ async def test_how_far_redis_was_told_is_kept(world: World) -> None:
     async def kept() -> bool:
         head = await world.reader.head()
         async with world.store.read() as transaction:
-            position = await read_position(transaction)
+            position = await read_store_metadata(transaction)
         return head is not None and (position.epoch, position.seq) == (head.epoch, head.seq)
 
     await eventually(kept)
@@ -731,7 +733,7 @@ async def test_what_was_looked_at_while_redis_or_store_went_away_is_looked_at_ag
 async def test_a_leader_that_has_published_and_is_replaced_raises_no_term(world: World) -> None:
     async def told() -> bool:
         async with world.store.read() as transaction:
-            return (await read_position(transaction)).epoch is not None
+            return (await read_store_metadata(transaction)).epoch is not None
 
     await eventually(told)
     term = world.publisher.describe()["term"]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from controller.store import database, tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import ensure_position, raise_revision, read_position
+from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
 from controller.store.instance.leadership import raise_term, refresh_leadership
 from tests.controller.postgres import Postgres
 
@@ -44,12 +44,12 @@ async def test_writers_of_two_processes_wait_for_each_other(store: Store, store_
             async with one.write() as transaction:
                 raised = await raise_revision(transaction)
                 await asyncio.sleep(0)
-                assert (await read_position(transaction)).revision == raised
+                assert (await read_store_metadata(transaction)).revision == raised
 
     try:
         await asyncio.gather(count_up(store), count_up(other))
         async with other.read() as transaction:
-            assert (await read_position(transaction)).revision == 40
+            assert (await read_store_metadata(transaction)).revision == 40
     finally:
         await other.close()
 
@@ -63,7 +63,7 @@ async def test_a_failed_block_writes_nothing(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         await fail()
     async with store.read() as transaction:
-        assert (await read_position(transaction)).revision == 0
+        assert (await read_store_metadata(transaction)).revision == 0
 
 
 async def test_a_leader_whose_term_is_over_writes_nothing(store: Store) -> None:
@@ -77,7 +77,7 @@ async def test_a_leader_whose_term_is_over_writes_nothing(store: Store) -> None:
         async with store.lead(first) as transaction:
             await raise_revision(transaction)
     async with store.read() as transaction:
-        assert (await read_position(transaction)).revision == 1
+        assert (await read_store_metadata(transaction)).revision == 1
 
 
 async def test_a_store_keeps_the_identity_it_was_made_with(store: Store) -> None:

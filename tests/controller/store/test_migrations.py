@@ -11,7 +11,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from controller.store.database import Store
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.instance.leadership import read_leadership
 from controller.store.jobs.job_rows import find_job
 from controller.store.migrations import make_config
@@ -115,7 +115,7 @@ async def test_nothing_is_lost_on_the_way_to_these_tables(store_url: str) -> Non
         await store.open()
         async with store.read() as transaction:
             assert (await read_leadership(transaction)).term == 7
-            position = await read_position(transaction)
+            position = await read_store_metadata(transaction)
             assert (position.identity, position.revision, position.seq) == ("me", 9, 3)
             assert await read_counter(transaction, "updates") == 5
             assert [one.id for one in await updates_after(transaction, 0, limit=9)] == [5]

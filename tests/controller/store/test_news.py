@@ -8,7 +8,7 @@ import pytest
 
 from controller.store import news
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, raise_revision, read_position
+from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
 from controller.store.news import hear_others
 from tests.controller.postgres import Postgres
 
@@ -109,8 +109,8 @@ async def test_a_connection_that_broke_is_made_again_and_what_came_meanwhile_is_
 async def test_who_reads_sees_one_state_of_the_store(store: Store, other: Store) -> None:
     # Else a revision read last would be of a change that is not among the rows read before.
     async with store.read() as transaction:
-        before = await read_position(transaction)
+        before = await read_store_metadata(transaction)
         await write(other)
-        assert await read_position(transaction) == before
+        assert await read_store_metadata(transaction) == before
     async with store.write() as transaction:
         assert (await ensure_position(transaction, new_identity="x")).revision > before.revision

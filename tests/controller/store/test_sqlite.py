@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, raise_revision, read_position
+from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def test_the_loop_goes_on_and_readers_read_while_another_process_writes(
         await asyncio.sleep(0.1)
         assert not writing.done()
         async with file.read() as transaction:
-            assert (await read_position(transaction)).revision == 0
+            assert (await read_store_metadata(transaction)).revision == 0
         other.execute("COMMIT")
         assert await writing == 1
 
@@ -78,7 +78,7 @@ async def test_a_commit_waits_in_another_thread(
     await raise_it(file)
     assert waited == ["commit"], "nobody else writes"
     async with file.read() as transaction:
-        await read_position(transaction)
+        await read_store_metadata(transaction)
     assert len(waited) == 1
 
 

@@ -20,7 +20,7 @@ import pytest_asyncio
 from controller.kube import kinds
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden
-from controller.kube.exec import Container, PodExec
+from controller.kube.exec import ExecTarget, PodExec
 from controller.kube.kinds import PODS, ROLE_BINDINGS, SECRETS, Kind
 from controller.kube.lease import Lease
 from deploy.local.cluster import EmbeddedCluster
@@ -175,7 +175,7 @@ async def lead(cluster: EmbeddedCluster) -> None:
         )
         assert await lease.take()
         assert await lease.renew()
-        await lease.let_go()
+        await lease.release()
 
 
 async def open_shell(cluster: EmbeddedCluster, job: str) -> None:
@@ -187,7 +187,7 @@ async def open_shell(cluster: EmbeddedCluster, job: str) -> None:
         Kube.connect(cluster.kubeconfig("account-hub")) as kube,
         PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,
     ):
-        stream = await executor.open(Container(*place, "job"), ["true"])
+        stream = await executor.open(ExecTarget(*place, "job"), ["true"])
         await stream.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from controller.store.jobs.pods import Run, record_runs
+from controller.store.jobs.pods import PodRecord, upsert_pod_records
 from controller.store.jobs.progress import move_attempt, record_attempt
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import make_job, submit
@@ -17,22 +17,22 @@ from tests.controller.kube.api_server import Answer, Script, listing, says
 from tests.controller.samples import make_record
 
 
-def run(rank: int, **fields: Any) -> Run:
+def run(rank: int, **fields: Any) -> PodRecord:
     values: dict[str, Any] = {
         "job_id": "j1", "pod_uid": f"p{rank}", "attempt": 1, "rank": rank, "task": "job",
         "index": rank, "pod": f"j-j1-job-{rank}", "node": "n1", "phase": "Running", "reason": "",
         "message": "", "exit_code": None, "signal": None, "seen_at": 5.0, "started_at": 10.0,
         "ended_at": None,
     }  # fmt: skip
-    return Run(**values | fields)
+    return PodRecord(**values | fields)
 
 
-async def ran(api: Api, *runs: Run, **fields: Any) -> None:
+async def ran(api: Api, *runs: PodRecord, **fields: Any) -> None:
     spec = {"id": "j1", "owner": {"user": "ada"}, "image": "x", "replicas": 4}
     async with api.store.write() as transaction:
         await insert_job(transaction, make_record(spec=spec, uid="u1", **fields), labels={})
         await record_attempt(transaction, "j1", 1, uid="u1", now=4.0)
-        await record_runs(transaction, runs)
+        await upsert_pod_records(transaction, runs)
 
 
 async def get(api: Api, path: str) -> Any:
@@ -56,7 +56,7 @@ async def test_history_holds_every_attempt_pod_and_update(api: Api) -> None:
     await ran(api, run(0, exit_code=137, reason="OOMKilled", ended_at=20.0), state="RUNNING")
     async with api.store.write() as transaction:
         await record_attempt(transaction, "j1", 2, uid="u2", now=40.0)
-        await record_runs(transaction, [run(0, pod_uid="p0b", attempt=2)])
+        await upsert_pod_records(transaction, [run(0, pod_uid="p0b", attempt=2)])
         record = await find_job(transaction, "j1")
         assert record is not None
         await move_job(transaction, record, now=41.0, attempt=2, message="again")
@@ -213,7 +213,7 @@ async def test_a_job_says_how_often_it_was_started_again_so_far(api: Api) -> Non
         await insert_job(transaction, record, labels={})
         await record_attempt(transaction, "j1", 1, uid="u1", now=4.0)
         await move_attempt(transaction, "j1", 1, retries=2)
-        await record_runs(transaction, [run(0), run(0, pod_uid="old", reason="Evicted")])
+        await upsert_pod_records(transaction, [run(0), run(0, pod_uid="old", reason="Evicted")])
     assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 2
     async with api.store.write() as transaction:
         await move_attempt(transaction, "j1", 1, retries=9)

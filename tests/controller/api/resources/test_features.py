@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.store.jobs.job_rows import find_job, move_job
-from controller.store.jobs.pods import record_runs
+from controller.store.jobs.pods import upsert_pod_records
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_details import node, run
 from tests.controller.api.resources.test_jobs import make_job, submit
@@ -45,7 +45,7 @@ async def test_logs_and_more_time_are_what_the_product_offers(
     job = make_job(product=product, time_allocation_seconds=60)
     assert (await submit(api, job))[0] == 200
     async with api.store.write() as transaction:
-        await record_runs(transaction, [run(0)])
+        await upsert_pod_records(transaction, [run(0)])
     script.answer(says({}))
     asked = "/v1/jobs/j1/logs"
     assert (await status_of(api, "GET", asked))[0] == expected[0]

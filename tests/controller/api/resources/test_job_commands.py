@@ -93,13 +93,13 @@ async def test_what_is_no_time_is_refused(api: Api, seconds: object) -> None:
 
 async def test_a_job_whose_time_is_over_ends_unless_it_was_given_more(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
-    assert await api.wishes.end_if_over(["j1"]) == {"j1": None}
+    assert await api.commands.end_if_over(["j1"]) == {"j1": None}
     began = time.time() - 150
     await change(api, started_at=began)
     await post(api, "j1/extend", {"seconds": 1000})
-    assert await api.wishes.end_if_over(["j1"]) == {"j1": pytest.approx(began + 1100)}
+    assert await api.commands.end_if_over(["j1"]) == {"j1": pytest.approx(began + 1100)}
     await change(api, allocated_seconds=1.0)
-    assert await api.wishes.end_if_over(["j1"]) == {"j1": None}
+    assert await api.commands.end_if_over(["j1"]) == {"j1": None}
     shown = await (await api.client.get("/v1/jobs/j1")).json()
     assert (shown["state"], shown["reason"]) == ("CANCELING", "expired")
     # Whoever asked first decides how it is told.

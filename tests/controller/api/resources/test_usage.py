@@ -7,7 +7,7 @@ from typing import Any
 from controller.jobs.usage.ledger import Ledger
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job
-from controller.store.jobs.pods import Run, record_runs
+from controller.store.jobs.pods import PodRecord, upsert_pod_records
 from controller.store.jobs.progress import move_attempt, record_attempt
 from tests.controller.api.conftest import Api
 from tests.controller.conftest import Clock
@@ -16,8 +16,8 @@ from tests.controller.samples import make_defaults, make_record
 START = 1000.0
 
 
-def run(job_id: str, rank: int = 0, ended_at: float | None = None) -> Run:
-    return Run(
+def run(job_id: str, rank: int = 0, ended_at: float | None = None) -> PodRecord:
+    return PodRecord(
         job_id=job_id, pod_uid=f"{job_id}-{rank}", attempt=1, rank=rank, task="job", index=rank,
         pod="p", node="n", phase="Running", reason="", message="", exit_code=None, signal=None,
         seen_at=START, started_at=START, ended_at=ended_at,
@@ -36,7 +36,7 @@ async def runs(store: Store, job_id: str, *, user: str = "ada", project: str | N
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         await record_attempt(transaction, job_id, 1, uid=f"u-{job_id}", now=START)
-        await record_runs(transaction, [run(job_id, rank) for rank in range(ranks)])
+        await upsert_pod_records(transaction, [run(job_id, rank) for rank in range(ranks)])
 
 
 async def read(api: Api, query: str = "") -> dict[str, Any]:
@@ -62,7 +62,7 @@ async def test_usage_is_entered_by_period_and_to_the_end_and_read_in_pages(api: 
     assert page["ledger"] == "test"
     async with api.store.write() as transaction:
         ended = [run("j1", rank, ended_at=START + 2500.0) for rank in range(2)]
-        await record_runs(transaction, ended)
+        await upsert_pod_records(transaction, ended)
         await move_attempt(transaction, "j1", 1, ended_at=START + 2501.0)
     clock.now += 9000
     assert await ledger.write_up("j1") is None

@@ -6,59 +6,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.cluster.informer import Followed, Picture, Shelf
+from controller.jobs.cluster.informer import Indexer, InformerCache, WatchGap
 from controller.kube.errors import KubeError, Unavailable
 from controller.volcano.observed import ObservedPod
 from tests.controller.samples import make_observed, make_pod
 
 
-def make_shelf() -> tuple[Shelf[ObservedPod], list[str]]:
+def make_shelf() -> tuple[Indexer[ObservedPod], list[str]]:
     changed: list[str] = []
-    return Shelf(changed.append), changed
+    return Indexer(changed.append), changed
 
 
 def test_what_did_not_change_wakes_nobody() -> None:
-    shelf, changed = make_shelf()
-    shelf.put(make_pod())
-    shelf.put(make_pod())
-    shelf.replace({("jobs", "j-j1-job-0"): make_pod()})
+    indexer, changed = make_shelf()
+    indexer.put(make_pod())
+    indexer.put(make_pod())
+    indexer.replace({("jobs", "j-j1-job-0"): make_pod()})
     assert changed == ["j1"]
 
 
 def test_what_is_not_in_a_new_list_is_gone() -> None:
-    shelf, changed = make_shelf()
-    shelf.put(make_pod(0))
-    shelf.put(make_pod(1))
-    shelf.replace({("jobs", "j-j1-job-1"): make_pod(1)})
-    assert [pod.index for pod in shelf.of_job("j1")] == [1]
+    indexer, changed = make_shelf()
+    indexer.put(make_pod(0))
+    indexer.put(make_pod(1))
+    indexer.replace({("jobs", "j-j1-job-1"): make_pod(1)})
+    assert [pod.index for pod in indexer.of_job("j1")] == [1]
     assert changed == ["j1", "j1", "j1"]
 
 
 def test_a_late_word_of_the_pod_before_does_not_drop_the_one_after() -> None:
-    shelf, _ = make_shelf()
-    shelf.put(make_pod(uid="after"))
-    shelf.drop(make_pod(uid="before"))
-    assert [pod.uid for pod in shelf.of_job("j1")] == ["after"]
+    indexer, _ = make_shelf()
+    indexer.put(make_pod(uid="after"))
+    indexer.drop(make_pod(uid="before"))
+    assert [pod.uid for pod in indexer.of_job("j1")] == ["after"]
 
 
 def test_a_pod_that_changes_its_job_is_no_longer_the_other_ones() -> None:
-    shelf, changed = make_shelf()
-    shelf.put(make_pod())
-    shelf.put(make_pod(job_id="j2"))
-    assert shelf.of_job("j1") == ()
-    assert len(shelf.of_job("j2")) == 1
+    indexer, changed = make_shelf()
+    indexer.put(make_pod())
+    indexer.put(make_pod(job_id="j2"))
+    assert indexer.of_job("j1") == ()
+    assert len(indexer.of_job("j2")) == 1
     assert set(changed) == {"j1", "j2"}
 
 
 def test_a_volcano_job_of_another_name_that_claims_to_be_the_job_is_not_taken_for_it() -> None:
-    picture = Picture(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
-    picture.jobs.put(make_observed(name="j-other"))
-    assert picture.job("jobs", "j1") is None
-    picture.jobs.put(make_observed(job_id="j2"))
-    assert picture.job("jobs", "j1") is None
-    picture.jobs.put(make_observed())
-    assert picture.job("jobs", "j1") == make_observed()
-    assert picture.job("elsewhere", "j1") is None
+    informer = InformerCache(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
+    informer.jobs.put(make_observed(name="j-other"))
+    assert informer.job("jobs", "j1") is None
+    informer.jobs.put(make_observed(job_id="j2"))
+    assert informer.job("jobs", "j1") is None
+    informer.jobs.put(make_observed())
+    assert informer.job("jobs", "j1") == make_observed()
+    assert informer.job("elsewhere", "j1") is None
 
 
 pods = st.builds(
@@ -73,7 +73,7 @@ events = st.lists(st.tuples(st.sampled_from(["put", "drop", "replace"]), pods), 
 
 @given(events)
 def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> None:
-    shelf, changed = make_shelf()
+    indexer, changed = make_shelf()
     model: dict[tuple[str, str], ObservedPod] = {}
     for kind, pod in given_events:
         key = (pod.namespace, pod.name)
@@ -81,19 +81,19 @@ def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> 
         changed.clear()
         match kind:
             case "put":
-                shelf.put(pod)
+                indexer.put(pod)
                 model[key] = pod
             case "drop":
-                shelf.drop(pod)
+                indexer.drop(pod)
                 if key in model and model[key].uid == pod.uid:
                     del model[key]
             case _:
-                shelf.replace({key: pod})
+                indexer.replace({key: pod})
                 model = {key: pod}
-        assert {(one.namespace, one.name): one for one in shelf} == model
+        assert {(one.namespace, one.name): one for one in indexer} == model
         for job_id in ("j1", "j2"):
             mine = {k: one for k, one in model.items() if one.job_id == job_id}
-            assert {(one.namespace, one.name): one for one in shelf.of_job(job_id)} == mine
+            assert {(one.namespace, one.name): one for one in indexer.of_job(job_id)} == mine
             was = {k: one for k, one in before.items() if one.job_id == job_id}
             assert (job_id in changed) == (mine != was)
 
@@ -103,7 +103,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.followed = Followed(lambda: self.now)
+        self.followed = WatchGap(lambda: self.now)
         self.followed.told(None)
 
     def after(self, seconds: float, trouble: KubeError | None) -> None:
@@ -163,16 +163,16 @@ def test_a_watch_that_breaks_again_at_once_was_blind_all_the_time() -> None:
 
 def test_a_pod_that_went_unseen_says_since_when() -> None:
     now = [100.0]
-    picture = Picture(None, instance="test", changed=lambda _job: None, clock=lambda: now[0])  # type: ignore[arg-type]  # no cluster here
+    informer = InformerCache(None, instance="test", changed=lambda _job: None, clock=lambda: now[0])  # type: ignore[arg-type]  # no cluster here
     for index in range(2):
-        picture.pods.put(make_pod(index))
-    picture.pods.drop(make_pod(0))
-    picture._pods_followed.told(None)
-    picture._pods_followed.told(Unavailable("cut"))
+        informer.pods.put(make_pod(index))
+    informer.pods.drop(make_pod(0))
+    informer._pods_gap.told(None)
+    informer._pods_gap.told(Unavailable("cut"))
     now[0] = 147.6
-    picture._pods_followed.told(None)
-    picture.pods.replace({})
-    seen, unseen = picture.pods.departed_of("j1")
+    informer._pods_gap.told(None)
+    informer.pods.replace({})
+    seen, unseen = informer.pods.departed_of("j1")
     assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)
 
 
@@ -188,31 +188,31 @@ def test_until_when_somebody_looked_stands_still_while_the_watch_does_not_go_on(
     assert watched.followed.looked_until == 136.0
 
 
-def make_picture() -> Picture:
-    return Picture(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
+def make_picture() -> InformerCache:
+    return InformerCache(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
 
 
 @pytest.mark.parametrize("time_given", [True, False])
 def test_a_pod_that_was_given_time_to_end_stays_one_when_it_is_removed(time_given: bool) -> None:
-    picture = make_picture()
-    picture.pods.put(make_pod(0))
+    informer = make_picture()
+    informer.pods.put(make_pod(0))
     if time_given:
-        picture.pods.put(make_pod(0, asked_to_end_at=5.0, had_time=True))
+        informer.pods.put(make_pod(0, asked_to_end_at=5.0, had_time=True))
     removed = make_pod(0, asked_to_end_at=5.0)
-    picture.pods.put(removed)
-    picture.pods.drop(removed)
-    (gone,) = picture.pods.departed_of("j1")
+    informer.pods.put(removed)
+    informer.pods.drop(removed)
+    (gone,) = informer.pods.departed_of("j1")
     assert gone.had_time is time_given
 
 
 def test_a_pod_whose_name_another_one_has_in_a_list_went_unseen() -> None:
-    watched, picture = Watched(), make_picture()
-    picture._pods_followed = watched.followed
-    picture.pods.put(make_pod(0, uid="first"))
+    watched, informer = Watched(), make_picture()
+    informer._pods_gap = watched.followed
+    informer.pods.put(make_pod(0, uid="first"))
     watched.after(10.0, Unavailable("cut"))
     watched.after(20.0, None)
     watched.now += 10.0  # 410, and a pause
     second = make_pod(0, uid="second")
-    picture.pods.replace({(second.namespace, second.name): second})
-    (gone,) = picture.pods.departed_of("j1")
+    informer.pods.replace({(second.namespace, second.name): second})
+    (gone,) = informer.pods.departed_of("j1")
     assert (gone.uid, gone.unseen_since) == ("first", 110.0)

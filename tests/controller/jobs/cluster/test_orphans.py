@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster import orphans as module
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster
-from controller.jobs.cluster.orphans import GRACE_SECONDS, Sweeping
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.orphans import GRACE_SECONDS, OrphanCollector
 from controller.kube import client
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
@@ -46,7 +46,7 @@ class World:
 
     kube: Kube
     admin: Kube
-    picture: Picture
+    informer: InformerCache
 
     async def plant(self, job: str, *, place: str = PLACE, instance: str = INSTANCE) -> None:
         labels = {INSTANCE_LABEL: instance, JOB_LABEL: job}
@@ -80,10 +80,10 @@ async def world() -> AsyncIterator[World]:
             "subjects": [{**account, "namespace": "fumarole-system"}],
         }
         await admin.create(ROLE_BINDINGS, binding, PLACE)
-        picture = Picture(kube, instance=INSTANCE, changed=lambda _job: None)
-        watching = asyncio.create_task(picture.run())
-        await picture.complete()
-        yield World(kube, admin, picture)
+        informer = InformerCache(kube, instance=INSTANCE, changed=lambda _job: None)
+        watching = asyncio.create_task(informer.run())
+        await informer.complete()
+        yield World(kube, admin, informer)
         watching.cancel()
         await asyncio.wait([watching])
 
@@ -105,13 +105,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def sweeping(world: World, store: Store, clock: Clock) -> Sweeping:
-    return Sweeping(
+def orphans(world: World, store: Store, clock: Clock) -> OrphanCollector:
+    return OrphanCollector(
         store,
         term=1,
         kube=world.kube,
-        cluster=JobsInCluster(world.kube, instance=INSTANCE),
-        picture=world.picture,
+        cluster=JobObjects(world.kube, instance=INSTANCE),
+        informer=world.informer,
         instance=INSTANCE,
         clock=clock,
         failed=FAILED.append,
@@ -119,7 +119,7 @@ def sweeping(world: World, store: Store, clock: Clock) -> Sweeping:
 
 
 async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_is(
-    world: World, store: Store, clock: Clock, sweeping: Sweeping
+    world: World, store: Store, clock: Clock, orphans: OrphanCollector
 ) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(id="waits"), labels={})
@@ -131,29 +131,29 @@ async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_
     await world.admin.create(VCJOBS, alive, PLACE)
 
     async def seen() -> bool:
-        return world.picture.job(PLACE, "alive") is not None
+        return world.informer.job(PLACE, "alive") is not None
 
     await eventually(seen)
     for job in ("nobody", "over", "waits", "alive"):
         await world.plant(job)
     await world.plant("anothers", instance="another")
-    assert await sweeping.sweep() == 0
+    assert await orphans.sweep() == 0
     clock.now += GRACE_SECONDS - 1
-    assert await sweeping.sweep() == 0
+    assert await orphans.sweep() == 0
     clock.now += 1
-    assert await sweeping.sweep() == 2
+    assert await orphans.sweep() == 2
     kept = [job for job in ("nobody", "over", "waits", "alive", "anothers")
             if await world.is_there(job)]  # fmt: skip
     assert kept == ["waits", "alive", "anothers"]
     # One that is made anew has its grace anew.
     await world.plant("nobody")
-    assert await sweeping.sweep() == 0
+    assert await orphans.sweep() == 0
     for job in ("nobody", "waits", "alive", "anothers"):
         await world.admin.delete(CONFIG_MAPS, f"j-{job}.planted", PLACE)
 
 
 async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
-    world: World, sweeping: Sweeping, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    world: World, orphans: OrphanCollector, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = module._suspect
 
@@ -167,20 +167,20 @@ async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
     for job in ("odd", "even"):
         await world.plant(job)
     for _ in range(2):
-        await sweeping.sweep()
+        await orphans.sweep()
         clock.now += GRACE_SECONDS
     assert await world.is_there("odd")
     assert not await world.is_there("even")
     assert [type(one) for one in FAILED] == [KeyError, KeyError]
     monkeypatch.undo()
     for _ in range(2):
-        await sweeping.sweep()
+        await orphans.sweep()
         clock.now += GRACE_SECONDS
     assert not await world.is_there("odd")
 
 
 async def test_what_may_not_be_listed_or_removed_keeps_nothing_else_from_being_swept(
-    world: World, clock: Clock, sweeping: Sweeping, monkeypatch: pytest.MonkeyPatch
+    world: World, clock: Clock, orphans: OrphanCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "PAGE", 2)
     (role,) = (one for one in read("base/rbac-cluster.yaml") if one["kind"] == "ClusterRole")
@@ -192,8 +192,8 @@ async def test_what_may_not_be_listed_or_removed_keeps_nothing_else_from_being_s
     for job in jobs:
         await world.plant(job)
     await world.plant("left-0", place=FOREIGN)
-    assert await sweeping.sweep() == 0
+    assert await orphans.sweep() == 0
     clock.now += GRACE_SECONDS
-    assert await sweeping.sweep() == len(jobs)
+    assert await orphans.sweep() == len(jobs)
     assert [job for job in jobs if await world.is_there(job)] == []
     assert await world.is_there("left-0", place=FOREIGN)

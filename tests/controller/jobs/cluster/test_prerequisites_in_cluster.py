@@ -14,7 +14,7 @@ from controller.jobs.cluster.prerequisites import (
     GOOD_FOR_SECONDS,
     LONGEST_PAUSE_SECONDS,
     MADE_FOR_SECONDS,
-    Ground,
+    Prerequisites,
 )
 from controller.jobs.pipeline.pipeline import Plan
 from controller.kube.client import Kube
@@ -55,13 +55,13 @@ async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
         yield kube
 
 
-async def stand(ground: Ground, plan: Plan, clock: Clock) -> None:
+async def stand(prerequisites: Prerequisites, plan: Plan, clock: Clock) -> None:
     """Wait until the job could be submitted."""
     place = plan.volcano_job.namespace, plan.volcano_job.queue
 
     async def ready() -> bool:
-        clock.now += ground.look_again_in(*place)
-        return await ground.why_not_ready(*place, plan.shared) is None
+        clock.now += prerequisites.look_again_in(*place)
+        return await prerequisites.why_not_ready(*place, plan.shared) is None
 
     await eventually(ready)
 
@@ -75,10 +75,10 @@ async def test_what_an_owner_needs_is_made_and_made_again(
         FUMAROLE_CONTROLLER_ROLE_GRANTS="fumarole-jobs=system/controller",
     )
     name = plan.volcano_job.namespace
-    ground = Ground(kube, instance="test", clock=clock)
-    first = await ground.why_not_ready(name, name, plan.shared)
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    first = await prerequisites.why_not_ready(name, name, plan.shared)
     assert first is None or name in first
-    await stand(ground, plan, clock)
+    await stand(prerequisites, plan, clock)
     namespace = await admin.get(NAMESPACES, name)
     assert namespace["metadata"]["labels"]["fumarole.dev/instance"] == "test"
     assert (await admin.get(QUEUES, name))["spec"]["weight"] == 3
@@ -89,7 +89,7 @@ async def test_what_an_owner_needs_is_made_and_made_again(
     policy = "fumarole.default-deny"
     await admin.delete(NETWORK_POLICIES, policy, name)
     clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
-    await stand(ground, plan, clock)
+    await stand(prerequisites, plan, clock)
     assert await admin.get(NETWORK_POLICIES, policy, name)
 
 
@@ -98,11 +98,11 @@ async def test_what_somebody_opened_is_closed_again_and_what_is_only_made_is_lef
 ) -> None:
     plan = await plan_of(owner={"user": "eve"}, FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))
     name = plan.volcano_job.namespace
-    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
+    await stand(Prerequisites(kube, instance="test", clock=clock), plan, clock)
     opened = {"spec": {"ingress": [{}], "policyTypes": ["Ingress"]}}
     await admin.merge(NETWORK_POLICIES, "fumarole.default-deny", opened, name)
     await admin.merge(QUEUES, name, {"spec": {"weight": 9}})
-    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
+    await stand(Prerequisites(kube, instance="test", clock=clock), plan, clock)
     found = await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
     assert found["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert (await admin.get(QUEUES, name))["spec"]["weight"] == 9
@@ -115,7 +115,9 @@ async def test_a_namespace_of_somebody_else_is_never_used(
     name = plan.volcano_job.namespace
     made = await admin.create(NAMESPACES, {"metadata": {"name": name}})
     with pytest.raises(NameTaken, match=name):
-        await Ground(kube, instance="test", clock=clock).why_not_ready(name, name, plan.shared)
+        await Prerequisites(kube, instance="test", clock=clock).why_not_ready(
+            name, name, plan.shared
+        )
     found = await admin.get(NAMESPACES, name)
     assert "labels" not in made["metadata"] or "fumarole.dev/instance" not in str(found)
     with pytest.raises(NotFound):
@@ -127,29 +129,29 @@ async def test_two_owners_whose_names_met_do_not_share(
 ) -> None:
     plan = await plan_of(owner={"user": "first"})
     name = plan.volcano_job.namespace
-    await stand(Ground(kube, instance="test", clock=clock), plan, clock)
+    await stand(Prerequisites(kube, instance="test", clock=clock), plan, clock)
     other = [
         replace(one, annotations={"fumarole.dev/owner": '{"user":"second"}'})
         for one in plan.shared
         if one.kind == "Namespace"
     ]
     with pytest.raises(NameTaken):
-        await Ground(kube, instance="test", clock=clock).why_not_ready(name, name, other)
+        await Prerequisites(kube, instance="test", clock=clock).why_not_ready(name, name, other)
 
 
 async def test_what_is_there_costs_nothing_for_a_while(
     kube: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await plan_of(owner={"user": "busy"})
-    ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan, clock)
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
 
     async def fail(*_: object, **__: object) -> None:
         raise AssertionError("the cluster was asked")
 
     monkeypatch.setattr(Kube, "_call", fail)
     place = plan.volcano_job.namespace, plan.volcano_job.queue
-    assert await ground.why_not_ready(*place, plan.shared) is None
+    assert await prerequisites.why_not_ready(*place, plan.shared) is None
 
 
 async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_often(
@@ -157,8 +159,8 @@ async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_ofte
 ) -> None:
     plan = await plan_of(owner={"user": "closed"})
     place = plan.volcano_job.namespace, plan.volcano_job.queue
-    ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan, clock)
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
     await admin.merge(QUEUES, place[1], {"status": {"state": "Closed"}}, subresource="status")
     clock.now += GOOD_FOR_SECONDS + 1
     asked = 0
@@ -173,13 +175,13 @@ async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_ofte
     began = clock.now
     while clock.now < began + 60:  # a hundred jobs look twice a second
         for _ in range(100):
-            assert "is not open" in (await ground.why_not_ready(*place, plan.shared) or "")
+            assert "is not open" in (await prerequisites.why_not_ready(*place, plan.shared) or "")
         clock.now += 0.5
     # The namespace, its ServiceAccount and the queue: after 0.4 s, 0.8 s, … 15 s.
     assert asked <= 3 * 9
     await admin.merge(QUEUES, place[1], {"status": {"state": "Open"}}, subresource="status")
     clock.now += LONGEST_PAUSE_SECONDS
-    assert await ground.why_not_ready(*place, plan.shared) is None
+    assert await prerequisites.why_not_ready(*place, plan.shared) is None
 
 
 async def test_a_queue_that_somebody_removed_is_made_again(
@@ -187,12 +189,12 @@ async def test_a_queue_that_somebody_removed_is_made_again(
 ) -> None:
     plan = await plan_of(owner={"user": "no queue"})
     name = plan.volcano_job.namespace
-    ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan, clock)
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
     await admin.delete(QUEUES, name)
     clock.now += GOOD_FOR_SECONDS + 1
-    assert await ground.why_not_ready(name, name, plan.shared) == f"there is no queue {name}"
-    await stand(ground, plan, clock)
+    assert await prerequisites.why_not_ready(name, name, plan.shared) == f"there is no queue {name}"
+    await stand(prerequisites, plan, clock)
     assert await admin.get(QUEUES, name)
 
 
@@ -201,8 +203,8 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
 ) -> None:
     plan = await plan_of(owner={"user": "removed"})
     name = plan.volcano_job.namespace
-    ground = Ground(kube, instance="test", clock=clock)
-    await stand(ground, plan, clock)
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
     await admin.delete(NAMESPACES, name)
 
     async def gone() -> bool:
@@ -215,8 +217,8 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
     await eventually(gone)
     await admin.delete(QUEUES, name)
     clock.now += GOOD_FOR_SECONDS + 1
-    assert await ground.why_not_ready(name, name, plan.shared) is not None
-    await stand(ground, plan, clock)
+    assert await prerequisites.why_not_ready(name, name, plan.shared) is not None
+    await stand(prerequisites, plan, clock)
     found = await admin.get(NAMESPACES, name)
     assert found["metadata"]["annotations"]["fumarole.dev/owner"] == '{"user":"removed"}'
     assert await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.history.pod_records import (
-    are_written_down,
+    are_recorded,
     exits_of,
     is_of,
-    make_runs,
+    make_pod_records,
     retries_of,
 )
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.samples import UID, make_job, make_pod
 
@@ -25,10 +25,10 @@ NOW = 100.0
 
 
 def write(
-    runs: dict[str, Run], *present: ObservedPod, departed: tuple[ObservedPod, ...] = (),
+    runs: dict[str, PodRecord], *present: ObservedPod, departed: tuple[ObservedPod, ...] = (),
     now: float = NOW, looked_until: float = 50.0,
-) -> dict[str, Run]:  # fmt: skip
-    made = make_runs(
+) -> dict[str, PodRecord]:  # fmt: skip
+    made = make_pod_records(
         JOB, 1, runs=runs, present=present, departed=departed, now=now, looked_until=looked_until
     )
     return runs | {run.pod_uid: run for run in made}
@@ -42,32 +42,32 @@ def ended(code: int = 0, at: float | None = 40.0, **fields: Any) -> ObservedPod:
 
 def test_a_pod_is_written_down_once_and_again_when_it_has_changed() -> None:
     pod = make_pod(2, started_at=10.0)
-    assert not are_written_down({}, [pod], [])
+    assert not are_recorded({}, [pod], [])
     runs = write({}, pod)
-    assert are_written_down(runs, [pod], [])
+    assert are_recorded(runs, [pod], [])
     (run,) = runs.values()
     assert (run.rank, run.node, run.started_at, run.ended_at) == (2, "n1", 10.0, None)
     over = ended(3, uid=pod.uid)
-    assert not are_written_down(runs, [over], [])
+    assert not are_recorded(runs, [over], [])
     runs = write(runs, over)
-    assert are_written_down(runs, [over], [])
+    assert are_recorded(runs, [over], [])
     assert (runs[pod.uid].exit_code, runs[pod.uid].ended_at) == (3, 40.0)
 
 
 def test_a_pod_that_left_ended_when_it_said_or_else_when_it_left() -> None:
     said, silent = ended(uid="a"), make_pod(1, uid="b", started_at=10.0)
     runs = write({}, said, silent)
-    assert not are_written_down(runs, [], [said, silent])
+    assert not are_recorded(runs, [], [said, silent])
     runs = write(runs, departed=(said, silent))
     assert (runs["a"].ended_at, runs["b"].ended_at) == (40.0, NOW)
-    assert are_written_down(runs, [], [])
+    assert are_recorded(runs, [], [])
     # Seen to leave once more, much later: it ended when it ended.
     assert write(runs, departed=(silent,), now=500.0)["b"].ended_at == NOW
 
 
 def test_a_pod_that_nobody_saw_leave_ended_when_somebody_looked_last() -> None:
     runs = write({}, make_pod(started_at=10.0))
-    assert not are_written_down(runs, [], [])
+    assert not are_recorded(runs, [], [])
     (run,) = write(runs, looked_until=70.0).values()
     assert (run.ended_at, run.reason) == (70.0, "Vanished")
     # Never before it began.
@@ -138,11 +138,11 @@ sights = st.tuples(
 def test_whatever_is_seen_is_written_down_in_one_step(
     history: list[tuple[list[ObservedPod], list[ObservedPod]]],
 ) -> None:
-    runs: dict[str, Run] = {}
+    runs: dict[str, PodRecord] = {}
     for present, departed in history:
         gone = [pod for pod in departed if pod.uid not in {one.uid for one in present}]
         runs = write(runs, *present, departed=tuple(gone))
-        assert are_written_down(runs, present, gone)
+        assert are_recorded(runs, present, gone)
         assert write(runs, *present, departed=tuple(gone)) == runs
 
 
@@ -172,12 +172,12 @@ def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
 def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_does(
     pod: ObservedPod, end: float
 ) -> None:
-    (run,) = make_runs(
+    (run,) = make_pod_records(
         make_job(), 1, runs={}, present=(), departed=[pod], now=50.0, looked_until=0.0
     )
     assert run.ended_at == end
     said = replace(pod, ended=Ended(exit_code=0, signal=0, reason="", finished_at=7.0))
-    (run,) = make_runs(
+    (run,) = make_pod_records(
         make_job(), 1, runs={}, present=(), departed=[said], now=50.0, looked_until=0.0
     )
     assert run.ended_at == 7.0

@@ -9,7 +9,7 @@ import pytest
 
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import policies_of
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.timers import Timer
 from controller.volcano.observed import Ended, ObservedJob, ObservedPod
 from tests.controller.samples import UID, make_observed, make_pod, make_record
@@ -22,7 +22,7 @@ def wanted(
     policies: list[dict[str, Any]],
     pods: list[ObservedPod],
     *,
-    gone: tuple[Run, ...] = (),
+    gone: tuple[PodRecord, ...] = (),
     job: ObservedJob | None = None,
     stored: dict[str, Timer] | None = None,
     now: float = 100.0,
@@ -37,7 +37,7 @@ def wanted(
     )  # fmt: skip
 
 
-def run_of(pod: ObservedPod, **fields: Any) -> Run:
+def run_of(pod: ObservedPod, **fields: Any) -> PodRecord:
     values: dict[str, Any] = {
         "job_id": "j1", "pod_uid": pod.uid, "attempt": 1, "rank": pod.index, "task": pod.task,
         "index": pod.index, "pod": pod.name, "node": pod.node, "phase": pod.phase,
@@ -45,7 +45,7 @@ def run_of(pod: ObservedPod, **fields: Any) -> Run:
         "signal": 0, "seen_at": 10.0, "started_at": pod.started_at,
         "ended_at": pod.ended and pod.ended.finished_at, "retry": pod.retry,
     }  # fmt: skip
-    return Run(**values | fields)
+    return PodRecord(**values | fields)
 
 
 def after(seconds: int, action: str = "RestartJob", **trigger: Any) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def test_the_return_of_a_replicas_pod_cancels_and_its_making_does_not() -> None:
     assert timer.trigger == "PodEvicted/pod-0"
     back = replace(waits, phase="Running", running=True, started_at=70.0)
     later = run_of(back, seen_at=60.0)
-    record_runs = (gone, later)
-    assert wanted_with(policies, [back], record_runs, stored=evicted) == {}
+    upsert_pod_records = (gone, later)
+    assert wanted_with(policies, [back], upsert_pod_records, stored=evicted) == {}
     # One that has run and failed since had returned, too.
     failed = run_of(replace(FAILED, uid="next"), seen_at=60.0)
     assert wanted_with(policies, [replace(FAILED, uid="next")], (gone, failed), evicted) == {}
@@ -115,7 +115,7 @@ def test_the_return_of_a_replicas_pod_cancels_and_its_making_does_not() -> None:
 def wanted_with(
     policies: list[dict[str, Any]],
     pods: list[ObservedPod],
-    runs: tuple[Run, ...],
+    runs: tuple[PodRecord, ...],
     stored: dict[str, Timer],
 ) -> dict[str, Timer]:
     spec = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox", "policies": policies}

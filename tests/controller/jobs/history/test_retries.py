@@ -13,14 +13,14 @@ from controller.jobs.reconcile.lifecycle import (
     Confirm,
     ConfirmPods,
     Order,
-    Renew,
     Rest,
     SetTimers,
+    StartNextAttempt,
     Step,
     decide,
 )
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.timers import Timer
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 
@@ -41,17 +41,17 @@ def on(action: str, **trigger: Any) -> dict[str, Any]:
 
 
 def ran(index: int = 0, code: int | None = 7, *, task: str = "job", at: float = 9.0,
-        **fields: Any) -> Run:  # fmt: skip
+        **fields: Any) -> PodRecord:  # fmt: skip
     values: dict[str, Any] = {
         "job_id": "j1", "pod_uid": f"{task}-{index}", "attempt": 1, "rank": index, "task": task,
         "index": index, "pod": f"j-j1-{task}-{index}", "node": "n1",
         "phase": "Succeeded" if code == 0 else "Failed", "reason": "Error", "message": "",
         "exit_code": code, "signal": 0, "seen_at": 1.0, "started_at": 2.0, "ended_at": at,
     }  # fmt: skip
-    return Run(**values | fields)
+    return PodRecord(**values | fields)
 
 
-def step_of(record: JobRecord, *runs: Run, phase: str = "Failed", **fields: Any) -> Step:
+def step_of(record: JobRecord, *runs: PodRecord, phase: str = "Failed", **fields: Any) -> Step:
     observed = make_observed(phase, **{name: fields.pop(name) for name in ("retries", "max_retry")
                                        if name in fields})  # fmt: skip
     known = {run.pod_uid: run for run in runs}
@@ -86,7 +86,7 @@ def after_pods(step: Step) -> Step:
     ],
 )
 def test_the_first_failed_pod_for_which_there_is_a_policy_decides(
-    runs: list[Run], action: str | None
+    runs: list[PodRecord], action: str | None
 ) -> None:
     record = job(on("RestartJob", exit_code=7), on("AbortJob", exit_code=3), replicas=2)
     found = triggered(policies_of(record), runs)
@@ -125,7 +125,7 @@ def test_a_spec_that_can_no_longer_be_read_has_no_policies() -> None:
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
 def test_a_restart_that_volcano_lost_is_another_attempt(action: str) -> None:
     step = after_pods(step_of(job(on(action)), ran()))
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.why == "retried"
     assert action in step.message
     assert "the whole job is started again" in step.message
@@ -194,17 +194,17 @@ def test_a_volcano_job_that_has_gone_is_followed_up_as_well() -> None:
     last = make_observed("Failed", deleting=True)
     step = decide(make_seen(record, None, runs={"job-0": ran()}, last=last))
     assert isinstance(step, Confirm)
-    assert isinstance(step.then, Renew)
+    assert isinstance(step.then, StartNextAttempt)
     assert step.then.why == "retried"
 
 
 def test_what_the_cluster_took_away_is_made_good_for_first_and_then_costs_a_retry() -> None:
     record, evicted = job(on("RestartJob"), max_retry=1), ran(code=137, reason="Evicted")
     step = after_pods(step_of(record, evicted, evictions_allowed=1))
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
     step = after_pods(step_of(record, evicted, evictions_allowed=0))
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.why == "retried"
 
 
@@ -247,7 +247,7 @@ def test_a_delayed_restart_of_a_failed_job_waits_for_its_time() -> None:
     told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # a note
     assert step_of(told, failed, now=10.0, timers=timer(told, 39.0)) == Rest(39.0)
     step = after_pods(step_of(told, failed, now=39.0, timers=timer(told, 39.0)))
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.message.endswith("started again by its policy RestartJob")
 
 
@@ -255,7 +255,7 @@ def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
     failed = ran(retry=1)
     record = job(DELAYED)
     due = after_pods(step_of(record, failed, phase="Running", now=39.0, timers=timer(record, 39.0)))
-    assert isinstance(due, Renew)
+    assert isinstance(due, StartNextAttempt)
     spent = job(DELAYED, max_retry=1, retries_used=1)
     due = after_pods(step_of(spent, failed, phase="Running", now=39.0, timers=timer(spent, 39.0)))
     assert due == Order("TerminateJob", "job 0 ended with exit code 7, and no retry is left")

@@ -95,7 +95,7 @@ async def test_whatever_a_hook_does_is_a_failure_with_a_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     counts = Counts()
-    border = PluginBorder(HookSeconds(0.05), measures=counts)
+    border = PluginBorder(HookSeconds(0.05), metrics=counts)
     with pytest.raises(PluginFailed, match="odd failed in on_job_start") as caught:
         await border.call(CALL, work, due_time, secrets=["secret value"])
     assert caught.value.why.startswith(why)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.kube.client import Kube, Objects
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, VCJOBS
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.pods import Run, runs_of
+from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress import Attempt, attempts_of
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
@@ -63,7 +63,7 @@ class World:
         return record.state != "RUNNING" or record.started_at is not None
 
     async def end(self, job_id: str) -> JobRecord:
-        await self.parts.wishes.end(job_id)
+        await self.parts.commands.end(job_id)
         return await self.parts.drive_to_the_end(job_id)
 
     async def evict(self, job_id: str, index: int = 0) -> None:
@@ -82,9 +82,9 @@ class World:
     async def volcano_job(self, job_id: str) -> dict[str, Any]:
         return await self.admin.get(VCJOBS, f"j-{job_id}", "jobs")
 
-    async def history(self, job_id: str) -> tuple[list[Attempt], list[Run]]:
+    async def history(self, job_id: str) -> tuple[list[Attempt], list[PodRecord]]:
         async with self.parts.store.read() as transaction:
-            return await attempts_of(transaction, job_id), await runs_of(transaction, job_id)
+            return await attempts_of(transaction, job_id), await pod_records_of(transaction, job_id)
 
 
 @asynccontextmanager
@@ -106,15 +106,15 @@ async def open_world(
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
     ):
-        picture = Picture(kube, instance=instance, changed=lambda _job: None)
-        watching = asyncio.create_task(picture.run())
-        await picture.complete()
+        informer = InformerCache(kube, instance=instance, changed=lambda _job: None)
+        watching = asyncio.create_task(informer.run())
+        await informer.complete()
         defaults = make_defaults(FUMAROLE_CONTROLLER_RETENTION_SECONDS="3")
         pipeline = make_pipeline(make_context(defaults=defaults), instance=instance)
 
         def assemble(store: Store, term: int) -> Parts:
             return make_parts(
-                kube=kube, store=store, picture=picture, pipeline=pipeline, term=term,
+                kube=kube, store=store, informer=informer, pipeline=pipeline, term=term,
                 instance=instance, evictions_allowed=1,
             )  # fmt: skip
 

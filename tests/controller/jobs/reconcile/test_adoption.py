@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.reconcile.adoption import Adoption
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
@@ -41,15 +41,15 @@ async def adopt(folder: Path, **annotations: str) -> tuple[JobRecord | None, tup
         term = await raise_term(transaction)
     script = Script(says({"reason": "NotFound"}, 404), says({"metadata": {}}))
     async with serving(script, folder) as kube:
-        picture = Picture(kube, instance="test", changed=lambda _job: None)
+        informer = InformerCache(kube, instance="test", changed=lambda _job: None)
         named = {f"fumarole.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}
-        picture.jobs.put(make_observed(annotations=named))
+        informer.jobs.put(make_observed(annotations=named))
         adoption = Adoption(
             store=store,
             term=term,
             kube=kube,
-            picture=picture,
-            cluster=JobsInCluster(kube, instance="test"),
+            informer=informer,
+            cluster=JobObjects(kube, instance="test"),
             instance="test",
             namespace="jobs",
             defaults=make_defaults(),

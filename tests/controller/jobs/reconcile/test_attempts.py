@@ -13,7 +13,7 @@ from controller.kube.kinds import COMMANDS, PODS, VCJOBS
 from controller.store.database import Store
 from controller.store.instance.leadership import raise_term
 from controller.store.instance.submission_pause import set_maintenance
-from controller.store.jobs.pods import runs_of
+from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of
 from controller.store.outbox.update_rows import updates_of
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
@@ -42,7 +42,7 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     assert (record.state, record.reason) == ("FAILURE", "evicted")
     async with world.parts.store.read() as transaction:
         attempts = await attempts_of(transaction, "evicted")
-        runs = await runs_of(transaction, "evicted")
+        runs = await pod_records_of(transaction, "evicted")
         told = [(one.state, one.reason) for one in await updates_of(transaction, "evicted")]
     assert all(one != other for one, other in pairwise(told)), "nothing is told twice"
     assert told.count(("IN_QUEUE", "evicted")) == 1
@@ -63,7 +63,7 @@ async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World)
     async def told() -> bool:
         await world.parts.reconciler.reconcile("drained")
         async with world.parts.store.read() as transaction:
-            runs = await runs_of(transaction, "drained")
+            runs = await pod_records_of(transaction, "drained")
         ended = [run.reason for run in runs if run.ended_at is not None]
         return len(runs) == 2 and ended == ["EvictionByEvictionAPI"]
 
@@ -93,12 +93,12 @@ async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
     assert record.started_at == before.started_at
     async with store.read() as transaction:
         attempts = await attempts_of(transaction, "restored")
-        assert all(one.ended_at for one in await runs_of(transaction, "restored", 1))
+        assert all(one.ended_at for one in await pod_records_of(transaction, "restored", 1))
     assert [(one.attempt, one.outcome) for one in attempts] == [(1, "LOST"), (2, None)]
     (kept,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=restored")
     assert kept["metadata"]["uid"] == runs["metadata"]["uid"]
     assert "deletionTimestamp" not in kept["metadata"]
-    await parts.wishes.end("restored")
+    await parts.commands.end("restored")
     assert (await parts.drive_to_the_end("restored")).state == "SUCCESS"
     await store.close()
     await eventually(lambda: world.nothing_is_left("restored"), what="something is left")
@@ -111,12 +111,12 @@ async def test_a_suspended_job_is_kept_without_pods_and_goes_on_as_another_attem
                        policies=[{"event": "PodFailed", "action": "RestartJob"}])  # fmt: skip
     await world.until("paused", "RUNNING")
     (before,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
-    await world.parts.wishes.suspend("paused")
+    await world.parts.commands.suspend("paused")
     await world.until("paused", "SUSPENDED")
     assert await world.admin.list(PODS, labels="fumarole.dev/job=paused") == []
     (kept,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
     assert kept["status"]["state"]["phase"] == "Aborted"
-    await world.parts.wishes.resume("paused")
+    await world.parts.commands.resume("paused")
     record = await world.until("paused", "RUNNING", attempt=2)
     assert (record.retries_used, record.evictions) == (0, 0)
     (after,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
@@ -131,12 +131,12 @@ async def test_a_job_is_suspended_before_it_was_submitted_and_ended_while_it_is(
     world: World,
 ) -> None:
     await world.submit("early")
-    await world.parts.wishes.suspend("early")
+    await world.parts.commands.suspend("early")
     await world.until("early", "SUSPENDED")
     assert await world.admin.list(VCJOBS, labels="fumarole.dev/job=early") == []
-    await world.parts.wishes.resume("early")
+    await world.parts.commands.resume("early")
     await world.until("early", "RUNNING")
-    await world.parts.wishes.suspend("early")
+    await world.parts.commands.suspend("early")
     await world.until("early", "SUSPENDED")
     record = await world.end("early")
     assert (record.state, record.attempt) == ("SUCCESS", 1)
@@ -165,7 +165,7 @@ async def test_one_that_is_deleted_by_hand_has_failed_and_leaves_nothing(world: 
     record = await world.parts.drive_to_the_end("deleted")
     assert (record.state, record.reason) in {("FAILURE", "deleted"), ("FAILURE", "lost")}
     async with world.parts.store.read() as transaction:
-        runs = await runs_of(transaction, "deleted")
+        runs = await pod_records_of(transaction, "deleted")
     assert all(run.ended_at is not None for run in runs)
     await eventually(lambda: world.nothing_is_left("deleted"), what="something is left")
 

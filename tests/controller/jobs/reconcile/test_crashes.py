@@ -20,12 +20,12 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.model import Job
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.jobs.usage.ledger import Ledger as UsageLedger
 from controller.kube.client import Kube
 from controller.kube.kinds import NETWORK_POLICIES, PODS, VCJOBS
@@ -35,9 +35,9 @@ from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import FINAL_STATES
-from controller.store.jobs.pods import runs_of
+from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of, companions_of
-from controller.store.outbox.update_rows import Update, updates_of
+from controller.store.outbox.update_rows import UpdateRow, updates_of
 from controller.store.outbox.usage_entries import usage_after
 from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
@@ -83,9 +83,9 @@ class Ledger(JobPlugin):
 class World:
     """A cluster and a store that outlive every controller."""
 
-    def __init__(self, kube: Kube, picture: Picture, url: str) -> None:
+    def __init__(self, kube: Kube, informer: InformerCache, url: str) -> None:
         self.kube = kube
-        self.picture = picture
+        self.informer = informer
         self.url = url
         self.turn = asyncio.Lock()
         self.term = 0
@@ -93,7 +93,7 @@ class World:
     def pipeline(self, store: Store) -> Pipeline:
         """Return our plugins, whose effects on the store can be cut off too, and one of others."""
         context = make_context(
-            control=Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
+            control=JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
             ledger=UsageLedger(store, defaults=make_defaults(), clock=time.time),
         )
         plugins = make_plugins([*PLUGINS, Ledger], context, wanted=None)
@@ -106,7 +106,7 @@ class World:
             yield make_parts(
                 kube=TrippedKube(self.kube, wire),
                 store=store,
-                picture=self.picture,
+                informer=self.informer,
                 pipeline=self.pipeline(store),
                 term=self.term,
                 instance=INSTANCE,
@@ -127,10 +127,10 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
     ):
-        picture = Picture(kube, instance=INSTANCE, changed=lambda _job: None)
-        watching = asyncio.create_task(picture.run())
-        await picture.complete()
-        made = World(kube, picture, f"sqlite:///{folder}/store.db")
+        informer = InformerCache(kube, instance=INSTANCE, changed=lambda _job: None)
+        watching = asyncio.create_task(informer.run())
+        await informer.complete()
+        made = World(kube, informer, f"sqlite:///{folder}/store.db")
         made.term = term
         yield made
         watching.cancel()
@@ -181,10 +181,10 @@ async def live(parts: Parts, job: Job, life: str) -> None:
     if life == "suspended":
         await _pause(parts, job.id)
     if life in ("asked", "suspended"):
-        await patiently(lambda: parts.wishes.end(job.id))
+        await patiently(lambda: parts.commands.end(job.id))
     while (
         life == "expires"
-        and (await patiently(lambda: parts.wishes.end_if_over([job.id])))[job.id] is not None
+        and (await patiently(lambda: parts.commands.end_if_over([job.id])))[job.id] is not None
     ):
         await asyncio.sleep(0.2)
     record = await parts.drive_to_the_end(job.id)
@@ -196,10 +196,10 @@ async def _pause(parts: Parts, job_id: str) -> None:
     if record.is_final or record.desired == "ended":
         return
     if (record.desired, record.attempt, record.stopping) == ("run", 1, False):
-        await patiently(lambda: parts.wishes.suspend(job_id))
+        await patiently(lambda: parts.commands.suspend(job_id))
     if (await parts.record(job_id)).desired == "suspended":
         await parts.drive(job_id, lambda r: r.is_final or r.state == "SUSPENDED")
-        await patiently(lambda: parts.wishes.resume(job_id))
+        await patiently(lambda: parts.commands.resume(job_id))
     await parts.drive(job_id, lambda r: r.is_final or (r.attempt, r.state) == (2, "RUNNING"))
 
 
@@ -249,7 +249,7 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         await eventually(lambda: _nothing(world, labels), what=f"{where}: something is left")
 
 
-def check_updates(updates: Sequence[Update], life: str, where: str) -> None:
+def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
     """See that the end was told once, as the last, and nothing of it before."""
     told = [(one.state, one.reason) for one in updates]
     *before, (state, reason) = told
@@ -263,7 +263,7 @@ async def check_usage(world: World, parts: Parts, job_id: str, where: str) -> No
     """See that what the ledger says is what the cluster says, and is said once."""
     async with parts.store.read() as transaction:
         every = await usage_after(transaction, 0, limit=10**6)
-        runs = await runs_of(transaction, job_id)
+        runs = await pod_records_of(transaction, job_id)
     assert runs, where
     for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
         (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]

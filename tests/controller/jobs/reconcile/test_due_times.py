@@ -10,13 +10,13 @@ from typing import Any, Final, cast
 
 import pytest_asyncio
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.monitoring import Monitoring
-from controller.jobs.reconcile.observe import Sight
+from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.jobs.submission.commands import Wishes
+from controller.jobs.submission.commands import JobCommands
 from controller.plugins.expiry import ExpiryPlugin
 from controller.store.database import Store
 from controller.store.instance.identity import raise_revision
@@ -63,18 +63,18 @@ class World:
 @pytest_asyncio.fixture
 async def world(store: Store) -> AsyncIterator[World]:
     kube = cast(Any, None)
-    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
-    plugins = make_plugins([ExpiryPlugin], make_context(control=wishes), wanted=None)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    plugins = make_plugins([ExpiryPlugin], make_context(control=commands), wanted=None)
     pipeline = Pipeline(plugins, instance="test", namespace="jobs")
     async with store.write() as transaction:
         term = await raise_term(transaction)
         # So that nothing is submitted: looking is what a burst's jobs cost while they wait.
         await set_maintenance(transaction, "paused", None, now=time.time())
-    picture = Picture(kube, instance="test", changed=lambda _job: None)
+    informer = InformerCache(kube, instance="test", changed=lambda _job: None)
     parts = make_parts(
         kube=kube,
         store=store,
-        picture=picture,
+        informer=informer,
         pipeline=pipeline,
         term=term,
         instance="test",
@@ -83,8 +83,8 @@ async def world(store: Store) -> AsyncIterator[World]:
         store=store,
         term=term,
         pipeline=pipeline,
-        see=Sight(store, picture, pipeline).see,
-        show=parts.actions.picture_of,
+        observe=Observer(store, informer, pipeline).observe,
+        show=parts.actions.view_of,
         clock=time.time,
     )
     yield World(store, parts, monitoring)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.job_record import Records
+from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.retries import used_retries
 from controller.jobs.history.states import State
-from controller.jobs.reconcile.ending import Ending
+from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle import LOST, Conclude, Confirm, decide
-from controller.jobs.reconcile.requeue import Later
+from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.store.database import Store
 from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
@@ -50,12 +50,12 @@ class Cluster:
         return nothing
 
 
-async def ending(store: Store, clock: Clock, record: JobRecord, cluster: Any) -> Ending:
+async def ending(store: Store, clock: Clock, record: JobRecord, cluster: Any) -> EndActions:
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
-    records = Records(store, term=term, vault=Vault([b"x" * 32]), clock=clock)
-    return Ending(records, cluster)
+    records = JobRecords(store, term=term, vault=Vault([b"x" * 32]), clock=clock)
+    return EndActions(records, cluster)
 
 
 async def found(store: Store) -> JobRecord:
@@ -92,7 +92,7 @@ async def test_a_volcano_job_of_the_same_name_that_is_another_one_is_no_evidence
 ) -> None:
     cluster = Cluster(UID)
     ends = await ending(store, clock, RUNS, cluster)
-    with pytest.raises(Later):
+    with pytest.raises(RequeueAfter):
         await ends.confirm(Confirm(LOST), make_seen(RUNS))
     assert (await found(store)).outcome is None
     cluster.uid = "another one's"

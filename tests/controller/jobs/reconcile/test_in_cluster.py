@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.cluster.job_objects import JobsInCluster, NameTaken
-from controller.jobs.cluster.prerequisites import Ground
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects, NameTaken
+from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -72,10 +72,10 @@ async def both() -> AsyncIterator[Both]:
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
     ):
-        ground = Ground(kube, instance="test", clock=time.monotonic)
+        prerequisites = Prerequisites(kube, instance="test", clock=time.monotonic)
 
         async def ready() -> bool:
-            return await ground.why_not_ready("jobs", "default") is None
+            return await prerequisites.why_not_ready("jobs", "default") is None
 
         await eventually(ready)
         yield Both(kube, admin)
@@ -88,8 +88,8 @@ def instance(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def cluster(both: Both, instance: str) -> JobsInCluster:
-    return JobsInCluster(both.kube, instance=instance)
+def cluster(both: Both, instance: str) -> JobObjects:
+    return JobObjects(both.kube, instance=instance)
 
 
 async def make_vcjob(admin: Kube, job_id: str, instance: str, **annotations: str) -> ObservedJob:
@@ -107,7 +107,7 @@ def secret(name: str, value: str = "b25l") -> Companion:
 
 
 async def test_a_companion_is_made_and_made_again_and_then_owned(
-    both: Both, cluster: JobsInCluster, instance: str
+    both: Both, cluster: JobObjects, instance: str
 ) -> None:
     owner = await make_vcjob(both.admin, "own", instance)
     one = secret("j-own.parameters")
@@ -134,7 +134,7 @@ async def test_a_companion_is_made_and_made_again_and_then_owned(
 
 
 async def test_a_companion_of_somebody_else_is_not_touched(
-    both: Both, cluster: JobsInCluster, instance: str
+    both: Both, cluster: JobObjects, instance: str
 ) -> None:
     labels = {INSTANCE_LABEL: "another", JOB_LABEL: "x"}
     metadata = {"name": "j-x.parameters", "labels": labels}
@@ -152,7 +152,7 @@ async def test_a_companion_of_somebody_else_is_not_touched(
 
 
 async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
-    both: Both, cluster: JobsInCluster
+    both: Both, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("int", "jobs", secret("j-int.parameters"), owner=None)
     intended = CompanionRecord(
@@ -165,7 +165,7 @@ async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
 
 
 async def test_a_name_that_has_passed_to_another_object_is_left_alone(
-    both: Both, cluster: JobsInCluster
+    both: Both, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("old", "jobs", secret("j-old.parameters"), owner=None)
     await both.admin.delete(SECRETS, made.name, "jobs")
@@ -176,7 +176,7 @@ async def test_a_name_that_has_passed_to_another_object_is_left_alone(
 
 
 async def test_a_policy_that_somebody_changed_is_brought_back(
-    both: Both, cluster: JobsInCluster
+    both: Both, cluster: JobObjects
 ) -> None:
     plan = await make_pipeline().plan(make_job(id="pol"))
     (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
@@ -191,11 +191,11 @@ async def test_a_policy_that_somebody_changed_is_brought_back(
 
 
 async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
-    cluster = JobsInCluster(both.kube, instance="test")
+    cluster = JobObjects(both.kube, instance="test")
     plan = await make_pipeline().plan(make_job(id="once"))
     first = await cluster.ensure_volcano_job(plan)
     assert (await cluster.ensure_volcano_job(plan)).uid == first.uid
-    other = JobsInCluster(both.kube, instance="another")
+    other = JobObjects(both.kube, instance="another")
     with pytest.raises(NameTaken):
         await other.ensure_volcano_job(plan)
     assert await other.find_volcano_job("jobs", "j-once", "once") is None
@@ -207,7 +207,7 @@ async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
 
 
 async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
-    both: Both, cluster: JobsInCluster, instance: str
+    both: Both, cluster: JobObjects, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "start", instance)
     assert await cluster.find_kept(job) == {}
@@ -224,13 +224,13 @@ async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
 
 
 async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Both) -> None:
-    ground = Ground(both.kube, instance="test", clock=time.monotonic)
-    assert "no queue" in (await ground.why_not_ready("jobs", "missing") or "")
-    first = await ground.why_not_ready("new-ground", "default")
+    prerequisites = Prerequisites(both.kube, instance="test", clock=time.monotonic)
+    assert "no queue" in (await prerequisites.why_not_ready("jobs", "missing") or "")
+    first = await prerequisites.why_not_ready("new-ground", "default")
     assert first is None or "being prepared" in first
 
     async def ready() -> bool:
-        return await ground.why_not_ready("new-ground", "default") is None
+        return await prerequisites.why_not_ready("new-ground", "default") is None
 
     await eventually(ready)
     assert (await both.admin.get(NAMESPACES, "new-ground"))["status"]["phase"] == "Active"
@@ -255,19 +255,19 @@ async def test_the_identity_is_exchanged_only_for_the_one_that_was_read(both: Bo
 @pytest_asyncio.fixture(loop_scope="module")
 async def settled(
     both: Both, instance: str, tmp_path: Path
-) -> AsyncIterator[tuple[Parts, Picture]]:
+) -> AsyncIterator[tuple[Parts, InformerCache]]:
     store = Store(f"sqlite:///{tmp_path}/store.db")
     await store.open()
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity=os.urandom(4).hex())
         term = await raise_term(transaction)
-    picture = Picture(both.kube, instance=instance, changed=lambda _job: None)
-    watching = asyncio.create_task(picture.run())
-    await picture.complete()
+    informer = InformerCache(both.kube, instance=instance, changed=lambda _job: None)
+    watching = asyncio.create_task(informer.run())
+    await informer.complete()
     yield make_parts(
-        kube=both.kube, store=store, picture=picture, pipeline=make_pipeline(), term=term,
+        kube=both.kube, store=store, informer=informer, pipeline=make_pipeline(), term=term,
         instance=instance,
-    ), picture  # fmt: skip
+    ), informer  # fmt: skip
     watching.cancel()
     await asyncio.wait([watching])
     await store.close()
@@ -287,17 +287,17 @@ class ComesAndGoes(JobPlugin):
 
 async def test_what_was_made_before_a_plugin_raised_goes_with_the_job(
     both: Both,
-    settled: tuple[Parts, Picture],
+    settled: tuple[Parts, InformerCache],
     instance: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parts, picture = settled
+    parts, informer = settled
     await parts.adoption.settle()
     async with parts.store.read() as transaction:
         term = (await read_leadership(transaction)).term
     plugins = make_plugins([*PLUGINS, ComesAndGoes], make_context(), wanted=None)
     parts = make_parts(
-        kube=both.kube, store=parts.store, picture=picture, term=term, instance=instance,
+        kube=both.kube, store=parts.store, informer=informer, term=term, instance=instance,
         pipeline=Pipeline(plugins, instance=instance, namespace="jobs"),
     )  # fmt: skip
     secret = {"token": {"type": "secret", "value": "x"}}
@@ -310,7 +310,7 @@ async def test_what_was_made_before_a_plugin_raised_goes_with_the_job(
     record = await parts.record("undo")
     told = "the plugin comes_and_goes failed in on_create"
     assert (record.state, record.reason, record.message) == ("IN_QUEUE", "plugin", told)
-    await parts.wishes.end("undo")
+    await parts.commands.end("undo")
     await parts.drive_to_the_end("undo")
     for kind, name in ((SECRETS, "j-undo.parameters"), (NETWORK_POLICIES, "j-undo.network"),
                        (VCJOBS, "j-undo")):  # fmt: skip
@@ -322,18 +322,18 @@ def spec_of(job_id: str, **fields: Any) -> str:
     return json.dumps({"id": job_id, "owner": {"user": "ada"}, "image": "busybox"} | fields)
 
 
-async def until_seen(picture: Picture, job_id: str) -> None:
+async def until_seen(informer: InformerCache, job_id: str) -> None:
     async def look() -> bool:
-        return picture.job("jobs", job_id) is not None
+        return informer.job("jobs", job_id) is not None
 
     await eventually(look)
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.long)])
 async def test_an_empty_store_beside_running_jobs_adopts_them_all(
-    both: Both, settled: tuple[Parts, Picture], instance: str, count: int
+    both: Both, settled: tuple[Parts, InformerCache], instance: str, count: int
 ) -> None:
-    parts, picture = settled
+    parts, informer = settled
     made = [
         await make_vcjob(
             both.admin, f"ad{count}-{number}", instance,
@@ -344,7 +344,7 @@ async def test_an_empty_store_beside_running_jobs_adopts_them_all(
         for number in range(count)
     ]  # fmt: skip
     for job in made:
-        await until_seen(picture, job.job_id)
+        await until_seen(informer, job.job_id)
     assert parts.adoption.problems
     await parts.adoption.settle()
     assert parts.adoption.problems == ()
@@ -358,11 +358,11 @@ async def test_an_empty_store_beside_running_jobs_adopts_them_all(
 
 
 async def test_what_cannot_be_adopted_keeps_everything_else_from_being_done(
-    both: Both, settled: tuple[Parts, Picture], instance: str
+    both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
-    parts, picture = settled
+    parts, informer = settled
     await make_vcjob(both.admin, "odd", instance, **{"fumarole.dev/spec": spec_of("other")})
-    await until_seen(picture, "odd")
+    await until_seen(informer, "odd")
     settling = asyncio.create_task(parts.adoption.settle())
 
     async def told() -> bool:
@@ -376,9 +376,9 @@ async def test_what_cannot_be_adopted_keeps_everything_else_from_being_done(
 
 
 async def test_a_planted_volcano_job_is_adopted_and_one_with_a_tombstone_removed(
-    both: Both, settled: tuple[Parts, Picture], instance: str
+    both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
-    parts, picture = settled
+    parts, informer = settled
     await parts.adoption.settle()
     planted = await make_vcjob(
         both.admin, "plant", instance, **{"fumarole.dev/spec": spec_of("plant")}
@@ -389,7 +389,7 @@ async def test_a_planted_volcano_job_is_adopted_and_one_with_a_tombstone_removed
         await insert_job(transaction, record, labels={})
         await forget_jobs(transaction, finished_before=2.0, limit=9)
     for job_id in ("plant", "over"):
-        await until_seen(picture, job_id)
+        await until_seen(informer, job_id)
         await parts.reconciler.reconcile(job_id)
     assert (await parts.record("plant")).uid == planted.uid
     with pytest.raises(NotFound):
@@ -397,12 +397,12 @@ async def test_a_planted_volcano_job_is_adopted_and_one_with_a_tombstone_removed
 
 
 async def test_one_without_a_word_about_itself_is_left_alone(
-    both: Both, settled: tuple[Parts, Picture], instance: str
+    both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
-    parts, picture = settled
+    parts, informer = settled
     await parts.adoption.settle()
     await make_vcjob(both.admin, "mute", instance)
-    await until_seen(picture, "mute")
+    await until_seen(informer, "mute")
     await parts.reconciler.reconcile("mute")
     async with parts.store.read() as transaction:
         assert await find_job(transaction, "mute") is None
@@ -411,15 +411,15 @@ async def test_one_without_a_word_about_itself_is_left_alone(
 
 
 async def test_another_store_than_this_clusters_adopts_before_anything_else(
-    both: Both, settled: tuple[Parts, Picture], instance: str
+    both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
-    parts, picture = settled
+    parts, informer = settled
     identity = StoreIdentity(both.kube, instance=instance, namespace="jobs")
     await identity.write("of the store before", instead_of=None)
     async with parts.store.write() as transaction:
         await insert_job(transaction, make_record(id="known"), labels={})
     await make_vcjob(both.admin, "left", instance, **{"fumarole.dev/spec": spec_of("left")})
-    await until_seen(picture, "left")
+    await until_seen(informer, "left")
     await parts.adoption.settle()
     assert (await parts.record("left")).reason == "adopted"
     assert await identity.read() != "of the store before"

@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.states import Happening, State
 from controller.jobs.reconcile.lifecycle import (
-    CatchUp,
+    AdoptNewerAttempt,
     Conclude,
     Confirm,
     Expose,
     Finish,
     KeepForRecovery,
     Note,
+    RecordPods,
     Remove,
     RemovePods,
-    Renew,
     Replace,
     Rest,
     Restore,
     RunHooks,
+    StartNextAttempt,
     Stop,
     Submit,
-    WriteDown,
     decide,
 )
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
     CREATED_ANNOTATION,
@@ -362,10 +362,12 @@ def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt()
                         kept='{"first-start": "2.0"}')  # fmt: skip
     assert decide(make_seen(suspended, aborted)) == Rest()
     resumed = replace(suspended, desired="run")
-    assert isinstance(step := decide(make_seen(resumed, aborted)), Renew)
+    assert isinstance(step := decide(make_seen(resumed, aborted)), StartNextAttempt)
     assert step.why == "resumed"
     # Also one that is resumed before it was stopped: the command is on its way.
-    assert isinstance(decide(make_seen(replace(STOPPING, desired="run"), aborted)), Renew)
+    assert isinstance(
+        decide(make_seen(replace(STOPPING, desired="run"), aborted)), StartNextAttempt
+    )
 
 
 @pytest.mark.parametrize(
@@ -380,8 +382,11 @@ def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt()
 def test_an_attempt_that_is_later_than_the_stores_is_gone_on_with(fields: dict[str, Any]) -> None:
     record = make_record(attempt=1, **fields)
     later = make_observed(annotations={ATTEMPT_ANNOTATION: "2"})
-    assert decide(make_seen(record, later)) == CatchUp()
-    assert decide(make_seen(replace(record, attempt=2, uid=UID, renewal=None), later)) != CatchUp()
+    assert decide(make_seen(record, later)) == AdoptNewerAttempt()
+    assert (
+        decide(make_seen(replace(record, attempt=2, uid=UID, renewal=None), later))
+        != AdoptNewerAttempt()
+    )
 
 
 def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
@@ -429,7 +434,7 @@ def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
     other = make_pod(1, phase="Failed", ended=how)
     seen = make_seen(RUNS, make_observed("Failed"), other, pod, evictions_allowed=1)
     step = decide(seen)
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
     spent = make_seen(replace(RUNS, evictions=1), make_observed("Failed"), pod, evictions_allowed=1)
     step = decide(spent)
@@ -439,12 +444,12 @@ def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
 
 def test_pods_are_written_down_before_anything_else_is_done() -> None:
     pod = make_pod()
-    assert decide(make_seen(RUNS, make_observed("Failed"), pod, runs={})) == WriteDown()
+    assert decide(make_seen(RUNS, make_observed("Failed"), pod, runs={})) == RecordPods()
     gone = make_seen(RUNS, make_observed(), departed=(pod,), runs={})
-    assert decide(gone) == WriteDown()
+    assert decide(gone) == RecordPods()
     # Those of another VolcanoJob of the same name are not its own.
     foreign = make_pod(owner_uid="of another")
-    assert decide(make_seen(RUNS, make_observed(), foreign, runs={})) != WriteDown()
+    assert decide(make_seen(RUNS, make_observed(), foreign, runs={})) != RecordPods()
 
 
 @pytest.mark.parametrize(
@@ -506,7 +511,7 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
         assert seen.record.desired == "run" or seen.job is not None
 
 
-def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, Run]:
+def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, PodRecord]:
     """Return what is written down of a pod that Volcano has deleted."""
     values: dict[str, Any] = {
         "job_id": "j1", "pod_uid": uid, "attempt": 1, "rank": index, "task": "job",
@@ -514,7 +519,7 @@ def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, Run]:
         "reason": "Error", "message": "", "exit_code": 143, "signal": 0, "seen_at": 5.0,
         "started_at": 2.0, "ended_at": 7.0,
     }  # fmt: skip
-    return {uid: Run(**values | fields)}
+    return {uid: PodRecord(**values | fields)}
 
 
 @pytest.mark.parametrize(
@@ -533,7 +538,7 @@ def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, Run]:
     ],
 )  # fmt: skip
 def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
-    runs: dict[str, Run], reason: str, message: str | None
+    runs: dict[str, PodRecord], reason: str, message: str | None
 ) -> None:
     step = decide(make_seen(RUNS, make_observed("Failed"), runs=runs))
     assert isinstance(step, Conclude)
@@ -557,7 +562,7 @@ def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
 def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> None:
     seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
     step = decide(replace(seen, evictions_allowed=1))
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
 
 
@@ -571,7 +576,7 @@ def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -
     asked = replace(seen, record=replace(ending, desired="ended"))
     assert decide(asked) == RemovePods((orphan,))
     over = replace(orphan, phase="Failed")
-    assert decide(replace(seen, pods=(over,))) == WriteDown()
+    assert decide(replace(seen, pods=(over,))) == RecordPods()
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
     assert decide(replace(seen, record=renewing)) == Rest()
     # One that was never the job's, by its label alone, holds up nothing.
@@ -597,7 +602,7 @@ def test_retries_that_went_to_evictions_are_given_back() -> None:
     exhausted = make_observed("Failed", retries=2, max_retry=2)
     seen = make_seen(RUNS, exhausted, runs=evicted | failed, evictions_allowed=1)
     step = decide(seen)
-    assert isinstance(step, Renew)
+    assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
     # Not more often than evictions are made good for,
     assert isinstance(decide(replace(seen, evictions_allowed=0)), Conclude)

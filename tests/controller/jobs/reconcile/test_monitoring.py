@@ -9,7 +9,7 @@ import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.reconcile.lifecycle import Seen
+from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
 from controller.store.database import Store
 from controller.store.instance.leadership import raise_term
@@ -44,19 +44,21 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
         for job_id in ("a", "b", "c"):
             await insert_job(transaction, make_record(id=job_id), labels={})
 
-    async def see(job_id: str) -> Seen | None:
+    async def observe(job_id: str) -> ObservedState | None:
         async with store.read() as transaction:
             record = await find_job(transaction, job_id)
         return None if record is None else make_seen(record)
 
-    def show(seen: Seen) -> JobFromServer:
+    def show(seen: ObservedState) -> JobFromServer:
         return JobFromServer(
             job=make_job(id=seen.record.id), namespace="jobs", uid="", attempt=1, phase="",
             started_at=None, pods=(),
         )  # fmt: skip
 
     pipeline = Pipeline([Counting(make_context())], instance="test", namespace="jobs")
-    return Monitoring(store=store, term=term, pipeline=pipeline, see=see, show=show, clock=clock)
+    return Monitoring(
+        store=store, term=term, pipeline=pipeline, observe=observe, show=show, clock=clock
+    )
 
 
 async def look(monitoring: Monitoring, store: Store, clock: Clock) -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.jobs.cluster.informer import Picture
-from controller.jobs.reconcile.lifecycle import Seen
-from controller.jobs.reconcile.observe import Sight
+from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.observe import Observer
 from controller.jobs.spec.accepted import public_spec
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
@@ -29,16 +29,16 @@ SERVICES = [
 
 async def seen(
     store: Store, *made: CompanionRecord, on: bool = True, shown: tuple[int, ...] = (0, 1)
-) -> Seen:
+) -> ObservedState:
     """Return what is seen of a job that runs, with *made*, of which these ranks' are shown."""
-    picture = Picture(None, instance="test", changed=lambda _: None, services=on)  # type: ignore[arg-type]  # no cluster here
+    informer = InformerCache(None, instance="test", changed=lambda _: None, services=on)  # type: ignore[arg-type]  # no cluster here
     for rank in shown:
-        picture.services.put(make_service(rank))
+        informer.services.put(make_service(rank))
     record = make_record(uid=UID, state="RUNNING", spec=public_spec(JOB))
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         await record_companions(transaction, "j1", made)
-    found = await Sight(store, picture, make_pipeline(), rank_services=on).see("j1")
+    found = await Observer(store, informer, make_pipeline(), rank_services=on).observe("j1")
     assert found is not None
     return found
 

@@ -155,7 +155,7 @@ async def test_nobody_writes_to_a_volcano_job_that_was_made(world: World) -> Non
     await world.submit("untouched", time_allocation_seconds=900)
     await world.until("untouched", "RUNNING")
     made = await world.volcano_job("untouched")
-    await world.parts.wishes.extend("untouched", seconds=100)
+    await world.parts.commands.extend("untouched", seconds=100)
     await world.parts.drive("untouched", lambda record: record.kept is not None)
     record = await adopted(world, "untouched")
     assert record.allocated_seconds == 1000.0

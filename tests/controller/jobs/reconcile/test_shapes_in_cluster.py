@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.informer import Picture
+from controller.jobs.cluster.informer import InformerCache
 from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, Kind
 from controller.store.database import Store
@@ -63,11 +63,11 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     ):
         settings = {"FUMAROLE_CONTROLLER_VOLUMES": VOLUMES}
         pipeline = make_pipeline(make_context(defaults=make_defaults(**settings)))
-        picture = Picture(kube, instance="test", changed=lambda _job: None)
-        watching = asyncio.create_task(picture.run())
-        await picture.complete()
+        informer = InformerCache(kube, instance="test", changed=lambda _job: None)
+        watching = asyncio.create_task(informer.run())
+        await informer.complete()
         parts = make_parts(
-            kube=kube, store=store, picture=picture, pipeline=pipeline, term=term, instance="test"
+            kube=kube, store=store, informer=informer, pipeline=pipeline, term=term, instance="test"
         )
         # The first job's turn makes the namespace; the claims are the deployment's.
         await parts.submit(make_job(id="first", image="busybox", invocation={"command": ["true"]}))

@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from controller.jobs.history.job_record import Records
+from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.pipeline.plugin_loading import make_plugins
-from controller.jobs.reconcile.requeue import Later
-from controller.jobs.reconcile.submitting import Submitting
+from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.spec.model import Job
 from controller.kube.errors import Invalid, KubeError, error_from
 from controller.plugins import PLUGINS
@@ -51,7 +51,7 @@ class Cluster:
             raise self.refusal
 
 
-class Ground:
+class Prerequisites:
     """Everything is there."""
 
     async def why_not_ready(self, *_: Any) -> None:
@@ -68,10 +68,12 @@ async def submit(
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
-    records = Records(store, term=term, vault=Vault([os.urandom(32)]), clock=clock)
-    ground: Any = Ground()
+    records = JobRecords(store, term=term, vault=Vault([os.urandom(32)]), clock=clock)
+    prerequisites: Any = Prerequisites()
     try:
-        await Submitting(records, pipeline=pipeline, cluster=cluster, ground=ground).submit(record)
+        await SubmitActions(
+            records, pipeline=pipeline, cluster=cluster, prerequisites=prerequisites
+        ).submit(record)
     finally:
         async with store.read() as transaction:
             found = await find_job(transaction, record.id)
@@ -129,8 +131,8 @@ async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(Submitting, "_prepare", nothing)
-    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
     record = await submit(store, clock, Cluster(refusal), pipeline_of())
     decided = (record.outcome, record.end_reason, record.end_message)
     assert decided == ("FAILURE", "refused", message)
@@ -142,8 +144,8 @@ DENIES = 'admission webhook "validatejob.volcano.sh" denied the request: '
 @pytest.mark.parametrize(
     ("status", "message", "reason", "raised"),
     [
-        (400, DENIES + "can only submit job to queue with state `Open`", "preparing", Later),
-        (400, DENIES + 'unable to find job queue: queue "q" not found', "preparing", Later),
+        (400, DENIES + "can only submit job to queue with state `Open`", "preparing", RequeueAfter),
+        (400, DENIES + 'unable to find job queue: queue "q" not found', "preparing", RequeueAfter),
         (500, 'failed calling webhook "x": connection refused', "preparing", KubeError),
         (403, "x is forbidden: exceeded quota: q", "forbidden", KubeError),
         (503, "later", "submitting", KubeError),
@@ -157,8 +159,8 @@ async def test_a_refusal_that_passes_ends_no_job_and_says_why(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(Submitting, "_prepare", nothing)
-    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     with pytest.raises(raised):
         await submit(store, clock, cluster, pipeline_of(), queue="q")
@@ -180,8 +182,8 @@ async def test_what_is_too_large_ends_the_job(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(Submitting, "_prepare", nothing)
-    monkeypatch.setattr(Submitting, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     record = await submit(store, clock, cluster, pipeline_of())
     assert (record.outcome, record.end_reason) == ("FAILURE", "refused")

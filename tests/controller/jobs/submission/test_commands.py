@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.submission.commands import Owner, Wishes
+from controller.jobs.submission.commands import JobCommands, OwnerFilter
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs, insert_jobs
@@ -18,7 +18,7 @@ from tests.controller.samples import make_record
 
 MANY = 250
 IDS = [f"j{number:03}" for number in range(MANY)]
-ADA = [Owner("ada", None)]
+ADA = [OwnerFilter("ada", None)]
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ async def woken(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def wishes(store: Store, woken: list[str]) -> Wishes:
-    return Wishes(store, clock=time.time, random=os.urandom, wake=woken.append)
+def commands(store: Store, woken: list[str]) -> JobCommands:
+    return JobCommands(store, clock=time.time, random=os.urandom, wake=woken.append)
 
 
 async def ending(store: Store) -> int:
@@ -60,10 +60,10 @@ async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
         await begun.wait()
         return await ending(store)
 
-    wishes = Wishes(store, clock=time.time, random=os.urandom, wake=wake)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=wake)
     async with asyncio.TaskGroup() as tasks:
         other = tasks.create_task(meanwhile())
-        ended = tasks.create_task(wishes.acknowledge(7, owners=ADA, job_ids=[]))
+        ended = tasks.create_task(commands.acknowledge(7, owners=ADA, job_ids=[]))
     assert ended.result() == (7, IDS)
     assert sorted(woken) == IDS
     assert 0 < other.result() < MANY
@@ -71,7 +71,7 @@ async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
 
 
 async def test_usage_is_acknowledged_only_when_all_that_is_out_of_funds_ends(
-    store: Store, wishes: Wishes, woken: list[str], monkeypatch: pytest.MonkeyPatch
+    store: Store, commands: JobCommands, woken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, left = store.write, 2
 
@@ -85,21 +85,21 @@ async def test_usage_is_acknowledged_only_when_all_that_is_out_of_funds_ends(
     with monkeypatch.context() as patch:
         patch.setattr(store, "write", gone)
         with pytest.raises(StoreUnavailable):
-            await wishes.acknowledge(7, owners=ADA, job_ids=["never-was"])
+            await commands.acknowledge(7, owners=ADA, job_ids=["never-was"])
     async with store.read() as transaction:
         assert await read_counter(transaction, "usage_acknowledged") == 0
     assert woken == IDS[: await ending(store)] == IDS[:200]
-    assert await wishes.acknowledge(7, owners=ADA, job_ids=[]) == (7, IDS[200:])
+    assert await commands.acknowledge(7, owners=ADA, job_ids=[]) == (7, IDS[200:])
     assert woken == IDS
 
 
 async def test_what_is_over_is_not_ended_once_more_for_want_of_funds(
-    store: Store, wishes: Wishes, woken: list[str]
+    store: Store, commands: JobCommands, woken: list[str]
 ) -> None:
     async with store.write() as transaction:
         over = make_record(id="over", state="SUCCESS", finished_at=2.0)
         await insert_jobs(transaction, [(over, {})])
-    assert await wishes.acknowledge(0, owners=[], job_ids=["over", IDS[0]]) == (0, [IDS[0]])
+    assert await commands.acknowledge(0, owners=[], job_ids=["over", IDS[0]]) == (0, [IDS[0]])
     async with store.read() as transaction:
         assert (await find_jobs(transaction, ["over"]))["over"].desired == "run"
     assert woken == [IDS[0]]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.usage.amounts import Used, usage_due, used_seconds
-from controller.store.jobs.pods import Run
+from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.progress import Attempt
 from controller.store.outbox.usage_entries import LastEntry
 
@@ -23,17 +23,17 @@ def attempt(ended_at: float | None = None) -> Attempt:
     )  # fmt: skip
 
 
-def run(start: float | None, end: float | None = None, rank: int = 0, **fields: Any) -> Run:
+def run(start: float | None, end: float | None = None, rank: int = 0, **fields: Any) -> PodRecord:
     values: dict[str, Any] = {
         "job_id": "j1", "pod_uid": f"{rank}-{start}", "attempt": 1, "rank": rank, "task": "job",
         "index": rank, "pod": "p", "node": "n", "phase": "", "reason": "", "message": "",
         "exit_code": None, "signal": None, "seen_at": start or 0.0, "started_at": start,
         "ended_at": end,
     }  # fmt: skip
-    return Run(**values | fields)
+    return PodRecord(**values | fields)
 
 
-def due(runs: list[Run], now: float, written: dict[int, LastEntry] | None = None,
+def due(runs: list[PodRecord], now: float, written: dict[int, LastEntry] | None = None,
         ended_at: float | None = None) -> tuple[list[Used], float | None]:  # fmt: skip
     return usage_due(attempt(ended_at), runs, written or {}, now=now, period_seconds=PERIOD)
 
@@ -100,7 +100,7 @@ def test_whenever_it_is_looked_at_no_period_is_missing_or_doubled(
     periods: dict[int, list[Used]] = {}
     for now in [*map(float, looks), 5000.0]:
         seen = [
-            Run(**{n: getattr(one, n) for n in Run.__slots__}
+            PodRecord(**{n: getattr(one, n) for n in PodRecord.__slots__}
                 | {"ended_at": one.ended_at if (one.ended_at or 0.0) <= now else None})
             for one in runs
             if one.started_at is not None and one.started_at <= now

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.store.database import Store
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.jobs.connections import (
     NOBODY,
     Caller,
@@ -13,7 +13,7 @@ from controller.store.jobs.connections import (
     record_connections,
     touch_peers_of,
 )
-from controller.store.jobs.job_rows import changed_jobs, hold_job, insert_job, move_job
+from controller.store.jobs.job_rows import changed_jobs, insert_job, lock_job, move_job
 from controller.store.jobs.progress import CompanionRecord, record_companions
 from tests.controller.samples import make_record
 
@@ -27,7 +27,7 @@ async def add(store: Store, job_id: str, **peers: list[int]) -> None:
 
 async def move(store: Store, job_id: str, **values: Any) -> None:
     async with store.write() as transaction:
-        record = await hold_job(transaction, job_id)
+        record = await lock_job(transaction, job_id)
         assert record is not None
         await move_job(transaction, record, now=9.0, **values)
 
@@ -44,7 +44,7 @@ async def changed_since(store: Store, revision: int) -> set[str]:
 
 async def revision_of(store: Store) -> int:
     async with store.read() as transaction:
-        return (await read_position(transaction)).revision
+        return (await read_store_metadata(transaction)).revision
 
 
 async def test_a_jobs_callers_are_those_that_name_it_and_have_not_ended(store: Store) -> None:

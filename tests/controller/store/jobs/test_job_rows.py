@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere
-from controller.store.instance.identity import ensure_position, read_position
+from controller.store.instance.identity import ensure_position, read_store_metadata
 from controller.store.jobs.job_rows import (
     JobFilter,
     ask_to_end,
@@ -19,9 +19,9 @@ from controller.store.jobs.job_rows import (
     forget_jobs,
     has_jobs,
     has_tombstone,
-    hold_job,
     insert_job,
     list_jobs,
+    lock_job,
     move_job,
     tell_job,
     touch_unsubmitted,
@@ -78,7 +78,7 @@ async def test_who_touches_all_that_wait_and_who_holds_one_do_not_wait_for_each_
             await touch_unsubmitted(transaction)
 
     async with asyncio.TaskGroup() as tasks, store.write() as transaction:
-        record = await hold_job(transaction, "j1")
+        record = await lock_job(transaction, "j1")
         assert record is not None
         touching = tasks.create_task(touch())
         await asyncio.sleep(0.3)
@@ -118,7 +118,7 @@ async def test_jobs_are_listed_by_owner_state_and_label_a_page_at_a_time(store: 
 async def test_every_transition_is_remembered_and_what_is_none_is_not(store: Store) -> None:
     await insert(store, "j1")
     async with store.write() as transaction:
-        record = await hold_job(transaction, "j1")
+        record = await lock_job(transaction, "j1")
         assert record is not None
         for _ in range(2):
             values = {"state": "RUNNING", "reason": None, "message": None}
@@ -164,7 +164,7 @@ async def test_a_job_whose_end_is_decided_ends_as_was_decided_whoever_asks(store
 async def test_what_was_asked_for_since_is_found_by_revision(store: Store) -> None:
     await insert(store, "a")
     async with store.read() as transaction:
-        seen = (await read_position(transaction)).revision
+        seen = (await read_store_metadata(transaction)).revision
     await insert(store, "b")
     async with store.write() as transaction:
         record = await find_job(transaction, "a")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from controller.store.database import Store
-from controller.store.jobs.job_rows import hold_job, insert_job, move_job
+from controller.store.jobs.job_rows import insert_job, lock_job, move_job
 from controller.store.jobs.public_links import (
     PASSES_ON_SECONDS,
     forget_links,
@@ -69,7 +69,7 @@ async def test_a_job_that_ended_without_releasing_its_link_does_not_keep_it(stor
     await add(store, "j1")
     await take(store, "first", owner="ada", job="j1")
     async with store.write() as transaction:
-        record = await hold_job(transaction, "j1")
+        record = await lock_job(transaction, "j1")
         assert record is not None
         await move_job(transaction, record, now=50.0, state="FAILURE", finished_at=50.0)
     assert await why_not(store, "first", owner="ada", job="j2", now=51.0) == {}

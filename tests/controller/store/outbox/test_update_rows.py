@@ -10,8 +10,8 @@ from controller.store.jobs.job_rows import (
     FINAL_STATES,
     ask_to_end,
     forget_jobs,
-    hold_job,
     insert_job,
+    lock_job,
     move_job,
 )
 from controller.store.outbox.counters import Forgotten
@@ -47,7 +47,7 @@ async def test_who_has_read_a_number_misses_nothing_that_is_committed_later(stor
     async def write(number: int) -> None:
         for step in range(5):
             async with store.write() as transaction:
-                record = await hold_job(transaction, f"j{number}")
+                record = await lock_job(transaction, f"j{number}")
                 assert record is not None
                 await move_job(transaction, record, now=1.0, message=f"{step}")
                 await asyncio.sleep(0.001 * (number % 3))
@@ -98,7 +98,7 @@ async def test_what_all_write_at_once_ends(store: Store) -> None:
     async def lead(number: int) -> None:
         for step in range(8):
             async with store.lead(term) as transaction:
-                record = await hold_job(transaction, f"j{number}")
+                record = await lock_job(transaction, f"j{number}")
                 assert record is not None
                 await asyncio.sleep(0)
                 await insert_job(transaction, make_record(id=f"k{number}-{step}"), labels={})
@@ -106,7 +106,7 @@ async def test_what_all_write_at_once_ends(store: Store) -> None:
 
     async def ask(number: int) -> None:
         async with store.write() as transaction:
-            record = await hold_job(transaction, f"j{number}")
+            record = await lock_job(transaction, f"j{number}")
             assert record is not None
             await ask_to_end(transaction, record, now=2.0)
 

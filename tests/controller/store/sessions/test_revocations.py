@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from controller.store.database import Store
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.sessions.revocations import (
     StoredRevocation,
     add_revocation,
@@ -38,7 +38,7 @@ async def test_it_matters_as_long_as_a_grant_could_outlive_it(store: Store) -> N
 async def test_what_came_since_is_found_also_when_it_only_became_later(store: Store) -> None:
     async with store.write() as transaction:
         await add_revocation(transaction, make())
-        seen = (await read_position(transaction)).revision
+        seen = (await read_store_metadata(transaction)).revision
         assert not await revocations_that_matter(transaction, now=1000.0, after=seen)
         await add_revocation(transaction, make(at=1001.0))
         await add_revocation(transaction, make("jti:t2", at=999.0))

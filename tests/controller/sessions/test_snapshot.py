@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.sessions import world
-from controller.sessions.world import WorldReader
+from controller.sessions import snapshot
+from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.identity import record_published
@@ -23,17 +23,17 @@ def session(sid: str, job: str, kind: str = "web") -> Session:
 
 
 @pytest.fixture
-async def reader(store: Store) -> WorldReader:
+async def reader(store: Store) -> SnapshotReader:
     async with store.write() as transaction:
         term = await raise_term(transaction)
         for number in range(3):
             await insert_job(transaction, make_record(id=f"j{number}"), labels={})
             await insert_session(transaction, session(f"s{number}", f"j{number}"))
-    return WorldReader(store, term=term)
+    return SnapshotReader(store, term=term)
 
 
 async def test_what_is_new_counts_until_it_was_dealt_with(
-    store: Store, reader: WorldReader
+    store: Store, reader: SnapshotReader
 ) -> None:
     first = await reader.next(now=2.0)
     assert first.jobs == {"j0", "j1", "j2"}
@@ -48,7 +48,7 @@ async def test_what_is_new_counts_until_it_was_dealt_with(
 
 
 async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
-    store: Store, reader: WorldReader
+    store: Store, reader: SnapshotReader
 ) -> None:
     reader.dealt_with(await reader.next(now=2.0))
     assert reader.concerns("j1")
@@ -66,7 +66,7 @@ async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
 
 @pytest.mark.parametrize("everything", [True, False])
 async def test_while_the_store_is_read_a_change_of_any_job_matters(
-    reader: WorldReader, monkeypatch: pytest.MonkeyPatch, everything: bool
+    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch, everything: bool
 ) -> None:
     """Its session may be among what is read, and the change not: then nobody would look again."""
     told = []
@@ -75,7 +75,7 @@ async def test_while_the_store_is_read_a_change_of_any_job_matters(
         told.append(reader.concerns("j1"))
         return await alive_hubs(transaction, now=now)
 
-    monkeypatch.setattr(world, "alive_hubs", changes_meanwhile)
+    monkeypatch.setattr(snapshot, "alive_hubs", changes_meanwhile)
     assert not reader.concerns("j1")
     if everything:
         await reader.everything(None, data_lost=False, now=2.0)
@@ -87,9 +87,9 @@ async def test_while_the_store_is_read_a_change_of_any_job_matters(
 
 
 async def test_of_many_some_are_read_and_the_others_wait(
-    reader: WorldReader, monkeypatch: pytest.MonkeyPatch
+    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world, "AT_ONCE", 2)
+    monkeypatch.setattr(snapshot, "AT_ONCE", 2)
     first = await reader.next(now=2.0)
     reader.dealt_with(first)
     second = await reader.next(now=2.0)
@@ -98,18 +98,18 @@ async def test_of_many_some_are_read_and_the_others_wait(
 
 
 async def test_what_could_not_be_read_waits_on(
-    reader: WorldReader, monkeypatch: pytest.MonkeyPatch
+    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_args: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(world, "live_sessions_of", fail)
+    monkeypatch.setattr(snapshot, "live_sessions_of", fail)
     with pytest.raises(StoreUnavailable):
         await reader.next(now=2.0)
-    assert len(reader.looks) == 3
+    assert len(reader.dirty_set) == 3
 
 
-async def test_another_hub_has_terminals_looked_at(store: Store, reader: WorldReader) -> None:
+async def test_another_hub_has_terminals_looked_at(store: Store, reader: SnapshotReader) -> None:
     reader.dealt_with(await reader.next(now=2.0))
     async with store.write() as transaction:
         await insert_session(transaction, session("shell", "j1", "terminal"))
@@ -119,7 +119,7 @@ async def test_another_hub_has_terminals_looked_at(store: Store, reader: WorldRe
     assert (await reader.next(now=2.0)).jobs == {"j1"}
 
 
-async def test_who_leads_no_more_reads_nothing(store: Store, reader: WorldReader) -> None:
+async def test_who_leads_no_more_reads_nothing(store: Store, reader: SnapshotReader) -> None:
     async with store.write() as transaction:
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
@@ -140,7 +140,7 @@ async def test_who_leads_no_more_reads_nothing(store: Store, reader: WorldReader
     ],
 )
 async def test_used_tokens_count_since_redis_last_lost_something(
-    store: Store, reader: WorldReader, head: tuple[str, int] | None, since: float
+    store: Store, reader: SnapshotReader, head: tuple[str, int] | None, since: float
 ) -> None:
     told = None
     if head is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Looks:
+class DirtySet:
     """Jobs that wait to be looked at, each once.
 
     Whoever is to be let in no more must not wait behind thousands that are only looked at now and

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from controller.sessions.looks import Looks
+from controller.sessions.dirty_set import DirtySet
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_position
+from controller.store.instance.identity import read_store_metadata
 from controller.store.instance.leadership import read_leadership
 from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.store.sessions.hubs import Hub, alive_hubs, forget_dead_hubs
@@ -32,7 +32,7 @@ AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SessionsSnapshot:
     """What the store says of some jobs' sessions, and of all revocations, at one moment."""
 
     jobs: frozenset[str]
@@ -43,7 +43,7 @@ class World:
     revision: int
 
 
-class WorldReader:
+class SnapshotReader:
     """Reads what is new since the last world that was dealt with, as the leader of *term*.
 
     ``looks`` are the jobs that wait for their turn.
@@ -56,7 +56,7 @@ class WorldReader:
         self._revision = 0
         self._opened: frozenset[str] = frozenset()
         self._reading = False
-        self.looks = Looks()
+        self.dirty_set = DirtySet()
 
     def concerns(self, job_id: str) -> bool:
         """Say whether it matters what becomes of the job: it has sessions, as far as is known.
@@ -66,11 +66,11 @@ class WorldReader:
         """
         return self._reading or job_id in self._opened
 
-    def dealt_with(self, world: World) -> None:
+    def dealt_with(self, snapshot: SessionsSnapshot) -> None:
         """Take note that everything is as *world* says: from now on only what is new counts."""
-        self._revision, self._hubs = world.revision, world.hubs
+        self._revision, self._hubs = snapshot.revision, snapshot.hubs
 
-    async def next(self, *, now: float, routed: Set[str] = frozenset()) -> World:
+    async def next(self, *, now: float, routed: Set[str] = frozenset()) -> SessionsSnapshot:
         """Return what is new, and all about the next jobs that are to be looked at.
 
         *routed* are the jobs whose sessions have routes: what became of these is read as well.
@@ -86,13 +86,13 @@ class WorldReader:
                 term = (await read_leadership(transaction)).term
                 if term != self._term:
                     raise LeadershipLost(f"the term is {term}, not {self._term}")
-                revision = (await read_position(transaction)).revision
+                revision = (await read_store_metadata(transaction)).revision
                 hubs = await self._find_changed(transaction, revision, now=now)
                 # Before they are read: what comes from now on has them looked at again.
-                jobs += self.looks.take(AT_ONCE)
+                jobs += self.dirty_set.take(AT_ONCE)
                 return await self._about(transaction, jobs, hubs, revision, routed=routed, now=now)
         except StoreUnavailable:
-            self.looks.add(jobs)
+            self.dirty_set.add(jobs)
             raise
 
     @asynccontextmanager
@@ -110,12 +110,12 @@ class WorldReader:
         # Whoever changes a session, or revokes, raises the revision.
         if revision != self._revision:
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
-            self.looks.add(changed)
+            self.dirty_set.add(changed)
         hubs = await alive_hubs(transaction, now=now)
         if hubs != self._hubs:
             # Terminals of a hub that went have to move; those without one can be held now.
             waiting = await live_sessions(transaction)
-            self.looks.add_later(one.job_id for one in waiting if one.kind == "terminal")
+            self.dirty_set.add_later(one.job_id for one in waiting if one.kind == "terminal")
         return hubs
 
     async def _about(
@@ -127,7 +127,7 @@ class WorldReader:
         *,
         routed: Set[str],
         now: float,
-    ) -> World:
+    ) -> SessionsSnapshot:
         sessions = await live_sessions_of(transaction, jobs) if jobs else []
         opened = {one.job_id for one in sessions}
         # Also of those that have routes, still: people are told how they ended.
@@ -137,11 +137,13 @@ class WorldReader:
         new: Collection[StoredRevocation] = ()
         if revision != self._revision:
             new = await revocations_that_matter(transaction, now=now, after=self._revision)
-        return World(frozenset(jobs), tuple(sessions), records, hubs, tuple(new), revision)
+        return SessionsSnapshot(
+            frozenset(jobs), tuple(sessions), records, hubs, tuple(new), revision
+        )
 
     async def everything(
         self, head: Head | None, *, data_lost: bool, now: float
-    ) -> tuple[World, float | None]:
+    ) -> tuple[SessionsSnapshot, float | None]:
         """Return all there is, and since when Redis' memory of used tokens can be trusted.
 
         Args:
@@ -159,8 +161,10 @@ class WorldReader:
             records = await find_jobs(transaction, jobs)
             hubs = await alive_hubs(transaction, now=now)
             matter = await revocations_that_matter(transaction, now=now)
-            revision = (await read_position(transaction)).revision
-        return World(jobs, tuple(sessions), records, hubs, tuple(matter), revision), since
+            revision = (await read_store_metadata(transaction)).revision
+        return SessionsSnapshot(
+            jobs, tuple(sessions), records, hubs, tuple(matter), revision
+        ), since
 
     async def look_at_all(self, others: Collection[str], *, now: float) -> None:
         """Have all sessions' jobs and *others* looked at; forget what nobody needs any more.
@@ -173,12 +177,12 @@ class WorldReader:
             await forget_revocations(transaction, now=now)
             await forget_dead_hubs(transaction, now=now)
             sessions = await live_sessions(transaction)
-        self.looks.add_later({session.job_id for session in sessions} | set(others))
+        self.dirty_set.add_later({session.job_id for session in sessions} | set(others))
 
 
 async def _since(transaction: Transaction, head: Head | None, *, now: float) -> float | None:
     """Return since when Redis' memory of used tokens can be trusted, None for always."""
-    position = await read_position(transaction)
+    position = await read_store_metadata(transaction)
     if position.epoch is None:
         return None  # nothing was ever published: there was nothing to lose
     if head is None or head.epoch != position.epoch or head.seq < position.seq:

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from controller.sessions.dirty_set import DirtySet
+
+
+def test_what_changed_is_looked_at_before_what_did_not() -> None:
+    dirty_set = DirtySet()
+    dirty_set.add_later(["a", "b", "c"])
+    dirty_set.add(["x", "b"])
+    assert len(dirty_set) == 4
+    assert dirty_set.take(3) == ["x", "b", "a"]
+    assert dirty_set.take(3) == ["c"]
+    assert dirty_set.take(3) == []
+    assert not dirty_set
+
+
+def test_what_changes_again_after_it_was_taken_is_looked_at_again() -> None:
+    dirty_set = DirtySet()
+    dirty_set.add(["a", "a"])
+    assert dirty_set.take(1) == ["a"]
+    dirty_set.add(["a"])
+    assert dirty_set.take(9) == ["a"]
