@@ -52,6 +52,7 @@ def make_page(results: Results, prose: str) -> str:
         "tables": results.tables or "Not measured in this run.",
         "submission": _submission(results),
         "many jobs": _many_jobs(results),
+        "lists": results.lists or "Not measured in this run.",
         "problems": _problems(results),
     }
     for name, text in parts.items():

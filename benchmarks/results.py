@@ -63,6 +63,7 @@ class Results:
     idle_kib: dict[str, float] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     tables: str = ""
+    lists: str = ""
     submission: dict[str, float] = field(default_factory=dict)
     many_jobs: dict[str, Any] = field(default_factory=dict)
     revocations: dict[str, Any] = field(default_factory=dict)

@@ -237,6 +237,8 @@ class Run:
             self.say(f"{self.plan.beside:,} jobs beside")
             told = await self._output("benchmarks.many_jobs", "--jobs", str(self.plan.beside))
             self.results.many_jobs = json.loads(told) if told else {}
+        self.say("lists of jobs")
+        self.results.lists = await self._output("benchmarks.listing")
 
     async def _output(self, module: str, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(

@@ -227,7 +227,7 @@ async def _start_api(
         tell=Notices(redis, names, signer=settings.bus_signer).tell,
         catalogue=settings.jobs.pods.catalogue,
         rank_services=settings.jobs.rank_services,
-        activity_of=Activities(ReportReader(redis, names), clock=time.time).of,
+        activities_of=Activities(ReportReader(redis, names), clock=time.time).of,
     )
     parts = ApiParts(
         store=process.store,

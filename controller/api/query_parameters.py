@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, TypeVar, get_origin
 
 from aiohttp import web
@@ -9,10 +10,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from controller.api.error_responses import invalid
 from controller.jobs.spec.problems import Problem, problems_of
+from controller.store.paging import Key
 from shared.numbers import whole_number
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
+MOST_TIME = 1e12
+_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
 def _whole(raw: object) -> int:
@@ -22,8 +26,17 @@ def _whole(raw: object) -> int:
     return number
 
 
+def _seconds(raw: object) -> float:
+    if not isinstance(raw, str) or not _SECONDS.fullmatch(raw):
+        raise ValueError("should be unix seconds, in decimal digits")
+    return float(raw)
+
+
 Number = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**63 - 1)]
 Limit = Annotated[Number, Field(ge=1, le=MOST_LIMIT)]
+
+Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=MOST_TIME)]
+"""Unix seconds."""
 
 Model = TypeVar("Model", bound="Query")
 
@@ -63,6 +76,18 @@ def read_query(request: web.Request, model: type[Model]) -> Model:
 def _named(error: ValidationError) -> list[Problem]:
     renamed = {"unknown field": "unknown parameter"}
     return [Problem(p.path, renamed.get(p.message, p.message)) for p in problems_of(error)]
+
+
+def read_place(after: str) -> Key | None:
+    """Return after which row a page begins that is ordered by time.
+
+    Raises:
+        ApiError: 422 if it is none that a page has named.
+    """
+    try:
+        return Key.read(after) if after else None
+    except ValueError:
+        raise invalid([Problem("after", "should be `next` of the page before")]) from None
 
 
 def last_event_id(request: web.Request, after: int | None) -> int | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from shared.bus import ReportReader
+from shared.bus import ACTIVITIES_AT_ONCE, ReportReader
 from shared.errors import BusUnavailable
 from shared.reports import Activity
 
@@ -28,11 +28,14 @@ class Activities:
         self._reader = reader
         self._clock = clock
 
-    async def of(self, sid: str) -> Activity | None:
-        """Return what gateways saw of the session; None where that is not known."""
+    async def of(self, sids: Sequence[str]) -> dict[str, Activity]:
+        """Return what gateways saw of these sessions, by sid, as far as that is known."""
+        found: dict[str, Activity] = {}
         try:
             async with asyncio.timeout(READ_SECONDS):
-                return await self._reader.activity_of(sid, now=self._clock())
+                for first in range(0, len(sids), ACTIVITIES_AT_ONCE):
+                    some = sids[first : first + ACTIVITIES_AT_ONCE]
+                    found |= await self._reader.activities_of(some, now=self._clock())
         except (BusUnavailable, TimeoutError) as error:
             log.info("it is not known who is connected", extra={"why": str(error)})
-            return None
+        return found

@@ -20,7 +20,13 @@ from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance.leadership import read_leadership
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
+from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_lists import (
+    SessionFilter,
+    newest_sessions,
+    sessions_among,
+)
 from controller.store.sessions.session_rows import (
     Session,
     end_session,
@@ -91,13 +97,13 @@ class SessionView:
     bytes_out: int | None = None
 
 
-ActivityOf = Callable[[str], Awaitable[Activity | None]]
-"""Says what gateways report of a session; None where that is not known. It never fails."""
+ActivitiesOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Activity]]]
+"""Says what gateways report of sessions, as far as that is known. It never fails."""
 
 
-async def nothing_reported(_sid: str) -> Activity | None:
+async def nothing_reported(_sids: Sequence[str]) -> Mapping[str, Activity]:
     """Say that nothing is known of any session."""
-    return None
+    return {}
 
 
 StatesOf = Callable[[Collection[str]], Awaitable[Mapping[str, Literal["starting", "ready"]]]]
@@ -126,7 +132,7 @@ class SessionService:
         tell: Tells gateways of a revocation at once.
         catalogue: What products offer.
         rank_services: Whether only ports that jobs declare are reached.
-        activity_of: What gateways report of a session.
+        activities_of: What gateways report of sessions.
     """
 
     def __init__(
@@ -142,9 +148,9 @@ class SessionService:
         tell: Tell,
         catalogue: Catalogue | None = None,
         rank_services: bool = False,
-        activity_of: ActivityOf = nothing_reported,
+        activities_of: ActivitiesOf = nothing_reported,
     ) -> None:
-        self._activity_of = activity_of
+        self._activities_of = activities_of
         self._store = store
         self._catalogue = catalogue or Catalogue()
         self._rank_services = rank_services
@@ -178,10 +184,32 @@ class SessionService:
         """Return the session, also one that has ended; None where there is none."""
         async with self._store.read() as transaction:
             session = await find_session(transaction, sid)
-        if session is None:
-            return None
-        view, activity = await self._view(session), await self._activity_of(sid)
-        return view if activity is None else _with_activity(view, activity)
+        return None if session is None else (await self._reported([await self._view(session)]))[0]
+
+    async def find(
+        self, wanted: SessionFilter, *, states: Collection[str], after: Key | None, limit: int
+    ) -> tuple[list[SessionView], Key | None]:
+        """Return a page of sessions, newest first, and after which one the next page begins.
+
+        Raises:
+            StoreUnavailable: If the store does not answer.
+        """
+
+        async def candidates(place: Key | None, count: int) -> list[Key]:
+            async with self._store.read() as transaction:
+                return await newest_sessions(transaction, wanted, after=place, count=count)
+
+        views: dict[str, SessionView] = {}
+
+        async def fits(sids: Collection[str]) -> Collection[str]:
+            async with self._store.read() as transaction:
+                found = await sessions_among(transaction, wanted, sids)
+            some = {one.sid: one for one in await self._views(found)}
+            views.update(some)
+            return {sid for sid, one in some.items() if not states or one.state in states}
+
+        page = await scan(candidates, fits, after=after, limit=limit)
+        return await self._reported([views[key.id] for key in page.keys]), page.next
 
     async def end(self, sid: str) -> SessionView | None:
         """End the session for good; None where there is none. Again changes nothing."""
@@ -279,6 +307,13 @@ class SessionService:
             service_workers=_allows_service_workers(wanted, job),
             created_at=self._clock(),
         )
+
+    async def _reported(self, views: Sequence[SessionView]) -> list[SessionView]:
+        """Return *views* with what gateways report."""
+        known = await self._activities_of([view.sid for view in views])
+        return [
+            _with_activity(view, known[view.sid]) if view.sid in known else view for view in views
+        ]
 
     async def _view(self, session: Session) -> SessionView:
         (view,) = await self._views([session])

@@ -5,6 +5,7 @@
   ``sqlite``: how that is done without keeping the event loop waiting.
 - ``jobs``, ``sessions``, ``outbox``, ``instance``: queries, each taking a transaction, so that a
   caller decides what belongs together.
+- ``paging``: pages of rows that cost the same however many rows there are.
 - ``news``: hears at once of other processes' writes.
 - ``vault``: seals the secrets of jobs that are still to run.
 

@@ -15,6 +15,9 @@ metadata: Final = sa.MetaData(
     }
 )
 
+HAS_NOT_ENDED: Final = "NOT (ended_at IS NOT NULL)"
+"""Of sessions. By ``IS NULL`` SQLite would prefer the index of those that ended, and then sort."""
+
 # One row: who this store is, and what was last told to Redis.
 position: Final = sa.Table(
     "position",
@@ -124,10 +127,21 @@ jobs: Final = sa.Table(
     sa.Column("explained", sa.JSON(none_as_null=True)),
     # Why this version of the controller cannot go on with it; null where it can.
     sa.Column("parked", sa.Text),
+    # As in its spec, to find it by: empty without one, null where the version before accepted it.
+    sa.Column("kind", sa.String(63)),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
+    # Each filter of a list in each of its two orders: see ``listing``.
     sa.Index("ix_jobs_state", "state", "id"),
     sa.Index("ix_jobs_owner", "owner_user", "id"),
     sa.Index("ix_jobs_project", "owner_project", "id"),
+    sa.Index("ix_jobs_kind", "kind", "id"),
+    sa.Index("ix_jobs_newest", "created_at", "id"),
+    sa.Index("ix_jobs_state_newest", "state", "created_at", "id"),
+    sa.Index("ix_jobs_owner_newest", "owner_user", "created_at", "id"),
+    sa.Index("ix_jobs_owner_state_newest", "owner_user", "state", "created_at", "id"),
+    sa.Index("ix_jobs_project_newest", "owner_project", "created_at", "id"),
+    sa.Index("ix_jobs_project_state_newest", "owner_project", "state", "created_at", "id"),
+    sa.Index("ix_jobs_kind_newest", "kind", "created_at", "id"),
     sa.Index("ix_jobs_revision", "revision"),
     # Those that are not over, and those that have been for long.
     sa.Index("ix_jobs_finished_at", "finished_at"),
@@ -378,7 +392,19 @@ sessions: Final = sa.Table(
     sa.Column("clipboard", sa.String(8)),
     sa.Column("service_workers", sa.Boolean),
     sa.Column("revision", sa.BigInteger, nullable=False),
+    # Its job's, to find it by; null where the version before opened it.
+    sa.Column("owner_user", sa.String(255)),
     sa.Index("ix_sessions_job_id", "job_id"),
+    sa.Index("ix_sessions_newest", "created_at", "sid"),
+    sa.Index("ix_sessions_job_newest", "job_id", "created_at", "sid"),
+    sa.Index("ix_sessions_owner_newest", "owner_user", "created_at", "sid"),
+    sa.Index(
+        "ix_sessions_live_newest",
+        "created_at",
+        "sid",
+        sqlite_where=sa.text(HAS_NOT_ENDED),
+        postgresql_where=sa.text(HAS_NOT_ENDED),
+    ),
     sa.Index("ix_sessions_hub_id", "hub_id"),
     sa.Index("ix_sessions_revision", "revision"),
     sa.Index("ix_sessions_ended_at", "ended_at"),

@@ -20,10 +20,11 @@ from shared.bus.connection import connect
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import LOG_PART, BusReader, LogPart, Mark, Snapshot, parse_head
-from shared.bus.reports import ReportReader, ReportWriter
+from shared.bus.reports import ACTIVITIES_AT_ONCE, ReportReader, ReportWriter
 from shared.bus.urls import check_url
 
 __all__ = [
+    "ACTIVITIES_AT_ONCE",
     "CALL_SECONDS",
     "HEARTBEAT_SECONDS",
     "LOG_LENGTH",

@@ -11,7 +11,14 @@ from pydantic import ConfigDict, Field, ValidationError
 from controller.api.audit import AUDIT, audit
 from controller.api.error_responses import ApiError, invalid, not_found, problems_json
 from controller.api.operations import Operation
-from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Query, read_query
+from controller.api.query_parameters import (
+    DEFAULT_LIMIT,
+    Limit,
+    Query,
+    Time,
+    read_place,
+    read_query,
+)
 from controller.api.request_bodies import MOST_ITEMS, read_model
 from controller.api.response_models import (
     Exit,
@@ -33,10 +40,12 @@ from controller.jobs.submission.commands import JobCommands
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.jobs.hook_runs import hook_failures_of
-from controller.store.jobs.job_rows import Desired, JobFilter, JobRecord, find_job, list_jobs
+from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
+from controller.store.jobs.job_rows import Desired, JobRecord, find_job
 from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import retries_within
 from controller.store.jobs.totals import queue_position
+from controller.store.paging import Key
 
 
 class SubmitRequest(Strict):
@@ -60,8 +69,21 @@ class JobsQuery(Query):
     project: str | None = None
     state: list[State] = Field(default_factory=list)
     label: list[Annotated[str, Field(pattern="^[^=]+=")]] = Field(default_factory=list)
-    after: str = ""
+    kind: str | None = None
+    since: Time | None = Field(default=None, description="Submitted then or later.")
+    order: Order = Field(default="id", description="`newest`: those submitted last come first.")
+    after: str = Field(default="", description="`next` of the page before, of the same order.")
     limit: Limit = DEFAULT_LIMIT
+
+    def place(self) -> Key | None:
+        """Return after which job the page begins.
+
+        Raises:
+            ApiError: 422 if it is no place of this order.
+        """
+        if self.order == "newest":
+            return read_place(self.after)
+        return Key(0.0, self.after) if self.after else None
 
     def filter(self) -> JobFilter:
         """Return what is asked of the store."""
@@ -71,6 +93,8 @@ class JobsQuery(Query):
             project=self.project,
             states=tuple(self.state),
             labels=tuple((name, value) for name, _, value in pairs),
+            kind=self.kind,
+            since=self.since,
         )
 
 
@@ -99,7 +123,9 @@ class JobPage(ResponseModel):
     """A page of jobs."""
 
     items: list[JobView]
-    next: str | None = Field(description="To be given as `after` for what follows.")
+    next: str | None = Field(
+        description="To be given as `after` for what follows, also where a page is not full."
+    )
 
 
 class ProblemView(ResponseModel):
@@ -202,15 +228,15 @@ class Jobs:
         return web.json_response({"items": [_result(item, one) for item, one in named]})
 
     async def find(self, request: web.Request) -> web.Response:
-        """List jobs, in the order of their ids, a page at a time."""
+        """List jobs, in the order of their ids or from the newest on, a page at a time."""
         wanted = read_query(request, JobsQuery)
-        found, limit = wanted.filter(), wanted.limit
+        order, place = wanted.order, wanted.place()
         async with self._store.read() as transaction:
-            # One more than asked for tells whether there is another page.
-            records = await list_jobs(transaction, found, after=wanted.after, limit=limit + 1)
-        page = records[:limit]
-        following = page[-1].id if len(records) > limit else None
-        return web.json_response({"items": [view(one) for one in page], "next": following})
+            records, last = await list_jobs(
+                transaction, wanted.filter(), after=place, limit=wanted.limit, order=order
+            )
+        following = None if last is None else str(last) if order == "newest" else last.id
+        return web.json_response({"items": [view(one) for one in records], "next": following})
 
     async def show(self, request: web.Request) -> web.Response:
         """Show one job, why it waits, and what decides whether it is started again."""

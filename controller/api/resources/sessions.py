@@ -11,11 +11,13 @@ from pydantic import Field, model_validator
 from controller.api.audit import audit
 from controller.api.error_responses import invalid, not_found
 from controller.api.operations import Operation
+from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Query, read_place, read_query
 from controller.api.request_bodies import MOST_ITEMS, read_model
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import EndpointName, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
+from controller.store.sessions.session_lists import SessionFilter
 from shared.routes import Clipboard
 
 MOST_KID: Final = 255
@@ -63,6 +65,22 @@ class RevokeRequest(Strict):
         return self
 
 
+class SessionsQuery(Query):
+    """Which sessions, and which page of them."""
+
+    job: str | None = None
+    user: str | None = Field(default=None, description="The owner of the job.")
+    state: list[Literal["starting", "ready", "ended"]] = Field(default_factory=list)
+    after: str = Field(default="", description="`next` of the page before.")
+    limit: Limit = DEFAULT_LIMIT
+
+    def filter(self) -> SessionFilter:
+        """Return what is asked of the store, which does not know what is ready."""
+        ended = None if not self.state else "ended" in self.state
+        mixed = ended and len(set(self.state)) > 1
+        return SessionFilter(job=self.job, user=self.user, ended=None if mixed else ended)
+
+
 class SessionAnswer(ResponseModel):
     """A session as the orchestrator sees it."""
 
@@ -91,6 +109,15 @@ class SessionAnswer(ResponseModel):
     bytes_out: int | None = None
 
 
+class SessionPage(ResponseModel):
+    """A page of sessions, newest first."""
+
+    items: list[SessionAnswer]
+    next: str | None = Field(
+        description="To be given as `after` for what follows, also where a page is not full."
+    )
+
+
 class KeyAnswer(ResponseModel):
     """A key whose grants have ended."""
 
@@ -116,6 +143,14 @@ class SessionsResource:
                 answer=SessionAnswer,
                 many=True,
                 statuses=(201,),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/sessions",
+                summary="Find sessions",
+                handler=self.find,
+                query=SessionsQuery,
+                answer=SessionPage,
             ),
             Operation(
                 method="GET",
@@ -159,6 +194,18 @@ class SessionsResource:
         for one in opened:
             audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
         return web.json_response({"items": [view(one) for one in opened]}, status=201)
+
+    async def find(self, request: web.Request) -> web.Response:
+        """List sessions from the newest on, a page at a time, with who is connected."""
+        wanted = read_query(request, SessionsQuery)
+        found, last = await self._service.find(
+            wanted.filter(),
+            states=wanted.state,
+            after=read_place(wanted.after),
+            limit=wanted.limit,
+        )
+        following = None if last is None else str(last)
+        return web.json_response({"items": [view(one) for one in found], "next": following})
 
     async def show(self, request: web.Request) -> web.Response:
         """Show one session, also one that has ended."""

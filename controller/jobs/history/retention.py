@@ -11,9 +11,11 @@ from controller.jobs.containment import Containment
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.hook_runs import forget_lone_hook_failures
+from controller.store.jobs.job_lists import fill_in_kinds
 from controller.store.jobs.job_rows import forget_these_jobs, long_over
 from controller.store.jobs.public_links import forget_links
 from controller.store.outbox.usage_entries import forget_usage
+from controller.store.sessions.session_lists import fill_in_owners
 
 EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200
@@ -81,6 +83,8 @@ class Retention:
         with self._contained.of("links"):
             async with self._store.lead(self._term) as transaction:
                 await forget_links(transaction, now=self._clock())
+        with self._contained.of("lists"):
+            await self._fill_in_lists()
         with self._contained.of("hooks"):
             async with self._store.lead(self._term) as transaction:
                 await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
@@ -115,6 +119,14 @@ class Retention:
                     gone += 1
             return gone
         return len(job_ids)
+
+    async def _fill_in_lists(self) -> None:
+        filled = AT_ONCE
+        while filled == AT_ONCE:
+            async with self._store.lead(self._term) as transaction:
+                jobs = await fill_in_kinds(transaction, limit=AT_ONCE)
+                filled = max(jobs, await fill_in_owners(transaction, limit=AT_ONCE))
+            await asyncio.sleep(0.1)
 
     async def _forget_usage(self, before: float) -> None:
         gone = MOST_ENTRIES

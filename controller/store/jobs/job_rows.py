@@ -98,6 +98,8 @@ class JobRecord:
         return self.started_at + self.allocated_seconds
 
 
+MOST_KIND: Final = 63
+"""Characters of a kind that it is found by."""
 MOST_VALUES: Final = 10_000
 """Of one statement; PostgreSQL's protocol has 16 bits to count them."""
 
@@ -157,7 +159,8 @@ async def insert_jobs(
     if known := await known_jobs(transaction, [record.id for record, _ in jobs]):
         raise AlreadyThere(f"there is a job {min(known)}")
     rows = [
-        {"revision": revision} | {name: getattr(record, name) for name in JobRecord.__slots__}
+        {"revision": revision, "kind": kind_of(record.spec)}
+        | {name: getattr(record, name) for name in JobRecord.__slots__}
         for record, _ in jobs
     ]
     await transaction.execute(_INSERT, rows)
@@ -169,6 +172,12 @@ async def insert_jobs(
     if labelled:
         await transaction.execute(sa.insert(tables.job_labels), labelled)
     await record_beginnings(transaction, [record for record, _ in jobs])
+
+
+def kind_of(spec: object) -> str:
+    """Return the kind that an accepted job names, as lists find it; empty without one."""
+    kind = spec.get("kind") if isinstance(spec, Mapping) else None
+    return kind[:MOST_KIND] if isinstance(kind, str) else ""
 
 
 async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
@@ -209,35 +218,6 @@ def batched(values: Collection[str]) -> Iterator[list[str]]:
     each = list(values)
     for start in range(0, len(each), MOST_VALUES):
         yield each[start : start + MOST_VALUES]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    """Which jobs are asked for; what is empty or None matches all."""
-
-    user: str | None = None
-    project: str | None = None
-    states: tuple[str, ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-async def list_jobs(
-    transaction: Transaction, wanted: JobFilter, *, after: str, limit: int
-) -> list[JobRecord]:
-    """Return the first *limit* jobs whose id comes after *after*, in the order of ids."""
-    query = sa.select(*_COLUMNS).where(_table.c.id > after)
-    if wanted.user is not None:
-        query = query.where(_table.c.owner_user == wanted.user)
-    if wanted.project is not None:
-        query = query.where(_table.c.owner_project == wanted.project)
-    if wanted.states:
-        query = query.where(_table.c.state.in_(wanted.states))
-    labels = tables.job_labels.c
-    for name, value in wanted.labels:
-        has = sa.select(labels.job_id).where(labels.name == name, labels.value == value)
-        query = query.where(_table.c.id.in_(has))
-    rows = await transaction.execute(query.order_by(_table.c.id).limit(limit))
-    return [_record(row) for row in rows]
 
 
 async def oldest_jobs(

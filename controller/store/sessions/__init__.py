@@ -1,1 +1,5 @@
-"""Queries on interactive sessions (``session_rows``), ``revocations`` and terminal ``hubs``."""
+"""Queries on interactive sessions.
+
+- ``session_rows``: the sessions. ``session_lists``: pages of them.
+- ``revocations``, ``hubs``: of grants; of terminals.
+"""

@@ -59,7 +59,7 @@ class Session:
 
 def _session(row: sa.Row[tuple[object, ...]]) -> Session:
     values = dict(row._mapping)
-    del values["revision"]
+    del values["revision"], values["owner_user"]
     values["kind"] = cast(Kind, values["kind"])
     values["links"] = tuple(cast(list[str] | None, values["links"]) or ())
     values["clipboard"] = values["clipboard"] or "both"
@@ -72,6 +72,8 @@ async def insert_session(transaction: Transaction, session: Session) -> None:
     revision = await raise_revision(transaction)
     values = {name: getattr(session, name) for name in Session.__slots__}
     values["links"] = list(session.links) or None
+    owner = sa.select(tables.jobs.c.owner_user).where(tables.jobs.c.id == session.job_id)
+    values["owner_user"] = owner.scalar_subquery()
     await transaction.execute(sa.insert(_table).values(revision=revision, **values))
 
 
@@ -79,6 +81,20 @@ async def find_session(transaction: Transaction, sid: str) -> Session | None:
     """Return the session, also one that has ended."""
     row = (await transaction.execute(sa.select(_table).where(_table.c.sid == sid))).first()
     return None if row is None else _session(row)
+
+
+async def find_sessions(
+    transaction: Transaction, sids: Collection[str], *where: sa.ColumnElement[bool]
+) -> list[Session]:
+    """Return those of the sessions that there are, also ones that have ended, and *where* holds."""
+    found = sa.select(_table).where(_table.c.sid.in_(sids), *where)
+    return [_session(row) for row in await transaction.execute(found)]
+
+
+def owner_of_session() -> sa.ScalarSelect[str]:
+    """Return who owns the job of a session, for a statement on sessions."""
+    jobs = tables.jobs.c
+    return sa.select(jobs.owner_user).where(jobs.id == _table.c.job_id).scalar_subquery()
 
 
 async def live_sessions(transaction: Transaction) -> list[Session]:
@@ -95,10 +111,7 @@ async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -
 
 async def live_sessions_among(transaction: Transaction, sids: Collection[str]) -> list[Session]:
     """Return those of the sessions that there are and that have not ended."""
-    if not sids:
-        return []
-    live = sa.select(_table).where(_table.c.sid.in_(sids), _table.c.ended_at.is_(None))
-    return [_session(row) for row in await transaction.execute(live)]
+    return await find_sessions(transaction, sids, _table.c.ended_at.is_(None)) if sids else []
 
 
 async def end_session(transaction: Transaction, sid: str, *, reason: str, now: float) -> bool:

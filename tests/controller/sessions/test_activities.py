@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
 from controller.sessions import activities as module
 from controller.sessions.activities import Activities
-from shared.bus import ReportReader
+from shared.bus import ACTIVITIES_AT_ONCE, ReportReader
 from shared.errors import BusUnavailable
 from shared.reports import Activity
 
@@ -21,18 +22,20 @@ class Reader:
         self.fails = fails
         self.hangs = hangs
 
-    async def activity_of(self, sid: str, *, now: float) -> Activity | None:
+    async def activities_of(self, sids: Sequence[str], *, now: float) -> dict[str, Activity]:
         if self.fails:
             raise BusUnavailable("gone")
         if self.hangs:
             await asyncio.Event().wait()
-        return FOUND if sid == "s" else None
+        return dict.fromkeys({"s", "t"} & set(sids), FOUND)
 
 
 async def test_what_is_reported_is_returned() -> None:
     activities = Activities(cast(ReportReader, Reader()), clock=lambda: 0.0)
-    assert await activities.of("s") == FOUND
-    assert await activities.of("other") is None
+    assert await activities.of(["s", "other"]) == {"s": FOUND}
+    # As many as are read at once, and some more.
+    many = [f"other-{n}" for n in range(ACTIVITIES_AT_ONCE)]
+    assert await activities.of(["s", *many, "t"]) == {"s": FOUND, "t": FOUND}
 
 
 @pytest.mark.parametrize("reader", [Reader(fails=True), Reader(hangs=True)])
@@ -41,4 +44,4 @@ async def test_a_redis_that_is_away_or_slow_is_no_error(
 ) -> None:
     monkeypatch.setattr(module, "READ_SECONDS", 0.05)
     async with asyncio.timeout(30):
-        assert await Activities(cast(ReportReader, reader), clock=lambda: 0.0).of("s") is None
+        assert await Activities(cast(ReportReader, reader), clock=lambda: 0.0).of(["s"]) == {}

@@ -59,3 +59,8 @@ async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> 
     activity = await ReportReader(redis, KEYS).activity_of(other, now=NOW)
     assert activity is not None
     assert activity.bytes_in <= MOST_PARTS
+    # What is no activity at all hides no other session's.
+    await redis.set(KEYS.activity(make_sid(4)), "x")
+    reader = ReportReader(redis, KEYS)
+    found = await reader.activities_of([make_sid(4), SID, make_sid(5)], now=NOW)
+    assert {sid: one.subs for sid, one in found.items()} == {SID: ("ada",)}

@@ -199,13 +199,30 @@ async def test_jobs_are_found_by_owner_state_and_label_page_by_page(api: Api) ->
     assert second["next"] is None
 
 
+async def test_the_newest_come_first_of_a_kind_and_since_a_time(api: Api) -> None:
+    for name, kind in (("b", "lab"), ("c", "lab"), ("a", "batch")):
+        await submit(api, make_job(name, kind=kind))
+    assert await ids(api, "?kind=lab") == ["b", "c"]
+    assert await ids(api, "?order=newest") == ["a", "c", "b"]
+    assert await ids(api, "?order=newest&kind=lab&limit=1") == ["c"]
+    first = await (await api.client.get("/v1/jobs?order=newest&limit=2")).json()
+    assert await ids(api, f"?order=newest&limit=2&after={first['next']}") == ["b"]
+    since = (await (await api.client.get("/v1/jobs/c")).json())["submitted_at"]
+    for order in ("id", "newest"):
+        assert set(await ids(api, f"?since={since:.9f}&order={order}")) >= {"a"}
+        assert "b" not in await ids(api, f"?since={since:.9f}&order={order}")
+    assert await ids(api, "?since=99999999999") == []
+
+
 @pytest.mark.parametrize(
     ("query", "path"),
     [("?limit=0", "limit"), ("?limit=x", "limit"), ("?limit=²", "limit"),
      ("?limit=5_0", "limit"), ("?limit=%205", "limit"), ("?limit=%2B5", "limit"),
      ("?limit=5.0", "limit"), ("?limit=", "limit"),
      ("?state=DONE", "state[0]"), ("?label==x", "label[0]"), ("?limit=1&limit=2", "limit"),
-     ("?colour=red", "colour")],
+     ("?colour=red", "colour"), ("?order=oldest", "order"), ("?order=newest&after=j1", "after"),
+     ("?order=newest&after=nan_j1", "after"), ("?since=yesterday", "since"),
+     ("?since=-1", "since"), ("?since=nan", "since"), ("?since=1e3", "since")],
 )  # fmt: skip
 async def test_a_bad_query_is_named(api: Api, query: str, path: str) -> None:
     answer = await api.client.get(f"/v1/jobs{query}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
 import pytest
 
@@ -229,10 +230,11 @@ async def test_what_gateways_report_is_shown_and_nothing_is_where_nothing_is_kno
     shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
     assert (shown["connected"], shown["last_input_at"], shown["bytes_in"]) == (None, None, None)
 
-    async def reported(_sid: str) -> Activity:
-        return Activity(at=20.0, last_input_at=10.0, bytes_in=3, bytes_out=4, subs=("ada", "bob"))
+    async def reported(sids: Sequence[str]) -> dict[str, Activity]:
+        some = Activity(at=20.0, last_input_at=10.0, bytes_in=3, bytes_out=4, subs=("ada", "bob"))
+        return dict.fromkeys(sids, some)
 
-    monkeypatch.setattr(api.sessions, "_activity_of", reported)
+    monkeypatch.setattr(api.sessions, "_activities_of", reported)
     shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
     assert shown["connected"] == ["ada", "bob"]
     assert (shown["last_input_at"], shown["last_output_at"]) == (10.0, None)
@@ -241,3 +243,47 @@ async def test_what_gateways_report_is_shown_and_nothing_is_where_nothing_is_kno
     await api.client.delete(f"/v1/sessions/{sid}")
     shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
     assert (shown["state"], shown["connected"], shown["bytes_in"]) == ("ended", [], 3)
+
+
+async def listed(api: Api, query: str = "") -> list[str]:
+    answer = await api.client.get(f"/v1/sessions{query}")
+    assert answer.status == 200, await answer.text()
+    return [one["sid"] for one in (await answer.json())["items"]]
+
+
+async def test_sessions_are_found_by_job_owner_and_state_with_who_is_connected(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(api, make_job("eves", owner={"user": "eve"}))
+    first = await open_one(api, kind="terminal")
+    second = await open_one(api, job="j2", kind="terminal")
+    third = await open_one(api, job="eves", kind="terminal")
+
+    async def reported(sids: Sequence[str]) -> dict[str, Activity]:
+        return {
+            sid: Activity(at=20.0, last_input_at=10.0, subs=("bob",)) for sid in {first} & {*sids}
+        }
+
+    async def states(sids: Collection[str]) -> dict[str, Literal["starting", "ready"]]:
+        return {sid: "ready" if sid == second else "starting" for sid in sids}
+
+    monkeypatch.setattr(api.sessions, "_activities_of", reported)
+    monkeypatch.setattr(api.sessions, "_states_of", states)
+    assert await listed(api) == [third, second, first]
+    assert await listed(api, "?job=j2") == [second]
+    assert await listed(api, "?user=ada") == [second, first]
+    assert await listed(api, "?user=nobody") == []
+    assert await listed(api, "?state=ready") == [second]
+    await api.client.delete(f"/v1/sessions/{third}")
+    assert await listed(api, "?state=ended") == [third]
+    assert await listed(api, "?state=ended&state=ready") == [third, second]
+    assert await listed(api, "?state=starting&state=ready") == [second, first]
+    page = await (await api.client.get("/v1/sessions?limit=2&user=ada&state=starting")).json()
+    assert (page["next"], len(page["items"])) == (None, 1)
+    assert (page["items"][0]["connected"], page["items"][0]["last_input_at"]) == (["bob"], 10.0)
+    assert page["items"][0] == await (await api.client.get(f"/v1/sessions/{first}")).json()
+    page = await (await api.client.get("/v1/sessions?limit=2")).json()
+    assert page["items"][1]["connected"] is None
+    assert await listed(api, f"?limit=2&after={page['next']}") == [first]
+    for bad in ("?state=open", "?after=x", "?limit=0", "?order=newest"):
+        assert (await api.client.get(f"/v1/sessions{bad}")).status == 422

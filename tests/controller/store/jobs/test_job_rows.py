@@ -11,7 +11,6 @@ from controller.store.database import Store
 from controller.store.errors import AlreadyThere
 from controller.store.instance.identity import ensure_position, read_store_metadata
 from controller.store.jobs.job_rows import (
-    JobFilter,
     ask_to_end,
     changed_jobs,
     find_job,
@@ -20,7 +19,6 @@ from controller.store.jobs.job_rows import (
     has_jobs,
     has_tombstone,
     insert_job,
-    list_jobs,
     lock_job,
     move_job,
     tell_job,
@@ -92,27 +90,6 @@ async def test_who_touches_all_that_wait_and_who_holds_one_do_not_wait_for_each_
 
 async def test_a_record_shows_no_spec_and_no_secret() -> None:
     assert "canary" not in repr(make_record(spec={"x": "canary"}, sealed=b"canary"))
-
-
-async def test_jobs_are_listed_by_owner_state_and_label_a_page_at_a_time(store: Store) -> None:
-    await insert(store, "a", "b", "c", labels={"team": "x", "kind": "y"})
-    await insert(store, "d", labels={"team": "z"}, owner_user="eve", owner_project="sun")
-    await insert(store, "e", state="SUCCESS")
-
-    async def listed(after: str = "", limit: int = 10, **wanted: Any) -> list[str]:
-        async with store.read() as transaction:
-            found = await list_jobs(transaction, JobFilter(**wanted), after=after, limit=limit)
-        return [one.id for one in found]
-
-    assert await listed() == ["a", "b", "c", "d", "e"]
-    assert await listed(limit=2) == ["a", "b"]
-    assert await listed(after="b", limit=2) == ["c", "d"]
-    assert await listed(user="eve") == ["d"]
-    assert await listed(project="sun") == ["d"]
-    assert await listed(states=("SUCCESS", "FAILURE")) == ["e"]
-    assert await listed(labels=(("team", "x"), ("kind", "y"))) == ["a", "b", "c"]
-    assert await listed(labels=(("team", "x"), ("kind", "z"))) == []
-    assert await listed(user="' OR 1=1 --") == []
 
 
 async def test_every_transition_is_remembered_and_what_is_none_is_not(store: Store) -> None:

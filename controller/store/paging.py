@@ -1,0 +1,110 @@
+"""Pages of rows; what a page costs does not depend on how many rows there are.
+
+A page is found in an index that begins with one of the filters and goes on in the page's order:
+candidates are read from there, some at a time, and asked for the other filters by their keys. After
+:data:`MOST_CANDIDATES` a page ends where it is, full or not, and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import sqlalchemy as sa
+
+MOST_CANDIDATES: Final = 10_000
+"""That are read for one page."""
+AT_ONCE: Final = 1000
+
+Condition = sa.ColumnElement[bool]
+Keys = sa.Select[tuple[float, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The place of a row in the order ``newest``: it comes after all that are newer."""
+
+    created_at: float
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.created_at!r}_{self.id}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the place that ``str`` has written.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        at, mark, row_id = text.partition("_")
+        created_at = float(at)
+        if not (mark and abs(created_at) < float("inf")):
+            raise ValueError("no place of a list")
+        return cls(created_at, row_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The keys that fit, in order, and where the next page goes on; None: there is no more."""
+
+    keys: tuple[Key, ...]
+    next: Key | None
+
+
+Candidates = Callable[[Key | None, int], Awaitable[Sequence[Key]]]
+"""Returns the first so many keys after one, in order."""
+Fits = Callable[[Collection[str]], Awaitable[Collection[str]]]
+"""Returns which of these rows are asked for."""
+
+
+async def scan(
+    candidates: Candidates, fits: Fits | None, *, after: Key | None, limit: int
+) -> Scanned:
+    """Return the first *limit* keys after *after* that fit, or as many as a page may look for."""
+    found: list[Key] = []
+    looked = 0
+    while looked < MOST_CANDIDATES:
+        # One more than asked for tells whether there is another page.
+        size = limit + 1 if fits is None or not looked else AT_ONCE
+        some = await candidates(after, size)
+        fitting = {key.id for key in some} if fits is None else await fits([k.id for k in some])
+        for key in some:
+            if key.id not in fitting:
+                continue
+            if len(found) == limit:
+                return Scanned(tuple(found), found[-1])
+            found.append(key)
+        if len(some) < size:
+            return Scanned(tuple(found), None)
+        looked, after = looked + len(some), some[-1]
+    return Scanned(tuple(found), after)
+
+
+def first_keys(
+    keys: Keys,
+    ranges: Sequence[Sequence[Condition]],
+    order: tuple[sa.ColumnElement[float], sa.ColumnElement[str]],
+    place: Key | None,
+    count: int,
+) -> Keys:
+    """Return the first *count* keys of these ranges after *place*, newest first."""
+    at, row_id = order
+    after: tuple[Condition, ...] = ()
+    if place is not None:
+        # The first says nothing more, but is a range of the index for every database.
+        after = (at <= place.created_at, sa.tuple_(at, row_id) < (place.created_at, place.id))
+    parts = [
+        keys.where(*one, *after).order_by(at.desc(), row_id.desc()).limit(count) for one in ranges
+    ]
+    return merged_keys(parts, count, newest=True)
+
+
+def merged_keys(parts: Sequence[Keys], count: int, *, newest: bool) -> Keys:
+    """Return the first *count* keys of *parts*, each of which has as many of its own, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    each = sa.union_all(*(sa.select(part.subquery()) for part in parts)).subquery()
+    order = (each.c.created_at.desc(), each.c.id.desc()) if newest else (each.c.id,)
+    return sa.select(each.c.created_at, each.c.id).order_by(*order).limit(count)
