@@ -30,6 +30,9 @@ from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
 from shared.signing_keys import public_key_set, read_signing_keys
 
+PREFIXES: Final = ("FUMAROLE_CONTROLLER_", "FUMAROLE_PLUGIN_")
+"""Of settings that a controller knows all of."""
+
 MOST_THREADS: Final = 64
 THREADS_SECONDS: Final = 1.0
 _THREADS: Final = "blocking"
@@ -60,7 +63,7 @@ def run() -> None:
     """Run the controller."""
     configuration = settings_from_command(
         "fumarole-controller",
-        partial(or_exit, read_configuration, prefix="FUMAROLE_CONTROLLER_"),
+        partial(or_exit, read_configuration, prefix=PREFIXES),
         summary="Run jobs as VolcanoJobs, and publish the routes of their sessions. "
         "With 'route-keys FILE…': write the public halves of signing keys instead.",
         reference="docs/controller.md",

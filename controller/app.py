@@ -238,6 +238,7 @@ async def _start_api(
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),
         defaults=settings.jobs,
         offered_fields=core.pipeline.offered_fields,
+        job_fields=core.pipeline.job_fields,
         clock=time.time,
     )
     app = make_api_app(

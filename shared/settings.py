@@ -43,8 +43,8 @@ class Environment:
         self.warnings: list[str] = []
         self._known: set[str] = set()
 
-    def unknown(self, prefix: str) -> list[str]:
-        """Return what is set, begins with *prefix*, and is no setting, once all have been read.
+    def unknown(self, *prefixes: str) -> list[str]:
+        """Return what is set, begins with a prefix, and is no setting, once all have been read.
 
         A misspelt name would leave a default in force, and some defaults are wider than what was
         meant.
@@ -52,7 +52,7 @@ class Environment:
         found = (
             name
             for name in sorted(self._values)
-            if name.startswith(prefix)
+            if name.startswith(prefixes)
             and name not in self._known
             and not _SERVICE_LINK.fullmatch(name)
         )
@@ -103,11 +103,14 @@ class Environment:
 
 
 def or_exit(
-    read: Callable[[Environment], T], values: Mapping[str, str] | None = None, *, prefix: str
+    read: Callable[[Environment], T],
+    values: Mapping[str, str] | None = None,
+    *,
+    prefix: str | tuple[str, ...],
 ) -> T:
     """Return what *read* makes of the environment, or end the process with every problem listed.
 
-    What begins with *prefix* and is no setting is warned about, also beside a problem: it may be
+    What begins with a *prefix* and is no setting is warned about, also beside a problem: it may be
     the misspelt name of what is missing. The program before or after this one may know it.
     """
     environment = Environment(values)
@@ -115,7 +118,10 @@ def or_exit(
         settings = read(environment)
     except SettingsError as error:
         _exit(error)
-    for warning in (*environment.warnings, *environment.unknown(prefix)):
+    for warning in (
+        *environment.warnings,
+        *environment.unknown(*([prefix] if isinstance(prefix, str) else prefix)),
+    ):
         print(f"warning: {warning}", file=sys.stderr)
     try:
         environment.check()

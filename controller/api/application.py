@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from controller.api.audit import AUDIT, ApiAudit, record_refusals
 from controller.api.authentication import bearer_only
@@ -46,6 +47,7 @@ class ApiParts:
     capacity: CapacityOf
     defaults: JobDefaults
     offered_fields: Collection[str]
+    job_fields: Mapping[str, type[BaseModel]]
     clock: Callable[[], float]
 
 
@@ -62,7 +64,7 @@ def make_api_app(
     """
     streams = EventStreams()
     operations = list_operations(parts, streams)
-    description = describe(VERSION, operations, parts.offered_fields)
+    description = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.json_response(description)

@@ -25,15 +25,22 @@ _IN_PATH: Final = re.compile(r"{(\w+)}")
 
 
 def describe(
-    version: str, operations: Sequence[Operation], offered_fields: Collection[str]
+    version: str,
+    operations: Sequence[Operation],
+    offered_fields: Collection[str],
+    job_fields: Mapping[str, type[BaseModel]],
 ) -> dict[str, Any]:
-    """Return the description of *operations*, where jobs may say *offered_fields*."""
+    """Return the description of *operations*, where jobs may say *offered_fields*.
+
+    What they may say to plugins is in *job_fields*, by the plugins' names.
+    """
     schemas: dict[str, Any] = {"Error": _ERROR}
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
     _add(schemas, Job, "validation")
     _offer(schemas["Job"], offered_fields)
+    _add_job_fields(schemas, job_fields)
     # Each item is read by itself; what it may be is a job.
     schemas["SubmitRequest"]["properties"]["items"]["items"] = _reference("Job")
     return {
@@ -121,6 +128,25 @@ def _add(schemas: dict[str, Any], model: type[BaseModel], mode: Any) -> None:
 
 def _offer(job: dict[str, Any], fields: Collection[str]) -> None:
     job["properties"] = {name: one for name, one in job["properties"].items() if name in fields}
+
+
+def _add_job_fields(schemas: dict[str, Any], fields: Mapping[str, type[BaseModel]]) -> None:
+    """Describe what jobs say to plugins, whose models may be called as others are."""
+    needed = []
+    for name, model in fields.items():
+        reference = _REF.format(model=f"plugins.{name}.{{model}}")
+        schema = model.model_json_schema(ref_template=reference, mode="validation")
+        for inner, definition in schema.pop("$defs", {}).items():
+            schemas[f"plugins.{name}.{inner}"] = definition
+        schemas[f"plugins.{name}"] = schema
+        if schema.get("required"):
+            needed.append(name)
+    properties = {name: _reference(f"plugins.{name}") for name in fields}
+    job, plugins = schemas["Job"], {"type": "object", "additionalProperties": False}
+    job["properties"]["plugins"] = plugins | {"properties": properties}
+    if needed:
+        job["properties"]["plugins"]["required"] = needed
+        job["required"] = [*job["required"], "plugins"]
 
 
 def _reference(model: str) -> dict[str, Any]:

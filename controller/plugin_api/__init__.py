@@ -7,6 +7,7 @@ own minor version: within a major version names are added, and none goes or chan
 
 - :class:`JobPlugin`, its :class:`PluginContext`, and what hooks are given: :class:`Job`,
   :class:`JobBuilder`, :class:`JobFromServer`.
+- What a plugin declares: :class:`PluginSettings` of its own, and :class:`JobFields` of its own.
 - What a builder collects: the ``VolcanoJob`` with its tasks and containers, and companions.
 - What a plugin raises: :class:`JobRejected` with a :class:`Problem` each.
 """
@@ -17,6 +18,7 @@ from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
+from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings
 from controller.jobs.pipeline.plugin_order import EVERY_OTHER
 from controller.jobs.spec.model import EffectiveTask, Endpoint, Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
@@ -46,6 +48,7 @@ __all__ = [
     "Job",
     "JobBuilder",
     "JobDefaults",
+    "JobFields",
     "JobFromServer",
     "JobPlugin",
     "JobRejected",
@@ -53,6 +56,7 @@ __all__ = [
     "ObservedPod",
     "Owner",
     "PluginContext",
+    "PluginSettings",
     "PodTemplate",
     "Port",
     "Problem",

@@ -25,6 +25,7 @@ from controller.jobs.pipeline.hook_results import (
     nothing,
 )
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.plugin_models import JobFields
 from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.origins import problems_with
@@ -122,8 +123,21 @@ class Pipeline:
 
     @property
     def offered_fields(self) -> frozenset[str]:
-        """What of a job is carried out: fields, and ``parameters.<type>`` (``Job.asks_for``)."""
-        return BASE_FIELDS.union(*(plugin.fields for plugin in self._plugins))
+        """What of a job is carried out: fields, ``parameters.<type>`` and ``plugins.<name>``.
+
+        The words are those of ``Job.asks_for``.
+        """
+        own = (f"plugins.{name}" for name in self.job_fields)
+        return BASE_FIELDS.union(own, *(plugin.fields for plugin in self._plugins))
+
+    @property
+    def job_fields(self) -> dict[str, type[JobFields]]:
+        """What jobs may say under ``plugins``, by the plugin's name."""
+        return {
+            plugin.name: plugin.job_fields_model
+            for plugin in self._plugins
+            if plugin.job_fields_model is not None
+        }
 
     def refuse_unclaimed(self, job: Job) -> None:
         """Check that a plugin carries out every field that the job sets.
@@ -261,6 +275,9 @@ class Pipeline:
     async def _create(self, plugin: JobPlugin, job: Job, builder: JobBuilder) -> list[Problem]:
         async def create() -> Sequence[Problem]:
             try:
+                if builder.accepted_in is None and plugin.job_fields_model is not None:
+                    # What was accepted once stays so, whatever the plugin would take today.
+                    plugin.own_fields(job, plugin.job_fields_model)
                 await plugin.on_create(job, builder)
             except JobRejected as rejected:
                 return rejected.problems or (Problem("", "refused without a reason"),)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from controller.jobs.pipeline.plugin_models import F, JobFields, PluginSettings, S, read_job_fields
 from controller.jobs.spec.model import Job
 from controller.settings import JobDefaults
 from controller.store.jobs.connections import Caller, Peer
@@ -89,6 +90,8 @@ class PluginContext:
     ledger: UsageLedger
     links: LinkControl
     peers: PeerBook
+    settings: PluginSettings | None = None
+    """The plugin's own; see :meth:`JobPlugin.own_settings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,9 @@ class JobPlugin:
     are the fields of a job that this plugin carries out; a field that no plugin of the pipeline
     claims is refused. ``api_version`` is the version of ``controller.plugin_api`` that a plugin of
     another package was made for. It runs ``after`` and ``before`` the plugins that it names;
-    ``"*"`` stands for all others that do not say otherwise.
+    ``"*"`` stands for all others that do not say otherwise. ``settings_model`` and
+    ``job_fields_model`` declare what a plugin of another package is configured with, and what jobs
+    may say for it.
     """
 
     name: ClassVar[str]
@@ -120,9 +125,35 @@ class JobPlugin:
     after: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[frozenset[str]] = frozenset()
+    settings_model: ClassVar[type[PluginSettings] | None] = None
+    job_fields_model: ClassVar[type[JobFields] | None] = None
 
     def __init__(self, context: PluginContext) -> None:
         self.context = context
+
+    def own_settings(self, model: type[S]) -> S:
+        """Return the plugin's own settings, which are those that it declares.
+
+        Raises:
+            TypeError: If *model* is not its ``settings_model``.
+        """
+        if not isinstance(self.context.settings, model):
+            raise TypeError(f"{model.__name__} is not the settings_model of the plugin {self.name}")
+        return self.context.settings
+
+    def own_fields(self, job: Job, model: type[F]) -> F:
+        """Return what *job* says for this plugin, or what it would say by saying nothing.
+
+        Raises:
+            JobRejected: If it says what the plugin does not take: only a job that was accepted
+                when the plugin took something else, or was not there.
+            TypeError: If *model* is not its ``job_fields_model``.
+        """
+        if model is not self.job_fields_model:
+            raise TypeError(
+                f"{model.__name__} is not the job_fields_model of the plugin {self.name}"
+            )
+        return read_job_fields(model, self.name, job.plugins.get(self.name, {}))
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Change what *builder* makes of *job*.

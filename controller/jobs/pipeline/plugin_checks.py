@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings, secret_fields
 from controller.jobs.spec.model import CARRIED_TYPES, Job
 
 API_VERSION: Final = "1.0"
@@ -40,6 +41,7 @@ def problems_of_plugin(plugin: type[JobPlugin]) -> list[str]:
     found = [*_version_problems(plugin.api_version)]
     found += _order_problems(plugin)
     found += _hook_problems(plugin)
+    found += _model_problems(plugin)
     if plugin.api_version is not None:
         # Those that were written before there was a version ran with all of this.
         found += _name_problems(plugin.name)
@@ -129,3 +131,26 @@ def _field_problems(plugin: type[JobPlugin]) -> Iterator[str]:
         yield f"claims the field {name}, which no job has" + (
             f"; {meant[0]} is one" if meant else ""
         )
+
+
+def _model_problems(plugin: type[JobPlugin]) -> Iterator[str]:
+    for word, given, base in (
+        ("settings_model", plugin.settings_model, PluginSettings),
+        ("job_fields_model", plugin.job_fields_model, JobFields),
+    ):
+        declared: object = given
+        if declared is None:
+            continue
+        if not (isinstance(declared, type) and issubclass(declared, base)):
+            yield f"has a {word} that is no subclass of {base.__name__}"
+            continue
+        try:
+            secret = secret_fields(declared)
+        except Exception as error:  # noqa: BLE001 - whatever somebody else's types raise
+            yield f"has a {word} that no JSON schema describes: {type(error).__name__}: {error}"
+            continue
+        if base is JobFields and secret:
+            yield (
+                f"has the secret job field {secret[0]}, and job fields are shown: "
+                "a job's secrets are parameters"
+            )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import UNVERSIONED, problems_of_plugin
+from controller.jobs.pipeline.plugin_models import PluginSettings
 from controller.jobs.pipeline.plugin_order import PluginsRefused, order_plugins
 from controller.settings import PluginChoice
 
@@ -52,6 +53,7 @@ class LoadedPlugins:
 
     classes: tuple[type[JobPlugin], ...]
     warnings: tuple[str, ...] = ()
+    settings: Mapping[str, PluginSettings] = field(default_factory=dict)
 
 
 def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> LoadedPlugins:
@@ -105,7 +107,10 @@ def make_loaded(loaded: LoadedPlugins, context: PluginContext) -> list[JobPlugin
     Raises:
         PluginsRefused: If one of them cannot be made.
     """
-    return [_made(plugin, context) for plugin in loaded.classes]
+    return [
+        _made(plugin, replace(context, settings=loaded.settings.get(plugin.name)))
+        for plugin in loaded.classes
+    ]
 
 
 def _chosen(

@@ -7,12 +7,15 @@ contract.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Discriminator,
     Field,
@@ -40,6 +43,11 @@ LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DEFAULT_TASK: Final = "job"
 MOST_REPLICAS: Final = 1000
 MOST_TASKS: Final = 32
+MOST_PLUGINS: Final = 32
+LONGEST_FIELDS: Final = 4096
+"""Of what a job says to one plugin, as JSON: it stands in an annotation, and all of a VolcanoJob's
+together have 256 KiB."""
+DEEPEST_FIELDS: Final = 16
 
 JobId = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
@@ -55,6 +63,40 @@ Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
 Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$')]
+
+
+PluginName = Annotated[str, Field(pattern=r"^[a-z][_a-z0-9]{0,39}$")]
+
+
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    """Return *value* if every store, annotation and answer can hold it: plain, flat, short."""
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > DEEPEST_FIELDS:
+            raise ValueError(f"is nested deeper than {DEEPEST_FIELDS} levels")
+        if isinstance(part, dict):
+            waiting += [(inner, depth + 1) for inner in (*part, *part.values())]
+        elif isinstance(part, list):
+            waiting += [(inner, depth + 1) for inner in part]
+        elif isinstance(part, str):
+            _check_text(part)
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise ValueError("holds a number that is none")
+        elif not isinstance(part, int | float | None):
+            raise ValueError("is no JSON")
+    if len(json.dumps(value)) > LONGEST_FIELDS:
+        raise ValueError(f"is longer than {LONGEST_FIELDS} bytes")
+    return value
+
+
+def _check_text(text: str) -> None:
+    if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("holds a text with NUL, or that is no Unicode")
+
+
+PluginFields = Annotated[dict[str, Any], AfterValidator(_plain_json)]
+"""What a job says to a plugin; the plugin's own model says more about it."""
 
 
 def _cpu(value: Any) -> Quantity:
@@ -273,6 +315,7 @@ class Job(Strict):
     policies: Policies = Field(default_factory=list)
     max_retry: Annotated[int, Field(ge=0, le=1000)] | None = None
     min_success: Annotated[int, Field(ge=1)] | None = None
+    plugins: dict[PluginName, PluginFields] = Field(default_factory=dict, max_length=MOST_PLUGINS)
 
     @field_validator("image")
     @classmethod
@@ -334,10 +377,11 @@ class Job(Strict):
     def asks_for(self) -> dict[str, str]:
         """Return what of this job some plugin must carry out, and where it stands.
 
-        The fields that it sets; and for parameters of types that need more than to be written
-        down, ``parameters.<type>``.
+        The fields that it sets; for parameters of types that need more than to be written down,
+        ``parameters.<type>``; and ``plugins.<name>`` for what it says to a plugin itself.
         """
         asked = {field: field for field in sorted(self.model_fields_set)}
+        asked |= {path: path for path in (f"plugins.{name}" for name in self.plugins)}
         for name, parameter in self.parameters.items():
             if parameter.type in CARRIED_TYPES:
                 asked.setdefault(f"parameters.{parameter.type}", f"parameters.{name}")
@@ -396,8 +440,9 @@ def _merged(own: Resources, of_all: Resources) -> Resources:
 CARRIED_TYPES: Final = frozenset({"file", "directory", "peer"})
 """Types of parameters that need a plugin of their own (``parameters.<type>`` in ``fields``)."""
 
-BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels"})
-"""Fields of a job that need no plugin: they say whose it is and how it is found."""
+BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins"})
+"""Fields of a job that need no plugin: they say whose it is and how it is found; and what holds the
+fields of plugins, each of which needs its own."""
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pytest_aiohttp import AiohttpClient
 
 from controller.api.application import ApiParts, make_api_app
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
@@ -86,13 +87,23 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture
+def others() -> list[type[JobPlugin]]:
+    """The plugins beside ours."""
+    return []
+
+
+@pytest.fixture
 async def api(
-    tmp_path: Path, kube: Kube, settings: dict[str, str], aiohttp_client: AiohttpClient
+    tmp_path: Path,
+    kube: Kube,
+    settings: dict[str, str],
+    others: list[type[JobPlugin]],
+    aiohttp_client: AiohttpClient,
 ) -> AsyncIterator[Api]:
     jobs = read_settings(Environment(settings)).jobs
     context = make_context(defaults=jobs)
     pipeline = Pipeline(
-        make_plugins(PLUGINS, context, wanted=None), instance="test", namespace="jobs"
+        make_plugins([*PLUGINS, *others], context, wanted=None), instance="test", namespace="jobs"
     )
     store, woken = Store(f"sqlite:///{tmp_path}/store.db"), list[str]()
     await store.open()
@@ -135,6 +146,7 @@ async def api(
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
         defaults=jobs,
         offered_fields=pipeline.offered_fields,
+        job_fields=pipeline.job_fields,
         clock=time.time,
     )
     keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
