@@ -108,6 +108,9 @@ class Limits:
     upstream_idle_per_user: int = 16
     """Unused connections kept per session and user: browsers open six per host."""
 
+    upstream_spare_seconds: float = 1.0
+    """Those beyond them: as many as were in use at once, by a program that asks with many."""
+
     write_high_bytes: int = 128 << 10
     """Above this the other side is no longer read. One more read (256 KiB) may come on top, so a
     stalled reader costs at most 384 KiB."""

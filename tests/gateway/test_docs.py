@@ -42,6 +42,7 @@ def test_fixed_sizes_are_as_they_stand_there() -> None:
     assert limits.app_abort_seconds == 0.25
     assert (deferred_aborts.AT_ONCE, deferred_aborts.STEP_SECONDS) == (50, 0.005)
     assert (limits.upstream_idle_per_user, limits.upstream_idle_seconds) == (16, 50)
+    assert limits.upstream_spare_seconds == 1
     assert (limits.interim_responses, limits.checks_queued) == (64, 512)
 
 

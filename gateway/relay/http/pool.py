@@ -78,7 +78,10 @@ class Pool:
         return upstream
 
     def put(self, upstream: UpstreamConnection) -> None:
-        """Keep *upstream*, whose last response is complete; the oldest goes when there are many."""
+        """Keep *upstream*, whose last response is complete; for a moment when there are many.
+
+        A program that asks with many at once would dial for most of its requests otherwise.
+        """
         upstream.state = step(upstream.state, Event.RETURNED)
         upstream.exchange = None
         users = self._idle.get(upstream.sid)
@@ -89,11 +92,12 @@ class Pool:
             kept = users[upstream.user] = []
         kept.append(upstream)
         upstream.idle_since = self._loop.time()
-        upstream.deadline = upstream.idle_since + self.limits.upstream_idle_seconds
-        if not upstream.tick:
+        limits = self.limits
+        is_spare = len(kept) > limits.upstream_idle_per_user
+        seconds = limits.upstream_spare_seconds if is_spare else limits.upstream_idle_seconds
+        upstream.deadline = upstream.idle_since + seconds
+        if is_spare or not upstream.tick:
             self._wheel.arm(upstream, upstream.deadline)
-        if len(kept) > self.limits.upstream_idle_per_user:
-            kept[0].close()
 
     def forget(self, upstream: UpstreamConnection) -> None:
         """Take out a connection that has closed, and the place where it would have come back to."""

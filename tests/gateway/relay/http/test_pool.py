@@ -131,11 +131,18 @@ async def test_what_a_review_gives_up_is_nobodys_at_once_and_closed_later() -> N
         assert len(pool) == 0
 
 
-async def test_no_more_are_kept_than_allowed() -> None:
-    async with pooled(upstream_idle_per_user=2) as (pool, _, target):
-        kept = [await put(pool, target) for _ in range(3)]
-        assert len(pool) == 2
-        assert kept[0].transport is None
+async def test_no_more_are_kept_than_allowed_but_for_a_moment() -> None:
+    async with pooled(upstream_idle_per_user=2, upstream_spare_seconds=0.5) as (pool, _, target):
+        kept = [await put(pool, target) for _ in range(5)]
+        for upstream in reversed(kept):
+            assert take(pool, target) is upstream
+        for upstream in kept:
+            pool.put(upstream)
+        assert len(pool) == 5
+        async with asyncio.timeout(10):
+            while len(pool) > 2:
+                await asyncio.sleep(0.02)
+        assert [upstream.transport is None for upstream in kept] == [False] * 2 + [True] * 3
 
 
 async def test_an_unused_connection_is_closed_after_a_while() -> None:
