@@ -142,9 +142,10 @@ class Tunnel(asyncio.Protocol):
     def receive(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
         if not self.phase:
-            self.traffic.up += len(data)
+            size = len(data)
+            self.traffic.up += size
             activity = self.access_right.activity
-            activity.up += len(data)
+            activity.up += size
             if data[0] & 0x0F < _FIRST_CONTROL:
                 activity.input = True
             self.app.write(data)

@@ -63,11 +63,10 @@ class AccessRight:
     """One connection's right to reach one route: by a grant, or None where the route is public.
 
     ``route`` is exchanged for newer revisions of the same target (:meth:`renew`), and ``ends_at``
-    with it: when the right ends by itself, in unix seconds, infinity for never. ``sid`` and
-    ``user`` (None where nobody was asked) stay. ``address`` is the client's, once the request is
-    let in. ``attachment`` is the number and the beginning of the attachment that is recorded for
-    it (:mod:`gateway.audit`); ``activity`` is where its bytes are counted: its session's once the
-    connection is registered (:mod:`gateway.reports`).
+    with it: when the right ends by itself, in unix seconds, infinity for never. ``address`` is the
+    client's, once the request is let in. ``attachment`` is the number and the beginning of the
+    attachment that is recorded for it (:mod:`gateway.audit`); ``activity`` is where its bytes are
+    counted: its session's once the connection is registered (:mod:`gateway.reports`).
     """
 
     __slots__ = (
@@ -78,20 +77,26 @@ class AccessRight:
         "grant",
         "host",
         "route",
-        "sid",
-        "user",
     )
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
         # The route's own string, which thousands of connections share.
         self.host = next((own for own in route.hosts if own == host), host)
         self.grant = grant
-        self.sid = route.sid
-        self.user = None if grant is None else grant.sub
         self.renew(route)
         self.address = ""
         self.attachment: tuple[int, float] | None = None
         self.activity = UNCOUNTED
+
+    @property
+    def sid(self) -> str:
+        """The session: the same in every revision of the route."""
+        return self.route.sid
+
+    @property
+    def user(self) -> str | None:
+        """Who asks; None where nobody was asked."""
+        return None if self.grant is None else self.grant.sub
 
     def renew(self, route: Route) -> None:
         """Go on with another revision of the route to the same target."""

@@ -158,19 +158,16 @@ class FieldReader:
         held: dict[int, list[bytes]] = {}
         parts: list[bytes] = []
         for name, value, meaning in zip(section.names, values, section.meanings, strict=True):
-            if meaning == _PASS or meaning in _CROSSING:
-                parts.append(b"%b: %b\r\n" % (name, value))
-            else:
-                parts.append(b"")
+            crosses = meaning == _PASS or meaning in _CROSSING
+            parts.append(b"".join((name, b": ", value, b"\r\n")) if crosses else b"")
             if meaning > _DROP:
-                if meaning in held:
+                if meaning not in held:
+                    held[meaning] = [value]
+                elif meaning in _LISTS:
                     held[meaning].append(value)
                 else:
-                    held[meaning] = [value]
+                    raise HeadRefused("bad_request")
         fields = section.fields = Fields()
-        for meaning, values in held.items():
-            if len(values) > 1 and meaning not in _LISTS:
-                raise HeadRefused("bad_request")
         _take_host(fields, held.get(_HOST_FIELD))
         if _LENGTH_FIELD in held or _CODING_FIELD in held:
             _take_framing(fields, held.get(_LENGTH_FIELD), held.get(_CODING_FIELD))

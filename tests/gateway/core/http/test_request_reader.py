@@ -43,6 +43,9 @@ def test_the_same_section_is_read_once() -> None:
     one.read(HEAD.replace(b"/path", b"/other"))
     assert one.fields is first
     one.read(HEAD.replace(b"X-One: 1", b"X-One: 2"))
+    assert one.fields is first, "it means nothing to the gateway"
+    assert one.crossing == b"X-One: 2\r\n"
+    one.read(HEAD.replace(b"Host: ", b"Host: b."))
     assert one.fields is not first
 
 
