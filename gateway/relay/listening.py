@@ -171,7 +171,6 @@ class Listener:
                     self._wait_for_descriptors()
                     return
                 continue  # it has gone before it was accepted
-            sock.setblocking(False)
             task = self._loop.create_task(self._arrive(sock, plain(str(address[0]))))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
@@ -203,6 +202,7 @@ class Listener:
         trusted = self._path.parts.site.trusted_proxies
         if not trusted or not is_within(peer, trusted):
             return peer
+        sock.setblocking(False)
         limits = self._path.parts.limits
         behind = await read_preamble(
             sock,

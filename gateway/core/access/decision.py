@@ -30,18 +30,19 @@ CONNECT_PATH: Final = b"/.fumarole/connect"
 JWKS_PATH: Final = b"/.fumarole/jwks.json"
 
 
-@dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, as far as a decision needs it. ``upgrade`` is a proper WebSocket upgrade."""
+    """One request, as far as a decision needs it; immutable by convention.
 
-    start: StartLine
-    fields: Fields
-    upgrade: bool
+    ``upgrade`` is a proper WebSocket upgrade, ``path`` as received, without the query.
+    """
 
-    @property
-    def path(self) -> bytes:
-        """The path as received, without the query."""
-        return self.start.target.partition(b"?")[0]
+    __slots__ = ("fields", "path", "start", "upgrade")
+
+    def __init__(self, start: StartLine, fields: Fields, upgrade: bool) -> None:
+        self.start = start
+        self.fields = fields
+        self.upgrade = upgrade
+        self.path = start.target.partition(b"?")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(NamedTuple):
     """What the gateway itself says of a request. ``user`` is None on public hosts.
 
     ``assertion`` is the signed form of who asks, None where none is made.
@@ -35,10 +34,15 @@ def forwarded_fields(host: str, facts: Facts) -> bytes:
         f"X-Forwarded-Proto: {facts.scheme}\r\n"
     )
     if facts.user is not None:
-        lines += f"X-Forwarded-User: {quote(facts.user, safe='')}\r\n"
+        lines += f"X-Forwarded-User: {_quoted(facts.user)}\r\n"
     if facts.assertion is not None:
         lines += f"Fumarole-Assertion: {facts.assertion}\r\n"
     return lines.encode("ascii")
+
+
+@lru_cache(1024)
+def _quoted(user: str) -> str:
+    return quote(user, safe="")
 
 
 class AppHead(NamedTuple):

@@ -7,7 +7,8 @@ raw bytes are judged here, and what the fields say in :mod:`gateway.core.http.fi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import httptools
@@ -39,6 +40,9 @@ _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 _COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
 _LOOK_AGAIN_BITS: Final = 14
 """An incomplete head that is large is measured each time that it has grown by 16 KiB."""
+
+_FEW_BYTES: Final = 64
+"""Values of lists that are this short are split once."""
 
 _CR: Final = 0x0D
 _REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
@@ -199,6 +203,15 @@ def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes,
     return pairs
 
 
-def tokens(values: Iterable[bytes]) -> set[bytes]:
+def tokens(values: Sequence[bytes]) -> frozenset[bytes]:
     """Return the lower-case members of a list field."""
-    return {token.strip(b" \t").lower() for value in values for token in value.split(b",")} - {b""}
+    value = values[0] if len(values) == 1 else b",".join(values)
+    return _few_tokens(value) if len(value) <= _FEW_BYTES else _tokens(value)
+
+
+def _tokens(value: bytes) -> frozenset[bytes]:
+    return frozenset(token.strip(b" \t").lower() for token in value.split(b",")) - {b""}
+
+
+_few_tokens: Final = lru_cache(256)(_tokens)
+"""``Connection`` and ``Upgrade`` say one of a dozen things."""

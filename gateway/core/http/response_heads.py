@@ -184,12 +184,16 @@ class ResponseReader:
 _PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
 _SET_COOKIE, _CONNECTION = int(Meaning.SET_COOKIE), int(Meaning.CONNECTION)
 _CACHE_CONTROL, _DATE = int(Meaning.CACHE_CONTROL), int(Meaning.DATE)
+_LENGTH_FIELD, _CODING, _UPGRADE = int(Meaning.LENGTH), int(Meaning.CODING), int(Meaning.UPGRADE)
+_SOCKET_ACCEPT, _SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
+    int, (Meaning.SOCKET_ACCEPT, Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
+)
 _CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE})
 
 
 def _take_framing(fields: ResponseFields, held: dict[int, list[bytes]]) -> None:
-    lengths = held.get(Meaning.LENGTH)
-    codings = held.get(Meaning.CODING)
+    lengths = held.get(_LENGTH_FIELD)
+    codings = held.get(_CODING)
     if codings is not None:
         if lengths is not None or len(codings) != 1 or codings[0].lower() != b"chunked":
             raise HeadRefused(BAD)
@@ -201,18 +205,20 @@ def _take_framing(fields: ResponseFields, held: dict[int, list[bytes]]) -> None:
 
 
 def _take_upgrade(fields: ResponseFields, held: dict[int, list[bytes]]) -> None:
-    for meaning, name in (
-        (Meaning.SOCKET_ACCEPT, "socket_accept"),
-        (Meaning.SOCKET_EXTENSIONS, "socket_extensions"),
-        (Meaning.SOCKET_PROTOCOL, "socket_protocol"),
-        (Meaning.UPGRADE, "upgrade"),
-    ):
-        if meaning in held:
-            setattr(fields, name, b", ".join(held[meaning]))
+    upgrade = held.get(_UPGRADE)
+    if upgrade is None:
+        return
+    fields.upgrade = b", ".join(upgrade)
+    fields.socket_accept = _joined(held, _SOCKET_ACCEPT)
+    fields.socket_extensions = _joined(held, _SOCKET_EXTENSIONS)
+    fields.socket_protocol = _joined(held, _SOCKET_PROTOCOL)
     options = tokens(held.get(_CONNECTION, ()))
-    fields.websocket = tokens(held.get(Meaning.UPGRADE, ())) == {b"websocket"} and (
-        b"upgrade" in options
-    )
+    fields.websocket = tokens(upgrade) == {b"websocket"} and b"upgrade" in options
+
+
+def _joined(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = held.get(meaning)
+    return b", ".join(values) if values is not None else None
 
 
 def _without_nominated(
