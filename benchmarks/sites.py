@@ -57,7 +57,8 @@ class Site:
             async for event in events:
                 match event:
                     case Listed(objects):
-                        there = {one["metadata"]["name"] for one in objects}
+                        there = set() if event.first else there
+                        there |= {one["metadata"]["name"] for one in objects}
                     case Changed(given):
                         there.add(given["metadata"]["name"])
                     case Deleted(gone):

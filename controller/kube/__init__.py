@@ -6,6 +6,8 @@
 - ``credentials``: read again before they expire, and when they were refused.
 - ``environment``: a proxy, read once; no ``.netrc``.
 - ``errors``: what every call may raise; nothing of the client library gets past this package.
+- ``decoding``, ``splitting``, ``listing``: lists in parts, of each object what is declared.
+- ``loop_turn``: long work in many turns of the event loop.
 - ``watch``: a stream of a kind's objects that never ends: it lists again by itself when it must.
 - ``exec``: a command in a container, over WebSocket.
 """

@@ -6,16 +6,42 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from controller.kube.client import Kube
+from controller.kube.decoding import FieldTransform
 from controller.kube.errors import KubeError
 from controller.kube.kinds import NODES
+from controller.volcano.fields import Metadata
 from controller.volcano.quantity import parse_quantity
 
 Counts: TypeAlias = Callable[[Mapping[str, str]], bool]
 
 GOOD_FOR_SECONDS: Final = 10.0
+
+
+class _Spec(TypedDict, total=False):
+    unschedulable: Any
+
+
+class _Condition(TypedDict, total=False):
+    type: Any
+    status: Any
+
+
+class _Status(TypedDict, total=False):
+    allocatable: Any
+    conditions: list[_Condition] | None
+
+
+class _NodeFields(TypedDict, total=False):
+    metadata: Metadata
+    spec: _Spec | None
+    status: _Status | None
+
+
+# Not the images that a node has, which are most of it.
+_NODES: Final = FieldTransform(_NodeFields)
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +101,7 @@ class Capacity:
 
     async def _look(self) -> None:
         try:
-            nodes = await self._kube.list(NODES)
+            nodes = await self._kube.list(NODES, transform=_NODES)
         except KubeError as error:
             log.warning("nodes cannot be listed", extra={"why": str(error)})
             self._known = None

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -13,7 +19,14 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from controller.kube.credentials import Credentials
-from controller.kube.decoding import Object, Objects, Page, decode_object, decode_page
+from controller.kube.decoding import (
+    METADATA,
+    WHOLE,
+    FieldTransform,
+    Object,
+    Objects,
+    decode_object,
+)
 from controller.kube.environment import read_environment_once
 from controller.kube.errors import (
     Expired,
@@ -24,15 +37,17 @@ from controller.kube.errors import (
     error_from,
 )
 from controller.kube.kinds import Kind
+from controller.kube.listing import Part, read_list
 
 __all__ = ["Kube", "Object", "Objects", "Propagation"]
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 CALL_SECONDS: Final = 30.0
-PAGE: Final = 500
-MOST_LISTS: Final = 3
-"""How often a list is begun that becomes too old between its pages."""
+LIST_SECONDS: Final = 300.0
+"""For one page, which may be the whole list where the server knows no pages."""
+PAGED_LISTS: Final = 2
+"""How often a list is begun that becomes too old between its pages; then it is asked for whole."""
 
 PAUSES_SECONDS: Final = (0.2, 0.8)
 """Before a change is sent again that the server could not make: a step of a job's life takes
@@ -103,34 +118,78 @@ class Kube:
         return await self._call("GET", f"/openapi/v3/{path}")
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        transform: FieldTransform = WHOLE,
     ) -> Objects:
-        """Return all objects that the selectors match, in all namespaces if none is named."""
-        items, _ = await self.list_at(kind, namespace, labels=labels, fields=fields)
+        """Return all objects that the selectors match, in all namespaces if none is named.
+
+        They are in memory together: where there may be many, use :meth:`parts`.
+        """
+        items, _ = await self.list_at(
+            kind, namespace, labels=labels, fields=fields, transform=transform
+        )
         return items
 
     async def list_at(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        transform: FieldTransform = WHOLE,
     ) -> tuple[Objects, str]:
         """Return all objects, and the resourceVersion at which they were like this."""
-        query = _selectors(labels, fields)
-        for _ in range(MOST_LISTS - 1):
+
+        def parts(*, paged: bool) -> AsyncGenerator[Part, None]:
+            return self.parts(
+                kind, namespace, labels=labels, fields=fields, transform=transform, paged=paged
+            )
+
+        for _ in range(PAGED_LISTS):
             # Where the list became too old between two pages, from the start.
             with suppress(Expired):
-                return await self._whole(kind.path(namespace), query)
-        return await self._whole(kind.path(namespace), query)
+                return await _gathered(parts(paged=True))
+        return await _gathered(parts(paged=False))
 
-    async def _whole(self, path: str, query: Mapping[str, str]) -> tuple[Objects, str]:
-        items: Objects = []
-        version = ""
-        async for page in self._pages(path, query):
-            items += page.objects
-            # The first page's: nothing that happened since may be taken for seen.
-            version = version or page.version
-        return items, version
+    def parts(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        transform: FieldTransform = WHOLE,
+        paged: bool = True,
+        accept: str = JSON,
+    ) -> AsyncGenerator[Part, None]:
+        """Yield what the selectors match, a part at a time (see ``listing``).
+
+        Raises:
+            Expired: If the list became too old between two pages.
+        """
+        path = kind.path(namespace)
+
+        def open_page(
+            query: Mapping[str, str],
+        ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
+            return self.stream(
+                path,
+                query,
+                quiet_seconds=CALL_SECONDS,
+                whole_seconds=LIST_SECONDS,
+                accept=accept,
+            )
+
+        return read_list(open_page, _selectors(labels, fields), transform, paged=paged)
 
     async def metadata(self, kind: Kind, *, labels: str) -> AsyncIterator[Objects]:
-        """Yield a page at a time what *labels* matches in all namespaces: each one's metadata only.
+        """Yield, some at a time, what *labels* matches in all namespaces: only each one's metadata.
 
         A server that cannot leave the rest out sends it too. (Kubernetes API concepts, "Alternate
         representations of resources".)
@@ -138,20 +197,11 @@ class Kube:
         Raises:
             Expired: If the list became too old between two pages.
         """
-        query = _selectors(labels, "")
-        async for page in self._pages(kind.path(), query, accept=METADATA_LIST):
-            yield page.objects
-
-    async def _pages(
-        self, path: str, query: Mapping[str, str], *, accept: str = JSON
-    ) -> AsyncIterator[Page]:
-        asked = {**query, "limit": str(PAGE)}
-        while True:
-            page = decode_page(await self._call("GET", path, query=asked, accept=accept))
-            yield page
-            if not page.following:
-                return
-            asked["continue"] = page.following
+        parts = self.parts(kind, labels=labels, transform=METADATA, accept=METADATA_LIST)
+        async with aclosing(parts):
+            async for part in parts:
+                if part.objects:
+                    yield part.objects
 
     async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
         """Create an object, and return it as it was stored.
@@ -246,11 +296,19 @@ class Kube:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, query: Mapping[str, str], *, quiet_seconds: float
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        quiet_seconds: float,
+        whole_seconds: float | None = None,
+        accept: str = JSON,
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Give the body of an answer that goes on, failing after *quiet_seconds* of silence."""
-        timeout = aiohttp.ClientTimeout(sock_connect=CALL_SECONDS, sock_read=quiet_seconds)
-        answer = await self._answer(_Call("GET", path, query), timeout)
+        timeout = aiohttp.ClientTimeout(
+            total=whole_seconds, sock_connect=CALL_SECONDS, sock_read=quiet_seconds
+        )
+        answer = await self._answer(_Call("GET", path, query, accept=accept), timeout)
         try:
             if answer.status != 200:
                 raise await _refusal(answer)
@@ -329,6 +387,16 @@ class _Call:
     body: object = None
     content_type: str = JSON
     accept: str = JSON
+
+
+async def _gathered(parts: AsyncGenerator[Part, None]) -> tuple[Objects, str]:
+    items: Objects = []
+    version = ""
+    async with aclosing(parts):
+        async for part in parts:
+            items += part.objects
+            version = part.version
+    return items, version
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

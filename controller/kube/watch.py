@@ -1,9 +1,9 @@
 """A stream of a kind's objects that never ends.
 
-It begins with all of them, and then says what changed. It begins again, with all of them, only when
-the server has forgotten what was last seen (410 Gone); a stream that the server ended, or a
-connection that was cut, goes on where it was. (Kubernetes API concepts, "Efficient detection of
-changes".)
+It begins with all of them, in parts, and then says what changed. It begins again, with all of
+them, only when the server has forgotten what was last seen (410 Gone); a stream that the server
+ended, or a connection that was cut, goes on where it was. (Kubernetes API concepts, "Efficient
+detection of changes".)
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final, TypeAlias
 
 import aiohttp
 
-from controller.kube.client import Kube
-from controller.kube.decoding import Object, check_object, decode_object
+from controller.kube.client import PAGED_LISTS, Kube
+from controller.kube.decoding import WHOLE, FieldTransform, Object, decode_line, decode_object
 from controller.kube.errors import Expired, KubeError, Unavailable, error_from
 from controller.kube.kinds import Kind
 
@@ -38,9 +39,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """These are all objects; whatever is not among them is gone."""
+    """Some of all the objects that there are.
+
+    With the *first* a list begins, anew where one has begun before; after the *last*, whatever was
+    in none of its parts is gone.
+    """
 
     objects: tuple[Object, ...]
+    first: bool = True
+    last: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,80 +104,133 @@ async def watch(
     *,
     namespace: str | None = None,
     labels: str = "",
+    transform: FieldTransform = WHOLE,
     told: Callable[[KubeError | None], None] = _nobody,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield all objects, then each change; raises nothing but cancellation.
 
-    *told* is called with what keeps it from going on, and with None once it does go on.
+    *told* is called with what keeps it from going on, and with None once it does go on. Of each
+    object *transform* says what is kept.
     """
-    backoff, clock = Backoff(), asyncio.get_running_loop().time
-    version: str | None = None
+    stream = _Stream(kube, kind, namespace, labels, transform, told)
     while True:
-        began, opened = clock(), inf
         try:
-            if version is None:
-                objects, version = await kube.list_at(kind, namespace, labels=labels)
-                told(None)
-                yield Listed(tuple(objects))
-            began = clock()
-            stream = _stream(kube, kind, namespace, labels, version)
-            async with aclosing(stream):
-                async for change, seen in stream:
-                    opened = min(opened, clock())
-                    told(None)
-                    if seen != version:
-                        backoff.reset()
-                        version = seen
-                    if change is not None:
-                        yield change
+            async with aclosing(stream.events()) as events:
+                async for event in events:
+                    yield event
         except Expired as error:
             log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
-            version = None
             # A server that forgets at once must not be made to list for ever.
-            await asyncio.sleep(backoff.after(error, lived=clock() - opened))
+            await asyncio.sleep(stream.begin_again(error))
         except KubeError as error:
             told(error)
-            pause = backoff.after(error, lived=clock() - opened)
+            pause = stream.pause_after(error)
             log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
             await asyncio.sleep(pause)
         else:
-            if clock() - began >= SHORT_SECONDS:
-                backoff.reset()
-            else:
-                await asyncio.sleep(backoff.pause())
+            await asyncio.sleep(stream.pause_after_end())
 
 
-async def _stream(
-    kube: Kube, kind: Kind, namespace: str | None, labels: str, version: str
-) -> AsyncGenerator[tuple[WatchEvent | None, str], None]:
-    """Yield changes after *version* with the version of each, until the stream ends.
+class _Stream:
+    """What is followed, and how far."""
 
-    The first says only that the stream is open: nothing may happen for long.
-    """
-    query = {
-        "watch": "true",
-        "resourceVersion": version,
-        "allowWatchBookmarks": "true",
-        "timeoutSeconds": str(int(STREAM_SECONDS)),
-    }
-    query |= {"labelSelector": labels} if labels else {}
-    path = kind.path(namespace)
-    async with kube.stream(path, query, quiet_seconds=QUIET_SECONDS) as content:
-        yield None, version
-        async for line in _lines(content):
-            yield _read(line)
+    def __init__(
+        self,
+        kube: Kube,
+        kind: Kind,
+        namespace: str | None,
+        labels: str,
+        transform: FieldTransform,
+        told: Callable[[KubeError | None], None],
+    ) -> None:
+        self._kube = kube
+        self._path = kind.path(namespace)
+        self._labels = labels
+        self._told = told
+        self._transform = transform
+        self._list_parts = partial(kube.parts, kind, namespace, labels=labels, transform=transform)
+        self._clock = asyncio.get_running_loop().time
+        self._backoff = Backoff()
+        self._version: str | None = None
+        self._expired_lists = 0
+        self._opened = inf
+
+    async def events(self) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what has changed, first of all the objects where that is not known.
+
+        Raises:
+            Expired: If the server has forgotten what was last seen.
+            KubeError: If it does not go on.
+        """
+        self._opened = inf
+        if self._version is None:
+            async with aclosing(self._list()) as listing:
+                async for some in listing:
+                    yield some
+        async with aclosing(self._changes(self._version or "")) as changes:
+            async for change, seen in changes:
+                # The first says only that it is open: nothing may happen for long.
+                self._opened = min(self._opened, self._clock())
+                self._told(None)
+                if seen != self._version:
+                    self._backoff.reset()
+                    self._version = seen
+                if change is not None:
+                    yield change
+
+    def begin_again(self, error: Expired) -> float:
+        """Have all objects listed, since *error* came; return how many seconds to wait."""
+        self._expired_lists += self._version is None
+        self._version = None
+        return self.pause_after(error)
+
+    def pause_after(self, error: KubeError) -> float:
+        """Return how many seconds to wait after *error*."""
+        return self._backoff.after(error, lived=self._clock() - self._opened)
+
+    def pause_after_end(self) -> float:
+        """Return how many seconds to wait after a stream that the server ended."""
+        if self._clock() - self._opened < SHORT_SECONDS:
+            return self._backoff.pause()
+        self._backoff.reset()
+        return 0.0
+
+    async def _list(self) -> AsyncGenerator[Listed, None]:
+        first = True
+        paged = self._expired_lists < PAGED_LISTS
+        async with aclosing(self._list_parts(paged=paged)) as parts:
+            async for part in parts:
+                if part.is_last and not part.version:
+                    raise Unavailable("the API server sent a list without a version")
+                if part.is_last:
+                    self._version, self._expired_lists = part.version, 0
+                    self._told(None)
+                yield Listed(tuple(part.objects), first=first, last=part.is_last)
+                first = False
+
+    async def _changes(self, version: str) -> AsyncGenerator[tuple[WatchEvent | None, str], None]:
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(STREAM_SECONDS)),
+        }
+        query |= {"labelSelector": self._labels} if self._labels else {}
+        async with self._kube.stream(self._path, query, quiet_seconds=QUIET_SECONDS) as content:
+            yield None, version
+            async for line in _lines(content):
+                yield _read(line, self._transform)
 
 
-def _read(line: bytes) -> tuple[WatchEvent | None, str]:
-    event = decode_object(line)
-    kind, thing = event.get("type"), event.get("object", {})
-    if kind == "ERROR":
-        raise _error(thing)
-    check_object(thing)
+def _read(text: bytes, transform: FieldTransform) -> tuple[WatchEvent | None, str]:
+    line = decode_line(text)
+    if line.type == "ERROR":
+        raise _error(decode_object(bytes(line.object)))
+    thing = transform.decode(line.object)
     version = thing["metadata"].get("resourceVersion")
     if not isinstance(version, str):
         raise Unavailable("the watch sent an object without a version")
-    match kind:
+    match line.type:
         case "ADDED" | "MODIFIED":
             return Changed(thing), version
         case "DELETED":
@@ -179,20 +239,21 @@ def _read(line: bytes) -> tuple[WatchEvent | None, str]:
             return None, version  # BOOKMARK, and what may come later
 
 
-def _error(status: object) -> KubeError:
+def _error(status: Object) -> KubeError:
     """Return the error that the watch ends with; one that says nothing is the server's."""
-    said = status if isinstance(status, dict) else {}
-    code = said.get("code")
-    return error_from(code if isinstance(code, int) else 500, said)
+    code = status.get("code")
+    return error_from(code if isinstance(code, int) else 500, status)
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     # Not content.readline(): its limit is smaller than what an object may have.
     pending = bytearray()
     async for piece in content.iter_any():
-        pending += piece
-        *lines, rest = bytes(pending).split(b"\n")
-        pending = bytearray(rest)
+        *lines, rest = piece.split(b"\n")
+        if lines:
+            lines[0] = bytes(pending) + lines[0]
+            pending.clear()
+        pending += rest
         if len(pending) > MAX_LINE:
             raise Unavailable("the watch sent a line without end")
         for line in lines:

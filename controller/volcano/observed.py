@@ -6,6 +6,7 @@ numbers are read from pods.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -170,7 +171,7 @@ def read_service(given: Mapping[str, Any]) -> ObservedService:
     address = spec.get("clusterIP") or ""
     owners = metadata.get("ownerReferences") or ()
     return ObservedService(
-        namespace=metadata.get("namespace", ""),
+        namespace=_shared(metadata.get("namespace", "")),
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         job_id=(metadata.get("labels") or {}).get(JOB_LABEL, ""),
@@ -189,10 +190,10 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
     status = given.get("status") or {}
     state = status.get("state") or {}
     return ObservedJob(
-        namespace=metadata.get("namespace", ""),
+        namespace=_shared(metadata.get("namespace", "")),
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
-        instance=labels.get(INSTANCE_LABEL, ""),
+        instance=_shared(labels.get(INSTANCE_LABEL, "")),
         job_id=labels.get(JOB_LABEL, ""),
         phase=state.get("phase") or "",
         message=state.get("message") or state.get("reason") or "",
@@ -204,6 +205,11 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         ran=_ran(state, status),
         timed=_is_timed(given.get("spec") or {}),
     )
+
+
+def _shared(text: str) -> str:
+    """Return *text*, one copy for all objects that say the same: there may be 50,000 of them."""
+    return sys.intern(text)
 
 
 def _is_timed(spec: Mapping[str, Any]) -> bool:
@@ -221,23 +227,23 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
     terminated = state.get("terminated") or {}
     return ObservedPod(
-        namespace=metadata.get("namespace", ""),
+        namespace=_shared(metadata.get("namespace", "")),
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
-        instance=labels.get(INSTANCE_LABEL, ""),
+        instance=_shared(labels.get(INSTANCE_LABEL, "")),
         job_id=labels.get(JOB_LABEL, ""),
         owner_uid=_controller_uid(metadata),
-        task=labels.get(TASK_LABEL, ""),
+        task=_shared(labels.get(TASK_LABEL, "")),
         index=_index(metadata.get("name", "")),
-        phase=status.get("phase") or "",
-        reason=status.get("reason") or "",
+        phase=_shared(status.get("phase") or ""),
+        reason=_shared(status.get("reason") or ""),
         message=status.get("message") or "",
         address=status.get("podIP") or "",
-        node=(given.get("spec") or {}).get("nodeName") or "",
+        node=_shared((given.get("spec") or {}).get("nodeName") or ""),
         ready=_is_ready(status),
         answers=bool(container.get("ready")),
         deleting="deletionTimestamp" in metadata,
-        waiting=waiting.get("reason") or "",
+        waiting=_shared(waiting.get("reason") or ""),
         running="running" in state,
         started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),

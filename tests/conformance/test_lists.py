@@ -91,8 +91,8 @@ async def test_nodes_are_listed(product: Kube) -> None:
 async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: str) -> None:
     """As the product asks why the pods of a VolcanoJob are not made."""
     uid, other = str(uuid4()), str(uuid4())
-    query = {"fields": f"involvedObject.uid={uid}"}
-    assert await product.list(EVENTS, namespace, **query) == []
+    fields = f"involvedObject.uid={uid}"
+    assert await product.list(EVENTS, namespace, fields=fields) == []
     for number, (about, reason) in enumerate([(uid, "FailedCreate"), (other, "FailedCreate")]):
         body = {
             "metadata": {"name": f"a.{number}"},
@@ -108,10 +108,10 @@ async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: s
             "type": "Warning",
         }
         await product.create(EVENTS, body, namespace)
-    (found,) = await product.list(EVENTS, namespace, **query)
+    (found,) = await product.list(EVENTS, namespace, fields=fields)
     shown = (found["involvedObject"]["uid"], found["reason"], found["message"])
     assert shown == (uid, "FailedCreate", "exceeded quota")
-    both = query["fields"] + ",reason=Pulled"
+    both = f"{fields},reason=Pulled"
     assert await product.list(EVENTS, namespace, fields=both) == []
 
 

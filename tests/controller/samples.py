@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from controller.jobs.cluster.informer import Indexer
 from controller.jobs.history.pod_records import make_pod_records
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobControl, PluginContext, UsageLedger
@@ -59,6 +60,15 @@ def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
         "running": True, "started_at": 2.0, "ended": None,
     }  # fmt: skip
     return ObservedPod(**values | fields)
+
+
+def relist(indexer: Indexer[Any], *objects: Any) -> None:
+    """Have a list say that these are all that there are."""
+    indexer.begin_list()
+    for one in objects:
+        indexer.put(one, listed=True)
+    for _ in indexer.end_list():
+        pass
 
 
 def make_service(rank: int = 0, **fields: Any) -> ObservedService:

@@ -10,9 +10,12 @@ from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
+from controller.kube.decoding import FieldTransform
 from controller.kube.errors import KubeError
 from controller.kube.kinds import PODS, SERVICES, VCJOBS, Kind
+from controller.kube.loop_turn import LoopTurn
 from controller.kube.watch import Changed, Deleted, Listed, WatchEvent, watch
+from controller.volcano import fields
 from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
 from controller.volcano.observed import (
     ObservedJob,
@@ -67,6 +70,10 @@ class Indexer(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._by_job: dict[str, dict[Key, T]] = {}
         self._departed: dict[str, dict[str, T]] = {}
+        self._unlisted: set[Key] = set()
+
+    def __len__(self) -> int:
+        return len(self._objects)
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._objects.values()))
@@ -90,16 +97,25 @@ class Indexer(Generic[T]):
         if not of_job:
             self._departed.pop(one.job_id, None)
 
-    def replace(self, objects: Mapping[Key, T]) -> None:
-        """Take *objects* for all that there are."""
-        for key in self._objects.keys() - objects.keys():
-            self.drop(self._objects[key], listed=True)
-        for one in objects.values():
-            self.put(one, listed=True)
+    def begin_list(self) -> None:
+        """Expect a list of all that there are: its objects are given to :meth:`put`."""
+        self._unlisted = set(self._objects)
+
+    def keep(self, namespace: str, name: str) -> None:
+        """Take the object for listed as it was known."""
+        self._unlisted.discard((namespace, name))
+
+    def end_list(self) -> Iterator[None]:
+        """Drop what was not listed, one object a step."""
+        while self._unlisted:
+            self.drop(self._objects[self._unlisted.pop()], listed=True)
+            yield
 
     def put(self, one: T, *, listed: bool = False) -> None:
         """Take *one* as it is now; one of its name before it is gone."""
         key = (one.namespace, one.name)
+        if listed:
+            self._unlisted.discard(key)
         before = self._objects.get(key)
         if before is not None and (before.job_id, before.uid) != (one.job_id, one.uid):
             self.drop(before, listed=listed)
@@ -118,6 +134,7 @@ class Indexer(Generic[T]):
         if before is None or before.uid != one.uid:
             return
         del self._objects[key]
+        self._unlisted.discard(key)
         of_job = self._by_job[before.job_id]
         del of_job[key]
         if not of_job:
@@ -183,6 +200,34 @@ class WatchGap:
             silent = isinstance(trouble.__cause__, TimeoutError)
             self._blind_since = self._heard_at if silent else now
         self._again_at = None
+
+
+class Reader(Generic[T]):
+    """Reads objects of one kind: of each the fields in *shape*, and nothing else."""
+
+    def __init__(
+        self, kind: Kind, shape: type[Any], read: Callable[[Mapping[str, Any]], T]
+    ) -> None:
+        self.kind = kind
+        self.transform = FieldTransform(shape)
+        self._read = read
+
+    def read(self, given: Mapping[str, Any]) -> T | None:
+        """Return what *given* says; None where it cannot be read, which is its own trouble."""
+        try:
+            return self._read(given)
+        except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            log.error(
+                "an object is not as its kind is: it stays as it was known",
+                extra={"kind": self.kind.kind, "object": "/".join(_key_of(given))},
+                exc_info=error,
+            )
+            return None
+
+
+JOBS_READ: Final = Reader(VCJOBS, fields.VolcanoJob, read_job)
+PODS_READ: Final = Reader(PODS, fields.Pod, read_pod)
+SERVICES_READ: Final = Reader(SERVICES, fields.Service, read_service)
 
 
 class InformerCache:
@@ -253,23 +298,19 @@ class InformerCache:
     async def run(self) -> None:
         """Keep the cache current; never returns."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(VCJOBS, self.jobs, read_job, self._jobs_seen))
-            tasks.create_task(self._follow(PODS, self.pods, read_pod, self._pods_seen))
+            tasks.create_task(self._follow(JOBS_READ, self.jobs, self._jobs_seen))
+            tasks.create_task(self._follow(PODS_READ, self.pods, self._pods_seen))
             if self._follows_services:
-                services = self._follow(SERVICES, self.services, read_service, self._services_seen)
+                services = self._follow(SERVICES_READ, self.services, self._services_seen)
                 tasks.create_task(services)
 
     def _as_it_left(self, pod: ObservedPod, listed: bool) -> ObservedPod:
         since = self._pods_gap.unseen_since(listed=listed)
         return pod if since is None else replace(pod, unseen_since=since)
 
-    async def _follow(
-        self,
-        kind: Kind,
-        indexer: Indexer[T],
-        read: Callable[[Mapping[str, Any]], T],
-        seen: asyncio.Event,
-    ) -> None:
+    async def _follow(self, reader: Reader[T], indexer: Indexer[T], seen: asyncio.Event) -> None:
+        kind = reader.kind
+
         def told(trouble: KubeError | None) -> None:
             if kind is PODS:
                 self._pods_gap.told(trouble)
@@ -278,9 +319,13 @@ class InformerCache:
             else:
                 self._trouble[kind.plural] = str(trouble)
 
-        async for event in watch(self._kube, kind, labels=self._labels, told=told):
-            _apply(event, indexer, read)
-            seen.set()
+        turn = LoopTurn()
+        events = watch(self._kube, kind, labels=self._labels, transform=reader.transform, told=told)
+        async for event in events:
+            for _ in applied(event, indexer, reader):
+                await turn.rest()
+            if not isinstance(event, Listed) or event.last:
+                seen.set()
 
 
 def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
@@ -289,12 +334,28 @@ def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
     return replace(pod, had_time=True) if before.had_time and not pod.had_time else pod
 
 
-def _apply(event: WatchEvent, indexer: Indexer[T], read: Callable[[Mapping[str, Any]], T]) -> None:
+def applied(event: WatchEvent, indexer: Indexer[T], reader: Reader[T]) -> Iterator[None]:
+    """Bring *indexer* to what *event* says, in steps of one object each."""
     match event:
         case Listed(objects):
-            found = [read(given) for given in objects]
-            indexer.replace({(one.namespace, one.name): one for one in found})
+            if event.first:
+                indexer.begin_list()
+            for given in objects:
+                if (one := reader.read(given)) is not None:
+                    indexer.put(one, listed=True)
+                else:
+                    indexer.keep(*_key_of(given))
+                yield
+            if event.last:
+                yield from indexer.end_list()
         case Changed(given):
-            indexer.put(read(given))
+            if (one := reader.read(given)) is not None:
+                indexer.put(one)
         case Deleted(given):
-            indexer.drop(read(given))
+            if (one := reader.read(given) or indexer.get(*_key_of(given))) is not None:
+                indexer.drop(one)
+
+
+def _key_of(given: Mapping[str, Any]) -> Key:
+    metadata = given["metadata"]
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from controller.jobs.cluster.informer import PODS_READ
 from controller.jobs.cluster.recovery import recovery_name
 from controller.jobs.cluster.verdicts import verdict_on
 from controller.jobs.pipeline.builder import Companion
@@ -158,7 +159,9 @@ class JobObjects:
         async with self._while_there(namespace):
             labels = labels_of(self._instance, job_id)
             wanted = ",".join(f"{name}={value}" for name, value in labels.items())
-            found = await self._kube.list(PODS, namespace, labels=wanted)
+            found = await self._kube.list(
+                PODS, namespace, labels=wanted, transform=PODS_READ.transform
+            )
         return [read_pod(given) for given in found]
 
     async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:

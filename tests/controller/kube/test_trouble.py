@@ -103,4 +103,4 @@ async def test_a_list_that_always_becomes_too_old_is_given_up(tmp_path: Path) ->
     async with serving(script, tmp_path) as kube:
         with pytest.raises(Expired):
             await kube.list(PODS)
-    assert len(script.requests) == 2 * client.MOST_LISTS
+    assert len(script.requests) == 2 * (client.PAGED_LISTS + 1)

@@ -37,7 +37,7 @@ from shared.link import Seal
 from shared.routes import digest
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
-from tests.controller.samples import UID, make_job, make_pod, make_record
+from tests.controller.samples import UID, make_job, make_pod, make_record, relist
 from tests.programs import RedisServer
 from tests.redis_tls import Authority, tls_redis
 
@@ -99,7 +99,7 @@ class World:
         return status
 
     def show(self, *pods: Any) -> None:
-        self.informer.pods.replace({(one.namespace, one.name): one for one in pods})
+        relist(self.informer.pods, *pods)
 
 
 LETTERS = str.maketrans("0189", "abcd")

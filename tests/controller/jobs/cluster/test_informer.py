@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.cluster.informer import Indexer, InformerCache, WatchGap
+from controller.jobs.cluster.informer import PODS_READ, Indexer, InformerCache, WatchGap, applied
 from controller.kube.errors import KubeError, Unavailable
+from controller.kube.watch import Changed, Deleted, Listed, WatchEvent
 from controller.volcano.observed import ObservedPod
-from tests.controller.samples import make_observed, make_pod
+from tests.controller.samples import make_observed, make_pod, relist
 
 
 def make_shelf() -> tuple[Indexer[ObservedPod], list[str]]:
@@ -21,7 +22,7 @@ def test_what_did_not_change_wakes_nobody() -> None:
     indexer, changed = make_shelf()
     indexer.put(make_pod())
     indexer.put(make_pod())
-    indexer.replace({("jobs", "j-j1-job-0"): make_pod()})
+    relist(indexer, make_pod())
     assert changed == ["j1"]
 
 
@@ -29,7 +30,7 @@ def test_what_is_not_in_a_new_list_is_gone() -> None:
     indexer, changed = make_shelf()
     indexer.put(make_pod(0))
     indexer.put(make_pod(1))
-    indexer.replace({("jobs", "j-j1-job-1"): make_pod(1)})
+    relist(indexer, make_pod(1))
     assert [pod.index for pod in indexer.of_job("j1")] == [1]
     assert changed == ["j1", "j1", "j1"]
 
@@ -88,7 +89,7 @@ def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> 
                 if key in model and model[key].uid == pod.uid:
                     del model[key]
             case _:
-                indexer.replace({key: pod})
+                relist(indexer, pod)
                 model = {key: pod}
         assert {(one.namespace, one.name): one for one in indexer} == model
         for job_id in ("j1", "j2"):
@@ -171,7 +172,7 @@ def test_a_pod_that_went_unseen_says_since_when() -> None:
     informer._pods_gap.told(Unavailable("cut"))
     now[0] = 147.6
     informer._pods_gap.told(None)
-    informer.pods.replace({})
+    relist(informer.pods)
     seen, unseen = informer.pods.departed_of("j1")
     assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)
 
@@ -213,6 +214,50 @@ def test_a_pod_whose_name_another_one_has_in_a_list_went_unseen() -> None:
     watched.after(20.0, None)
     watched.now += 10.0  # 410, and a pause
     second = make_pod(0, uid="second")
-    informer.pods.replace({(second.namespace, second.name): second})
+    relist(informer.pods, second)
     (gone,) = informer.pods.departed_of("j1")
     assert (gone.uid, gone.unseen_since) == ("first", 110.0)
+
+
+def given_pod(name: str, **metadata: Any) -> dict[str, Any]:
+    labels = {"fumarole.dev/job": "j1", "fumarole.dev/instance": "test"}
+    return {
+        "metadata": {"namespace": "jobs", "name": name, "uid": name, "labels": labels} | metadata
+    }
+
+
+def follow(indexer: Indexer[ObservedPod], *events: WatchEvent) -> set[str]:
+    for event in events:
+        for _ in applied(event, indexer, PODS_READ):
+            pass
+    return {pod.name for pod in indexer}
+
+
+def test_only_what_is_in_no_part_of_a_list_is_gone() -> None:
+    indexer, _ = make_shelf()
+    a, b, c, d = (given_pod(name) for name in "abcd")
+    assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
+    assert follow(indexer, Listed((a,), last=False)) == {"a", "b", "c"}
+    assert follow(indexer, Listed((d,), first=False, last=False)) == {"a", "b", "c", "d"}
+    assert follow(indexer, Listed((), first=False)) == {"a", "d"}
+
+
+def test_a_list_that_begins_anew_removes_nothing_before_it_is_whole() -> None:
+    indexer, _ = make_shelf()
+    a, b, c = (given_pod(name) for name in "abc")
+    assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
+    # 410 Gone between two pages.
+    assert follow(indexer, Listed((a,), last=False), Listed((b,), last=False)) == {"a", "b", "c"}
+    assert follow(indexer, Listed((c,), first=False)) == {"b", "c"}
+    assert follow(indexer, Deleted(b)) == {"c"}
+
+
+@pytest.mark.parametrize("status", [{"phase": ["Running"]}, {"conditions": ["Ready"]}])
+def test_an_object_that_cannot_be_read_stays_as_it_was_known(status: Any) -> None:
+    indexer, changed = make_shelf()
+    odd = given_pod("b") | {"status": status}
+    assert follow(indexer, Listed((given_pod("a"), given_pod("b")))) == {"a", "b"}
+    changed.clear()
+    assert follow(indexer, Changed(odd), Listed((odd, given_pod("a")))) == {"a", "b"}
+    assert changed == []
+    assert follow(indexer, Deleted(odd)) == {"a"}

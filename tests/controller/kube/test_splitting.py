@@ -1,0 +1,84 @@
+"""A list that is cut into its objects while it comes: whatever its bytes, the same objects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kube import splitting
+from controller.kube.errors import Unavailable
+from controller.kube.splitting import ListSplitter
+
+# Texts that look like what is looked for, and like its end.
+TEXT = st.text(max_size=6) | st.sampled_from(
+    ['"items":[', "items", '{,"items":[', "\\", '\\"', "}", "]}", "[{", "{}", "é", "\n"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=10,
+)
+OBJECTS = st.lists(st.dictionaries(TEXT, JSON, min_size=1, max_size=3), max_size=5)
+
+
+def split(text: bytes, size: int) -> tuple[list[Any], Any]:
+    splitter = ListSplitter()
+    found: list[Any] = []
+    for start in range(0, len(text), size):
+        found += [json.loads(one) for one in splitter.feed(text[start : start + size])]
+    return found, json.loads(splitter.end())
+
+
+@given(
+    OBJECTS,
+    st.dictionaries(TEXT.filter(lambda key: key != "items"), JSON, max_size=4),
+    st.booleans(),
+    st.sampled_from([None, 1]),
+    st.integers(1, 40),
+)
+def test_objects_and_what_is_around_them_come_apart_wherever_the_bytes_are_cut(
+    objects: Any, around: dict[str, Any], items_first: bool, indent: int | None, size: int
+) -> None:
+    items = {"items": objects}
+    whole = items | around if items_first else around | items
+    for plain in (True, False):
+        text = json.dumps(whole, indent=indent, ensure_ascii=plain).encode()
+        assert split(text, size) == (objects, around | {"items": []})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"items":["a"]}',
+        b'{"items":[{"a":1},null]}',
+        b'{"items":[1,{"a":1}]}',
+        b'{"items":[[{"a":1}]]} ]',
+    ],
+)
+def test_what_is_no_list_of_objects_is_trouble_or_none(text: bytes) -> None:
+    try:
+        found, _ = split(text, 1)
+    except (Unavailable, ValueError):
+        return
+    assert not all(isinstance(one, dict) for one in found)
+
+
+@pytest.mark.parametrize("text", [b'{"a":"', b'{"items":[{"a":"', b'{"items":[{"a":[1,', b"["])
+def test_an_object_without_end_is_given_up(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splitting, "LONGEST_OBJECT", 1000)
+    splitter = ListSplitter()
+    splitter.feed(text)
+    for _ in range(90):
+        splitter.feed(b"1,        ")
+    with pytest.raises(Unavailable):
+        splitter.feed(b"1,        " * 20)
+
+
+def test_a_map_of_that_name_is_no_list() -> None:
+    text = b'{"items":{"a":{"b":1}},"spec":{"items":[{"c":2}]}}'
+    found, rest = split(text, 3)
+    assert (found, rest) == ([], json.loads(text))
