@@ -10,7 +10,9 @@ from aiohttp import web
 from controller.api.error_responses import not_found
 from controller.api.operations import Operation
 from controller.api.resources.updates import shown
-from controller.api.response_models import AttemptView, History, RunView, TaskView
+from controller.api.response_models import AttemptView, History, RunView, TaskView, read_details
+from controller.jobs.history.pod_records import last_runs
+from controller.jobs.history.retries import has_failed
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job
 from controller.store.database import Store
@@ -124,10 +126,19 @@ def task_state(record: JobRecord, run: PodRecord | None) -> TaskState:
 
 def _attempt(attempt: Attempt, runs: Sequence[PodRecord]) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
-    own = [_run(run) for run in runs if run.attempt == attempt.attempt]
-    return AttemptView(**values, runs=own)
+    values["details"] = read_details(attempt.details)
+    if attempt.restarts is not None:
+        # Volcano counts the restart that it refuses, too.
+        values["retries"] = attempt.restarts
+    own = [run for run in runs if run.attempt == attempt.attempt]
+    # From the pods: Volcano's own counts are gone once the VolcanoJob has ended.
+    last = [run for run in last_runs(own) if run.rank >= 0]
+    values["succeeded"] = sum(run.phase == "Succeeded" for run in last)
+    values["failed"] = sum(has_failed(run) for run in last)
+    return AttemptView(**values, runs=[_run(run) for run in own])
 
 
 def _run(run: PodRecord) -> RunView:
-    names = set(RunView.model_fields) - {"uid"}
-    return RunView(uid=run.pod_uid, **{name: getattr(run, name) for name in names})
+    names = set(RunView.model_fields) - {"uid", "restart"}
+    values = {name: getattr(run, name) for name in names}
+    return RunView(uid=run.pod_uid, restart=run.retry, **values)
