@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ class Log:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
         self._more = asyncio.Event()
+        self._begins = 0  # of all that was ever written, where the file does
         self.ended = False
 
     def write_fd(self) -> tuple[int, asyncio.Task[None]]:
@@ -44,12 +45,13 @@ class Log:
         self, *, follow: bool, tail: int | None, since: datetime | None, timestamps: bool
     ) -> AsyncGenerator[bytes]:
         """Yield the log's lines, and with *follow* those to come until the container ends."""
-        with self._path.open("rb") as file:
+        with ExitStack() as files:
+            file, begins = files.enter_context(self._path.open("rb")), self._begins
             first = True
             rest = b""
             while True:
-                more = self._more
-                ended = self.ended
+                more, rotated = self._more, self._begins != begins
+                ended = self.ended and not rotated
                 *lines, rest = (rest + await asyncio.to_thread(file.read)).split(b"\n")
                 if first and tail is not None:
                     lines = lines[-tail:] if tail else []
@@ -57,6 +59,12 @@ class Log:
                 shown = [_shown(line, timestamps) for line in lines if _is_since(line, since)]
                 if shown:
                     yield b"".join(shown)
+                if rotated:  # goes on in the new file, behind what was read of the old one
+                    read = begins + file.tell()
+                    files.close()
+                    file, begins = files.enter_context(self._path.open("rb")), self._begins
+                    file.seek(max(0, read - begins))
+                    continue
                 if not follow or ended:
                     return
                 await more.wait()
@@ -88,10 +96,12 @@ class Log:
         self._tell()
 
     def _rotate(self) -> None:
-        kept = self._path.read_bytes()[-_MAX_BYTES:].partition(b"\n")[2]
+        whole = self._path.read_bytes()
+        kept = whole[-_MAX_BYTES:].partition(b"\n")[2]
         new = self._path.with_suffix(".new")
         new.write_bytes(kept)
         new.replace(self._path)
+        self._begins += len(whole) - len(kept)
         self._file.close()
         self._file = self._path.open("ab", buffering=0)
 
