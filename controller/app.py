@@ -36,6 +36,7 @@ from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leader.leader import Leader, make_election
 from controller.leader.watchdog import Watchdog
+from controller.logs.opening import open_storage
 from controller.metrics import HookCounts, LoopStalls, count_dry_runs, make_debug_route
 from controller.process import Core, EventHandlers, Process, ProcessTasks
 from controller.sessions.activities import Activities
@@ -75,6 +76,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         registry = make_registry()
         core = _make_core(settings, configuration.plugins, store, registry)
         kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
+        storage = await stack.enter_async_context(open_storage(settings.logs))
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
         border = core.pipeline.border
@@ -82,7 +84,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
             border.switch_off(await blocked_calls(transaction))
         # Ended before what tasks use is closed, after the listeners that give them work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
-        process = Process(settings, store, registry, tasks)
+        process = Process(settings, store, registry, tasks, storage)
         stalls = LoopStalls(registry)
         watchdog = Watchdog(border, store_url=settings.store_url, metrics=stalls)
         tasks.start(watchdog.run())
@@ -240,6 +242,7 @@ async def _start_api(
         offered_fields=core.pipeline.offered_fields,
         job_fields=core.pipeline.job_fields,
         clock=time.time,
+        log_storage=process.log_storage,
     )
     app = make_api_app(
         parts,

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.submission.commands import JobCommands
+from controller.logs.storage import LogStorage
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.vault import Vault
@@ -67,6 +68,7 @@ class Process:
     store: Store
     registry: CollectorRegistry
     tasks: ProcessTasks
+    log_storage: LogStorage | None = None
     problems: list[Problems] = field(default_factory=list)
     degraded: list[Problems] = field(default_factory=list)
     faults: list[Problems] = field(default_factory=list)

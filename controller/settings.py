@@ -14,6 +14,7 @@ from controller.jobs.spec.link_names import names_in_host
 from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
 from controller.site.images import AllowedImages, parse_images
 from controller.site.licences import LicenceServer, parse_licence_servers
+from controller.site.log_place import LogsPlace, read_logs_place
 from controller.site.owner_shares import FairShare, read_fair_share
 from controller.site.pod_settings import PodSettings, read_pod_settings
 from controller.volcano.network import Dns
@@ -141,6 +142,7 @@ class ControllerSettings:
     hook_seconds: HookSeconds
     hook_tries: int
     jobs: JobDefaults
+    logs: LogsPlace
     log: LogSettings
 
     def __repr__(self) -> str:
@@ -180,6 +182,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         hook_seconds=read("FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()),
         hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
         jobs=_job_defaults(environment),
+        logs=read_logs_place(environment),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
         token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),

@@ -10,6 +10,6 @@ lock() {
 }
 
 lock gateway pyproject.toml --extra gateway
-lock controller pyproject.toml --extra controller
+lock controller pyproject.toml --extra controller --extra s3
 lock web --group pyproject.toml:web
-lock dev pyproject.toml --extra gateway --extra controller --group dev
+lock dev pyproject.toml --extra gateway --extra controller --extra s3 --group dev

@@ -27,6 +27,9 @@ from controller.api.server_sent_events import EventStreams
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
+from controller.logs.live import PodLogs
+from controller.logs.reading import LogReader
+from controller.logs.storage import LogStorage
 from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
@@ -49,6 +52,7 @@ class ApiParts:
     offered_fields: Collection[str]
     job_fields: Mapping[str, type[BaseModel]]
     clock: Callable[[], float]
+    log_storage: LogStorage | None = None
 
 
 def make_api_app(
@@ -99,6 +103,7 @@ def make_api_app(
 def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
     """Return everything that is offered, in the order in which paths are looked for."""
     store = parts.store
+    reader = LogReader(store, PodLogs(parts.kube), parts.log_storage)
     products = Products(
         store,
         defaults=parts.defaults,
@@ -109,7 +114,7 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
         *Jobs(store, parts.submissions, parts.commands, parts.defaults).operations(),
         *JobWishes(parts.commands).operations(),
         *TasksResource(store).operations(),
-        *Logs(store, parts.kube, streams, parts.defaults.pods.catalogue).operations(),
+        *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),
         *UpdatesResource(store, streams).operations(),
         *SessionsResource(parts.sessions).operations(),
         *Usage(store, parts.commands).operations(),

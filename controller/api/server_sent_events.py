@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -50,8 +50,9 @@ class EventStreams:
         request: web.Request,
         content_type: str,
         send: Callable[[EventStream], Awaitable[None]],
+        headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
-        """Answer *request* with what *send* writes.
+        """Answer *request* with what *send* writes, and with *headers*.
 
         What it cannot go on with breaks off: a reader that sees the end knows that it is one.
 
@@ -61,7 +62,7 @@ class EventStreams:
         if self.full:
             raise ApiError(503, "too_many_streams", "Too many streams are open; try again later.")
         response = web.StreamResponse(
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
         )
         response.content_type, response.charset = content_type, "utf-8"
         scope = asyncio.timeout(None)
@@ -94,10 +95,7 @@ class EventStream:
             TimeoutError: If the reader takes nothing.
             ConnectionError: If it is gone.
         """
-        lines = [] if number is None else [f"id: {number}"]
-        # JSON has no line break that would have to be split.
-        lines += [f"event: {name}", f"data: {json.dumps(data, separators=(',', ':'))}", "", ""]
-        await self.write("\n".join(lines).encode())
+        await self.write(encode_event(name, data, place=None if number is None else str(number)))
 
     async def keep_alive(self) -> None:
         """Send a comment."""
@@ -117,3 +115,11 @@ class EventStream:
         """Say that there will be no more."""
         async with asyncio.timeout(STALLED_SECONDS):
             await self._response.write_eof()
+
+
+def encode_event(name: str, data: Any, *, place: str | None = None) -> bytes:
+    """Return an event; *place* is its id, from where a reader can go on."""
+    # JSON has no line break that would have to be split.
+    lines = [] if place is None else [f"id: {place}"]
+    lines += [f"event: {name}", f"data: {json.dumps(data, separators=(',', ':'))}", "", ""]
+    return "\n".join(lines).encode()

@@ -13,8 +13,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
-READ_BUFFER: Final = 2**21
-"""As the library's own: one line of a watch has a whole object."""
+READ_BUFFER: Final = 2**18
+"""Twice as much is held for a stream whose reader is slow, such as of a log. The library's own is
+larger, for lines that are whole objects: those are put together elsewhere here."""
 
 
 def read_environment_once(rest: Any, host: str) -> None:

@@ -34,11 +34,12 @@ from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube
-from controller.kube.kinds import Kind
 from controller.kube.lease import Lease
-from controller.leader.companion_rights import CompanionRights
 from controller.leader.discovery import keep_learning
 from controller.leader.election import ByLease, Election, NoElection
+from controller.logs.keeper import LogKeeper
+from controller.logs.live import PodLogs
+from controller.logs.storage import LogStorage
 from controller.metrics import ControllerMetrics
 from controller.process import Core, Process, first_error
 from controller.sessions.desired import DesiredRoutes
@@ -69,6 +70,7 @@ class _Leader:
     informer: InformerCache
     cluster: JobObjects
     looked_until: float
+    log_storage: LogStorage | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,6 @@ class _Term:
     adoption: Adoption
     reconciler: Reconciler
     publisher: RoutePublisher
-    rights: CompanionRights
 
     def look_at_store(self) -> None:
         """Have looked at what another process has written."""
@@ -133,8 +134,7 @@ class Leader:
 
     def degraded(self) -> Sequence[str]:
         """Return what does not work, without which the API does its part all the same."""
-        term = self._term
-        return (*term.publisher.problems, *term.rights.problems) if term is not None else ()
+        return self._term.publisher.problems if self._term is not None else ()
 
     def faults(self) -> Sequence[str]:
         """Return what stands still though there is work that could be done: for liveness."""
@@ -168,7 +168,6 @@ class Leader:
             # Renewed from the first moment: to read everything may take its time.
             tasks.create_task(self._election.renew())
             tasks.create_task(self._learn(term.number))
-            tasks.create_task(term.rights.run())
             tasks.create_task(term.reconciler.run())
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
@@ -188,15 +187,22 @@ class Leader:
         )
         cluster = JobObjects(self._kube, instance=settings.instance)
         leader = _Leader(
-            settings, store, number, self._core, self._kube, informer, cluster, before.seen_at
+            settings,
+            store,
+            number,
+            self._core,
+            self._kube,
+            informer,
+            cluster,
+            before.seen_at,
+            self._process.log_storage,
         )
         adoption = _make_adoption(leader)
         reconciler = _make_reconciler(
             leader, adoption, queue, self._metrics, told=self._job_changed
         )
         publisher = _make_publisher(leader, self._redis)
-        rights = _make_rights(leader)
-        self._term = _Term(number, queue, informer, adoption, reconciler, publisher, rights)
+        self._term = _Term(number, queue, informer, adoption, reconciler, publisher)
         return self._term
 
     async def _raise_term(self) -> tuple[Leadership, int]:
@@ -328,10 +334,6 @@ def _make_reconciler(
         instance=leader.settings.instance,
         clock=time.monotonic,
         failed=metrics.step_failed,
-        kinds=[
-            Kind(one.api_version, one.plural, one.kind)
-            for one in leader.core.pipeline.companion_kinds
-        ],
     )
     waiting = PendingReasons(
         records,
@@ -341,6 +343,7 @@ def _make_reconciler(
         clock=time.monotonic,
         failed=metrics.step_failed,
     )
+    keeper = _make_log_keeper(leader, changed=queue.add, failed=metrics.step_failed)
     return Reconciler(
         store=store,
         informer=leader.informer,
@@ -350,21 +353,30 @@ def _make_reconciler(
         queue=queue,
         told=told,
         metrics=metrics,
-        beside=(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
+        logs=keeper,
+        beside=(
+            *((keeper.run,) if keeper is not None else ()),
+            *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
+        ),
     )
 
 
-def _make_rights(leader: _Leader) -> CompanionRights:
-    jobs, informer = leader.settings.jobs, leader.informer
-
-    def namespace() -> str | None:
-        # Rights in owners' namespaces are all the same, and come with the first job there.
-        if jobs.fair_share is None:
-            return jobs.namespace
-        return next((one.namespace for one in informer.jobs), None)
-
-    kinds = leader.core.pipeline.companion_kinds
-    return CompanionRights(leader.kube, kinds, namespace=namespace)
+def _make_log_keeper(
+    leader: _Leader, *, changed: Callable[[str], None], failed: Callable[[Exception], None]
+) -> LogKeeper | None:
+    if leader.log_storage is None:
+        return None
+    return LogKeeper(
+        leader.store,
+        term=leader.term,
+        logs=PodLogs(leader.kube),
+        storage=leader.log_storage,
+        shown=lambda: leader.informer.pods,
+        clock=time.time,
+        random=os.urandom,
+        done=changed,
+        failed=failed,
+    )
 
 
 def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:

@@ -15,7 +15,6 @@ own minor version: within a major version names are added, and none goes or chan
 from __future__ import annotations
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
-from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
@@ -43,7 +42,6 @@ __all__ = [
     "EVERY_OTHER",
     "JOB_CONTAINER",
     "Companion",
-    "CompanionKind",
     "Container",
     "EffectiveTask",
     "Endpoint",

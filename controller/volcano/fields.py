@@ -59,10 +59,9 @@ class ContainerState(TypedDict, total=False):
 
 
 class ContainerStatus(TypedDict, total=False):
-    """A container of a pod."""
+    """A container of a pod, without its image."""
 
     name: Any
-    image: Any
     ready: Any
     state: ContainerState | None
 
@@ -79,24 +78,10 @@ class PodStatus(TypedDict, total=False):
     initContainerStatuses: list[ContainerStatus] | None
 
 
-class Resources(TypedDict, total=False):
-    """What a container may take."""
-
-    limits: Any
-
-
-class Container(TypedDict, total=False):
-    """A container as it was asked for."""
-
-    name: Any
-    resources: Resources | None
-
-
 class PodSpec(TypedDict, total=False):
-    """Where the pod is, and what it may take."""
+    """Where the pod is."""
 
     nodeName: Any
-    containers: list[Container] | None
 
 
 class Pod(TypedDict, total=False):

@@ -1,42 +1,54 @@
-"""``/v1/jobs/{id}/logs``: what a rank's program has written, and what it writes."""
+"""``/v1/jobs/{id}/logs``: what ranks' programs have written, and what they write."""
 
 from __future__ import annotations
 
-import codecs
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-import aiohttp
 from aiohttp import web
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import EVENTS, TEXT, Operation
 from controller.api.query_parameters import Number, Query, read_query
+from controller.api.resources.log_streams import Chosen, LogStream, Place, read_places
 from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.problems import Problem
-from controller.kube.client import Kube
 from controller.kube.errors import Invalid, KubeError, NotFound
-from controller.kube.kinds import PODS
+from controller.logs.live import PodName
+from controller.logs.reading import LogReader, LogText
+from controller.logs.storage import StorageUnavailable
 from controller.site.product_list import Catalogue
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
-from controller.volcano.names import JOB_CONTAINER
+from shared.numbers import whole_number
 
-PIECE: Final = 64 << 10
-LONGEST_LINE: Final = 64 << 10
-"""In characters; a longer one comes in pieces."""
+MOST_FOLLOWED: Final = 64
+"""Ranks of one stream."""
 
-QUIET_SECONDS: Final = 3600.0
-ANSWER_SECONDS: Final = 60.0
+TRUNCATED: Final = "Fumarole-Log-Truncated"
+
+
+def _rank(raw: object) -> object:
+    number = whole_number(raw) if isinstance(raw, str) else None
+    return raw if number is None else number
+
+
+Rank = Annotated[
+    Annotated[int, Field(ge=0, le=2**31)] | Literal["all"],
+    BeforeValidator(_rank),
+]
 
 
 class LogsQuery(Query):
     """Whose, from where, and whether what follows is waited for."""
 
-    rank: Annotated[Number, Field(le=2**31)] = 0
+    rank: Rank = 0
+    attempt: Annotated[Number, Field(ge=1, le=2**31)] | None = None
+    pod: Annotated[str, Field(pattern=r"^[-0-9a-zA-Z]{1,64}$")] | None = None
     follow: bool = False
     tail: Annotated[Number, Field(le=10**6)] | None = None
 
@@ -45,10 +57,10 @@ class Logs:
     """The handlers of the resource."""
 
     def __init__(
-        self, store: Store, kube: Kube, streams: EventStreams, catalogue: Catalogue
+        self, store: Store, reader: LogReader, streams: EventStreams, catalogue: Catalogue
     ) -> None:
         self._store = store
-        self._kube = kube
+        self._reader = reader
         self._streams = streams
         self._catalogue = catalogue
 
@@ -61,80 +73,137 @@ class Logs:
                 summary="Read what a rank's program writes",
                 handler=self.show,
                 query=LogsQuery,
+                headers=("Last-Event-ID",),
                 media=(TEXT, EVENTS),
             )
         ]
 
     async def show(self, request: web.Request) -> web.StreamResponse:
-        """Send the log of the rank's last pod: as text, or as events while it is written."""
+        """Send logs: as text, or as events while they are written."""
         wanted = read_query(request, LogsQuery)
-        record, run = await self._find(request.match_info["id"], wanted.rank)
-        query = {"container": JOB_CONTAINER}
-        if wanted.tail is not None:
-            query["tailLines"] = str(wanted.tail)
-        if wanted.follow:
-            query["follow"] = "true"
-        quiet = QUIET_SECONDS if wanted.follow else ANSWER_SECONDS
-        path = PODS.path(record.namespace, run.pod, "log")
+        places = _places(request)
+        chosen = await self._find(request.match_info["id"], wanted, places)
         try:
-            async with self._kube.stream(path, query, quiet_seconds=quiet) as content:
-                kind, send = (EVENTS, _send_events) if wanted.follow else (TEXT, _send_text)
-                return await self._streams.run(request, kind, partial(send, content=content))
-        except KubeError as error:
+            if wanted.follow:
+                return await self._follow(request, wanted, chosen)
+            if wanted.rank == "all":
+                send = partial(self._send_all, chosen=chosen, tail=wanted.tail)
+                return await self._streams.run(request, TEXT, send)
+            async with self._reader.text(chosen[0].pod, tail=wanted.tail) as log:
+                lost = {TRUNCATED: ",".join(sorted(log.lost))} if log.lost else None
+                send = partial(_send_text, log=log)
+                return await self._streams.run(request, TEXT, send, lost)
+        except (KubeError, StorageUnavailable) as error:
             raise _refused(error) from None
 
-    async def _find(self, job_id: str, rank: int) -> tuple[JobRecord, PodRecord]:
+    async def _follow(
+        self, request: web.Request, wanted: LogsQuery, chosen: Sequence[Chosen]
+    ) -> web.StreamResponse:
+        if len(chosen) > MOST_FOLLOWED:
+            text = f"at most {MOST_FOLLOWED} ranks can be followed at once, by one stream"
+            raise invalid([Problem("rank", text)])
+        every = wanted.rank == "all"
+        stream = LogStream(self._reader, chosen, tail=wanted.tail, named=every)
+        async with stream.opened():
+            # Before the answer begins: what is wrong with it has a status of its own.
+            if (error := await stream.refused()) is not None:
+                raise error
+            return await self._streams.run(request, EVENTS, stream.send)
+
+    async def _find(self, job_id: str, wanted: LogsQuery, places: Sequence[Place]) -> list[Chosen]:
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
                 raise not_found("job")
-            runs = [run for run in await pod_records_of(transaction, job_id) if run.rank == rank]
+            runs = await pod_records_of(transaction, job_id)
         if not self._catalogue.offers(record.product, "logs"):
             raise ApiError(409, "not_offered", "The job's product offers no logs.")
-        if read_known(record).task_of(rank) is None:
+        if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
             raise invalid([Problem("rank", "the job has no such rank")])
-        started = [run for run in runs if run.started_at is not None]
-        if not started:
+        chosen = _chosen(record, runs, wanted, {place.rank: place for place in places})
+        if not chosen:
             raise ApiError(409, "not_started", "This rank has not run yet.")
-        last = max(started, key=lambda run: (run.attempt, run.seen_at, run.started_at or 0.0))
-        return record, last
+        return chosen
+
+    async def _send_all(
+        self, stream: EventStream, *, chosen: Sequence[Chosen], tail: int | None
+    ) -> None:
+        for one in chosen:
+            prefix = f"[{one.place.rank}] ".encode()
+            try:
+                async with self._reader.text(one.pod, tail=tail) as log:
+                    await _send_prefixed(stream, log, prefix)
+            except (KubeError, StorageUnavailable) as error:
+                why = _refused(error).message
+                await stream.write(b"%b(no log: %b)\n" % (prefix, why.encode()))
 
 
-def _refused(error: KubeError) -> ApiError:
+def _places(request: web.Request) -> Sequence[Place]:
+    raw = request.headers.get("Last-Event-ID", "").strip()
+    try:
+        return read_places(raw, most=MOST_FOLLOWED)
+    except ValueError:
+        raise invalid([Problem("Last-Event-ID", "should be the id of an event")]) from None
+
+
+def _chosen(
+    record: JobRecord, runs: Sequence[PodRecord], wanted: LogsQuery, places: dict[int, Place]
+) -> list[Chosen]:
+    """Return the pod of each rank whose log is read: the last one that fits."""
+    if wanted.pod is not None and all(run.pod_uid != wanted.pod for run in runs):
+        raise invalid([Problem("pod", "the job has had no such pod")])
+    if wanted.attempt is not None and wanted.attempt > record.attempt:
+        raise invalid([Problem("attempt", "there is no such attempt")])
+    of_rank: dict[int, list[PodRecord]] = {}
+    for run in runs:
+        of_rank.setdefault(run.rank, []).append(run)
+    found = []
+    for rank, every in sorted(of_rank.items()):
+        if wanted.pod is None and wanted.rank not in ("all", rank):
+            continue
+        place = places.get(rank)
+        if place is not None and place.ordinal < len(every):
+            found.append(_choose(record, every[place.ordinal], place))
+            continue
+        fitting = [run for run in every if run.started_at is not None and _fits(run, wanted)]
+        if fitting:
+            last = max(fitting, key=lambda run: (run.attempt, run.seen_at, run.started_at or 0.0))
+            found.append(_choose(record, last, Place(rank, every.index(last), None)))
+    return found
+
+
+def _fits(run: PodRecord, wanted: LogsQuery) -> bool:
+    return wanted.attempt in (None, run.attempt) and wanted.pod in (None, run.pod_uid)
+
+
+def _choose(record: JobRecord, run: PodRecord, place: Place) -> Chosen:
+    return Chosen(PodName(record.namespace, run.pod, run.pod_uid, record.id), place)
+
+
+def _refused(error: KubeError | StorageUnavailable) -> ApiError:
     if isinstance(error, NotFound):
         return ApiError(410, "gone", "The pod is gone, and its log with it.")
     if isinstance(error, Invalid):
         return ApiError(409, "not_started", "This rank's container does not run yet.")
+    if isinstance(error, StorageUnavailable):
+        return ApiError(503, "logs_unavailable", "Where logs are kept cannot be read now.")
     return ApiError(503, "cluster_unavailable", "The cluster does not answer; try again later.")
 
 
-async def _send_text(stream: EventStream, *, content: aiohttp.StreamReader) -> None:
-    async for piece in content.iter_chunked(PIECE):
+async def _send_text(stream: EventStream, *, log: LogText) -> None:
+    async for piece in log.pieces:
         await stream.write(piece)
 
 
-async def _send_events(stream: EventStream, *, content: aiohttp.StreamReader) -> None:
-    # A character can come in two pieces; what is none is shown as such, and breaks nothing off.
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    pending = ""
-    try:
-        async for piece in content.iter_any():
-            *lines, pending = (pending + decoder.decode(piece)).split("\n")
-            for line in lines:
-                await _send_line(stream, line)
-            while len(pending) > LONGEST_LINE:
-                await stream.event("piece", pending[:LONGEST_LINE])
-                pending = pending[LONGEST_LINE:]
-    except (aiohttp.ClientError, TimeoutError):
-        await stream.event("broken", {"message": "the cluster sends no more"})
-        return
-    if pending:
-        await _send_line(stream, pending)
-    await stream.event("end", {})
-
-
-async def _send_line(stream: EventStream, line: str) -> None:
-    while len(line) > LONGEST_LINE:
-        await stream.event("piece", line[:LONGEST_LINE])
-        line = line[LONGEST_LINE:]
-    await stream.event("line", line)
+async def _send_prefixed(stream: EventStream, log: LogText, prefix: bytes) -> None:
+    """Send a log, each of its lines behind *prefix*."""
+    at_start = True
+    async for piece in log.pieces:
+        if not piece:
+            continue
+        ends = piece.endswith(b"\n")
+        shown = piece.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
+        await stream.write(prefix * at_start + shown + b"\n" * ends)
+        at_start = ends
+    if not at_start:
+        await stream.write(b"\n")

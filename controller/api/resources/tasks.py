@@ -10,15 +10,14 @@ from aiohttp import web
 from controller.api.error_responses import not_found
 from controller.api.operations import Operation
 from controller.api.resources.updates import shown
-from controller.api.response_models import AttemptView, History, RunView, TaskView, read_details
-from controller.jobs.history.pod_records import last_runs
-from controller.jobs.history.retries import has_failed
+from controller.api.response_models import AttemptView, History, LogView, RunView, TaskView
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress import Attempt, attempts_of
+from controller.store.jobs.stored_logs import StoredLog, logs_of
 from controller.store.outbox.update_rows import updates_of
 
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
@@ -69,9 +68,10 @@ class TasksResource:
             attempts = await attempts_of(transaction, record.id)
             runs = await pod_records_of(transaction, record.id)
             updates = await updates_of(transaction, record.id)
+            logs = await logs_of(transaction, record.id)
         history = History(
             id=record.id,
-            attempts=[_attempt(one, runs) for one in attempts],
+            attempts=[_attempt(one, runs, logs) for one in attempts],
             updates=shown(updates),
         )
         return web.json_response(history.model_dump(mode="json"))
@@ -124,21 +124,19 @@ def task_state(record: JobRecord, run: PodRecord | None) -> TaskState:
     return "PREPARING" if run.node else "WAITING"
 
 
-def _attempt(attempt: Attempt, runs: Sequence[PodRecord]) -> AttemptView:
+def _attempt(
+    attempt: Attempt, runs: Sequence[PodRecord], logs: Mapping[str, StoredLog]
+) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
-    values["details"] = read_details(attempt.details)
-    if attempt.restarts is not None:
-        # Volcano counts the restart that it refuses, too.
-        values["retries"] = attempt.restarts
-    own = [run for run in runs if run.attempt == attempt.attempt]
-    # From the pods: Volcano's own counts are gone once the VolcanoJob has ended.
-    last = [run for run in last_runs(own) if run.rank >= 0]
-    values["succeeded"] = sum(run.phase == "Succeeded" for run in last)
-    values["failed"] = sum(has_failed(run) for run in last)
-    return AttemptView(**values, runs=[_run(run) for run in own])
+    own = [_run(run, logs.get(run.pod_uid)) for run in runs if run.attempt == attempt.attempt]
+    return AttemptView(**values, runs=own)
 
 
-def _run(run: PodRecord) -> RunView:
-    names = set(RunView.model_fields) - {"uid", "restart"}
+def _run(run: PodRecord, log: StoredLog | None) -> RunView:
+    names = set(RunView.model_fields) - {"uid", "log"}
     values = {name: getattr(run, name) for name in names}
-    return RunView(uid=run.pod_uid, restart=run.retry, **values)
+    return RunView(uid=run.pod_uid, log=None if log is None else _log(log), **values)
+
+
+def _log(log: StoredLog) -> LogView:
+    return LogView(bytes=log.size, complete=log.state == "whole", truncated=sorted(log.lost))

@@ -7,11 +7,10 @@ queued before the event of the failure: then the job ends Failed, and its polici
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from controller.jobs.history.failures import KILLED, explain_run
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import EffectiveTask
 from controller.jobs.spec.problems import JobRejected
@@ -20,6 +19,9 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import EVICTIONS
 from controller.volcano.policies import RESTARTS, Rule, deciding, not_volcanos, retries
+
+KILLED: Final = frozenset({137, 143})
+"""Exit codes of programs that were ended by a signal: where one fails the others may be killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +79,19 @@ def policies_of(record: JobRecord) -> Policies:
 
 def has_delayed(record: JobRecord) -> bool:
     """Say whether a policy of the job has a timeout; it costs little to ask."""
+    return _has(record, lambda policy: bool(policy.get("timeout_seconds")))
+
+
+def may_restart(record: JobRecord) -> bool:
+    """Say whether a policy of the job starts anything again; it costs little to ask."""
+    return _has(record, lambda policy: policy.get("action") in RESTARTS)
+
+
+def _has(record: JobRecord, wanted: Callable[[Mapping[str, Any]], bool]) -> bool:
     try:
         lists = [record.spec.get("policies")]
         lists += [task.get("policies") for task in record.spec.get("tasks") or ()]
-        return any(policy.get("timeout_seconds") for policies in lists for policy in policies or ())
+        return any(wanted(policy) for policies in lists for policy in policies or ())
     except (AttributeError, TypeError):
         return False  # of a version that keeps jobs in another way
 
@@ -167,7 +178,9 @@ def described(run: PodRecord | None, task: str) -> str:
     """Return what happened, for people: how a pod failed, or that a task is done."""
     if run is None:
         return f"the task {task} is done"
-    return explain_run(run).message
+    if run.exit_code is None:
+        return f"{run.task} {run.index} failed"
+    return f"{run.task} {run.index} ended with exit code {run.exit_code}"
 
 
 def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | None) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from controller.jobs.cluster.informer import InformerCache
@@ -27,7 +28,13 @@ from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.identity import read_store_metadata
-from controller.store.jobs.job_rows import changed_jobs, settled_jobs, unfinished_jobs
+from controller.store.jobs.job_rows import (
+    JobRecord,
+    changed_jobs,
+    settled_jobs,
+    unfinished_jobs,
+)
+from controller.volcano.observed import ObservedPod
 
 WORKERS: Final = 8
 MOST_STEPS: Final = 20
@@ -61,6 +68,47 @@ class StepMetrics(Protocol):
         ...
 
 
+class Logs(Protocol):
+    """Reads the logs of pods before these are gone."""
+
+    def observe(
+        self,
+        record: JobRecord,
+        pods: Sequence[ObservedPod],
+        departed: Sequence[ObservedPod],
+        written: Collection[str],
+    ) -> None:
+        """Begin to read what is to be read now; *written* are the pods that are written down."""
+        ...
+
+    def removal_waits_until(self, record: JobRecord) -> float | None:
+        """Return until when pods of the job that have ended are to stay; None: for nothing."""
+        ...
+
+    def forget(self, job_id: str) -> None:
+        """Take the job for gone."""
+        ...
+
+
+class NoLogs:
+    """Reads none."""
+
+    def observe(
+        self,
+        record: JobRecord,
+        pods: Sequence[ObservedPod],
+        departed: Sequence[ObservedPod],
+        written: Collection[str],
+    ) -> None:
+        """Do nothing."""
+
+    def removal_waits_until(self, record: JobRecord) -> float | None:
+        """Return that nothing is waited for."""
+
+    def forget(self, job_id: str) -> None:
+        """Do nothing."""
+
+
 class Reconciler:
     """Works on jobs until it is cancelled, as the leader.
 
@@ -73,6 +121,7 @@ class Reconciler:
         queue: Which jobs are to be looked at.
         told: Called with a job's id after something about it has changed.
         metrics: Counts what is done.
+        logs: Told of each job that is looked at.
         clock: Unix seconds.
         beside: What else the leader does all the time, from when it may act.
     """
@@ -88,6 +137,7 @@ class Reconciler:
         queue: WorkQueue,
         told: Callable[[str], None],
         metrics: StepMetrics,
+        logs: Logs | None = None,
         clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
@@ -100,6 +150,7 @@ class Reconciler:
         self._told = told
         self._metrics = metrics
         self._clock = clock
+        self._logs: Logs = logs or NoLogs()
         self._beside = tuple(beside)
         self._contained = Containment("not looked at", metrics.step_failed)
         self._news = asyncio.Event()
@@ -183,10 +234,13 @@ class Reconciler:
             if seen is None:
                 seen = await self._observer.observe(job_id)
             if seen is None:
+                self._logs.forget(job_id)
                 await self._adoption.look_at(job_id)
                 return None
             self._moves()
-            step = decide(seen)
+            self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
+            logs_until = self._logs.removal_waits_until(seen.record)
+            step = decide(seen if logs_until is None else replace(seen, logs_until=logs_until))
             if isinstance(step, Rest):
                 return _soonest(seen.again_in, step.until, seen.now)
             try:

@@ -36,8 +36,6 @@ class _JobState(Protocol):
     def reason(self) -> str | None: ...
     @property
     def message(self) -> str | None: ...
-    @property
-    def details(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,6 @@ class UpdateRow:
     reason: str | None
     message: str | None
     exits: Sequence[Mapping[str, Any]] | None
-    details: Mapping[str, Any] | None = None
 
 
 async def record_transition(
@@ -91,7 +88,6 @@ def _row(
         "reason": record.reason,
         "message": record.message,
         "exits": None if exits is None else list(exits),
-        "details": record.details,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -69,12 +70,21 @@ async def test_history_holds_every_attempt_pod_and_update(api: Api) -> None:
 
 
 def text(*pieces: bytes, cut: bool = False) -> Answer:
+    shown = [
+        {"metadata": {"name": f"j-j1-job-{i}", "uid": f"p{i}"}, "status": {"phase": "Succeeded"}}
+        for i in range(2)
+    ]
+    pods = listing(*shown, version="1")
+
     async def answer(request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/log"):
+            return await pods(request)
         response = web.StreamResponse()
         await response.prepare(request)
         for piece in pieces:
             await response.write(piece)
         if cut and request.transport is not None:
+            await asyncio.sleep(0.5)  # what came before it is read by then
             request.transport.abort()
         return response
 
@@ -87,7 +97,7 @@ async def test_a_log_is_text_of_the_last_pod(api: Api, script: Script) -> None:
     answer = await api.client.get("/v1/jobs/j1/logs?rank=1&tail=5")
     assert (answer.status, await answer.text()) == (200, "grüß\nGott")
     assert answer.content_type == "text/plain"
-    (_, path, query) = script.requests[-1]
+    (_, path, query) = script.requests[-2]
     assert path == "/api/v1/namespaces/jobs/pods/j-j1-job-1/log"
     assert query == {"container": "job", "tailLines": "5"}
 
@@ -102,7 +112,7 @@ async def test_a_log_that_is_followed_comes_line_by_line(api: Api, script: Scrip
         ("line", "one"), ("line", "two"), ("line", "ü"), ("line", "\N{REPLACEMENT CHARACTER}rest"),
         ("end", {}),
     ]  # fmt: skip
-    assert script.requests[-1][2]["follow"] == "true"
+    assert script.requests[0][2]["follow"] == "true"
 
 
 async def test_a_followed_log_that_breaks_off_says_so(api: Api, script: Script) -> None:

@@ -1,0 +1,201 @@
+"""Logs as server-sent events: of one rank or of several, each event with the place behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, encode_event
+from controller.kube.errors import KubeError
+from controller.logs.live import PodName
+from controller.logs.reading import LogReader
+from controller.logs.records import LEAST_PIECE, Counter, Mark, Record, read_mark, records_of
+from controller.logs.storage import StorageUnavailable
+from controller.store.errors import StoreUnavailable
+
+MOST_BLOCKS: Final = 4
+"""That wait for the reader, of all ranks together."""
+WRITE: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the log of a rank's pod, which is that of its *ordinal* in the rank's history."""
+
+    rank: int
+    ordinal: int
+    mark: Mark | None
+
+    def text(self) -> str:
+        """Return it as part of an event's id."""
+        return f"{self.rank:x}.{self.ordinal:x}.{self.mark.text() if self.mark else ''}"
+
+
+def read_places(raw: str, *, most: int) -> list[Place]:
+    """Return the places that an event's id names, none of an empty one.
+
+    Raises:
+        ValueError: If it is no id of an event of ours.
+    """
+    places = []
+    for part in raw.split("_") if raw else []:
+        rank, ordinal, mark = part.split(".", 2)
+        places.append(Place(_number(rank), _number(ordinal), read_mark(mark)))
+    if len(places) > most:
+        raise ValueError("more places than there can be")
+    return places
+
+
+def _number(text: str) -> int:
+    if not 1 <= len(text) <= 8 or not set(text) <= set("0123456789abcdef"):
+        raise ValueError("not a number")
+    return int(text, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A pod whose log is sent, from a place on."""
+
+    pod: PodName
+    place: Place
+
+
+_Block: TypeAlias = bytes | frozenset[str] | Exception | None
+
+
+class LogStream:
+    """Sends the logs of pods, as they are written.
+
+    What the reader does not take is not read: a few blocks wait for it, and the rest stays where
+    it is.
+
+    Args:
+        reader: Reads logs.
+        chosen: Whose.
+        tail: With how many of its last lines each begins that has no place; None: with the first.
+        named: Whether each event says of which rank it is.
+    """
+
+    def __init__(
+        self, reader: LogReader, chosen: Sequence[Chosen], *, tail: int | None, named: bool
+    ) -> None:
+        self._reader = reader
+        self._chosen = {one.place.rank: one for one in chosen}
+        self._tail = tail
+        self._named = named
+        self._blocks = asyncio.Queue[tuple[int, _Block]](MOST_BLOCKS)
+        self._first: tuple[int, _Block] | None = None
+        self._counters = {one.place.rank: Counter(one.place.mark) for one in chosen}
+        self._exact = {rank for rank, one in self._chosen.items() if one.place.mark or tail is None}
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Read for as long as the block lasts."""
+        tasks = [asyncio.create_task(self._read(one)) for one in self._chosen.values()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def refused(self) -> Exception | None:
+        """Return why the only log cannot be read, if that is known at once."""
+        if len(self._chosen) > 1:
+            return None
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS / 3):
+                self._first = await self._blocks.get()
+        except TimeoutError:
+            return None  # its program is silent
+        error = self._first[1]
+        return error if isinstance(error, Exception) else None
+
+    async def _read(self, one: Chosen) -> None:
+        rank = one.place.rank
+        tail = self._tail if one.place.mark is None else None
+        try:
+            blocks = self._reader.records(one.pod, one.place.mark, tail=tail)
+            async with aclosing(blocks):
+                async for block in blocks:
+                    await self._blocks.put((rank, block))
+        except (KubeError, StorageUnavailable, StoreUnavailable) as error:
+            await self._blocks.put((rank, error))
+        else:
+            await self._blocks.put((rank, None))
+
+    async def send(self, stream: EventStream) -> None:
+        """Send until all logs have ended."""
+        left = len(self._chosen)
+        while left:
+            rank, block = await self._next(stream)
+            match block:
+                case bytes():
+                    await self._send_block(stream, rank, block)
+                case frozenset():
+                    said = {"why": sorted(block)}
+                    await stream.write(encode_event("truncated", self._of(rank, said)))
+                case None:
+                    left -= 1
+                case _:
+                    text = {"message": "the cluster sends no more"}
+                    await stream.event("broken", self._of(rank, text))
+                    left -= 1
+                    if not left:
+                        return
+        await stream.event("end", {})
+
+    async def _next(self, stream: EventStream) -> tuple[int, _Block]:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        while True:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    return await self._blocks.get()
+            except TimeoutError:
+                await stream.keep_alive()
+
+    async def _send_block(self, stream: EventStream, rank: int, block: bytes) -> None:
+        shown = bytearray()
+        for record in records_of(block):
+            shown += self._event(rank, record)
+            if len(shown) >= WRITE:
+                await stream.write(bytes(shown))
+                shown.clear()
+        await stream.write(bytes(shown))
+
+    def _event(self, rank: int, record: Record) -> bytes:
+        text = record.text.decode(errors="replace")
+        is_piece = not record.ends and len(record.text) >= LEAST_PIECE
+        return encode_event(
+            "piece" if is_piece else "line",
+            {"rank": rank, "text": text} if self._named else text,
+            place=self._place_behind(rank, record),
+        )
+
+    def _place_behind(self, rank: int, record: Record) -> str | None:
+        """Return the id of the event of *record*; None where it would not be exact.
+
+        Of the last lines of a log the first may be preceded by others of the same time.
+        """
+        counter = self._counters[rank]
+        if record.at is not None:
+            before = counter.mark
+            same = before is not None and before.at == record.at
+            counter.mark = Mark(record.at, before.count + 1 if before and same else 1)
+            if before is not None and not same:
+                self._exact.add(rank)
+        if rank not in self._exact or counter.mark is None:
+            return None
+        return "_".join(
+            Place(one, self._chosen[one].place.ordinal, at).text()
+            for one, counted in self._counters.items()
+            if one in self._exact and (at := counted.mark) is not None
+        )
+
+    def _of(self, rank: int, said: dict[str, Any]) -> dict[str, Any]:
+        return {"rank": rank, **said} if self._named else said

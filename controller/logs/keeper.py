@@ -1,0 +1,370 @@
+"""Keeps the logs of pods, as the leader: reads those that have ended, follows those that may go.
+
+It is told of jobs as the reconciler looks at them, and never keeps it waiting, but for the few
+seconds that a pod which has ended is left there to be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.jobs.containment import Containment
+from controller.jobs.history.pod_records import is_of
+from controller.jobs.history.retries import may_restart
+from controller.kube.errors import Invalid, KubeError, NotFound
+from controller.logs.live import PodLogs, PodName
+from controller.logs.storage import LogStorage, StorageUnavailable
+from controller.logs.wanted import Why, why_wanted
+from controller.logs.writer import GIVE_UP_SECONDS, LogWriter, Waiting
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.jobs.job_rows import JobRecord, find_jobs
+from controller.store.jobs.pods import pod_records_of
+from controller.store.jobs.stored_logs import (
+    Lost,
+    StoredLog,
+    dropped_keys,
+    ended,
+    forget_log,
+    logs_in,
+    logs_of,
+    open_log,
+    write_log,
+)
+from controller.volcano.observed import ObservedPod
+
+MOST_RESTARTABLE: Final = 128
+MOST_ENDING: Final = 128
+MOST_READ: Final = 32
+"""At once. Those above wait, but those that only may be restarted: they are read at their end."""
+
+REMOVAL_WAITS_SECONDS: Final = 10.0
+"""For the log of a pod that has ended."""
+
+FLUSH_SECONDS: Final = 10.0
+"""What a log that is followed has in memory alone is not older."""
+
+LAST_WORDS_SECONDS: Final = 5.0
+MOST_LAST_BYTES: Final = 2048
+MOST_LAST_LINES: Final = 80
+"""Of a log in a pod's status (Kubernetes, "Determine the Reason for Pod Failure")."""
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 30.0
+CLEAN_SECONDS: Final = 60.0
+AT_ONCE: Final = 100
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A pod whose log is read."""
+
+    pod: PodName
+    over: bool
+    finished: bool = False
+    read_until: float | None = None
+    last_words: str = ""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def look_at(self, pod: ObservedPod, *, gone: bool) -> None:
+        """Take note of how the pod is, or was last."""
+        self.over = pod.is_over
+        if pod.ended is not None:
+            self.last_words = getattr(pod.ended, "message", "")
+        if pod.is_over or gone:
+            self.ended.set()
+
+
+class LogKeeper:
+    """Keeps logs, as the leader of *term*.
+
+    Args:
+        store: Lists which segments there are.
+        term: The leader's.
+        logs: The cluster's.
+        storage: Where they are kept.
+        shown: Returns the pods that the cluster shows.
+        clock: Unix seconds.
+        random: Returns so many random bytes.
+        done: Called with a job's id once a log of it was read.
+        failed: Counts what nobody expected.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        term: int,
+        logs: PodLogs,
+        storage: LogStorage,
+        shown: Callable[[], Iterable[ObservedPod]],
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        done: Callable[[str], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._logs = logs
+        self._storage = storage
+        self._shown = shown
+        self._clock = clock
+        self._random = random
+        self._done = done
+        self._contained = Containment("a log cannot be kept", failed)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._kept: dict[str, dict[str, _Kept]] = {}
+        self._restartable = 0
+        self._slots = {
+            "ending": asyncio.Semaphore(MOST_ENDING),
+            "ended": asyncio.Semaphore(MOST_READ),
+        }
+        self._waiting = Waiting()
+        self._writers = 0
+
+    # For the reconciler: at once, and without I/O
+
+    def observe(
+        self,
+        record: JobRecord,
+        pods: Sequence[ObservedPod],
+        departed: Sequence[ObservedPod],
+        written: Collection[str],
+    ) -> None:
+        """Begin to read what is to be read of the job's pods; *written* are those written down."""
+        if self._tasks is None:
+            return
+        kept = self._kept.setdefault(record.id, {})
+        restarts = may_restart(record)
+        for pod, gone in [*((pod, False) for pod in pods), *((pod, True) for pod in departed)]:
+            if pod.uid not in kept and pod.uid in written and is_of(pod, record.uid, written):
+                why = why_wanted(record, pod, restarts=restarts)
+                if why is not None and self._may_begin(why):
+                    self._begin(pod, why)
+            if pod.uid in kept:
+                kept[pod.uid].look_at(pod, gone=gone)
+        self._forget_but({pod.uid for pod in (*pods, *departed)}, record.id)
+
+    def removal_waits_until(self, record: JobRecord) -> float | None:
+        """Return until when pods of the job that have ended are to stay; None: for nothing.
+
+        A cancellation waits for nothing.
+        """
+        unread = [
+            one for one in self._kept.get(record.id, {}).values() if one.over and not one.finished
+        ]
+        if record.desired == "ended" or not unread:
+            return None
+        for one in unread:
+            one.read_until = one.read_until or self._clock() + REMOVAL_WAITS_SECONDS
+        return max(one.read_until or 0.0 for one in unread)
+
+    def forget(self, job_id: str) -> None:
+        """Take the job for gone."""
+        self._forget_but((), job_id)
+
+    def _forget_but(self, present: Collection[str], job_id: str) -> None:
+        kept = self._kept.get(job_id, {})
+        for uid in [uid for uid, one in kept.items() if one.finished and uid not in present]:
+            del kept[uid]
+        if not kept:
+            self._kept.pop(job_id, None)
+
+    def _may_begin(self, why: Why) -> bool:
+        return why != "restartable" or self._restartable < MOST_RESTARTABLE
+
+    def _begin(self, pod: ObservedPod, why: Why) -> None:
+        if self._tasks is None:
+            return
+        one = _Kept(PodName(pod.namespace, pod.name, pod.uid, pod.job_id), pod.is_over)
+        self._kept[pod.job_id][pod.uid] = one
+        self._restartable += why == "restartable"
+        self._tasks.create_task(self._keep(one, why, self._tasks))
+
+    # As a task of the leader
+
+    async def run(self) -> None:
+        """Keep logs; returns only by LeadershipLost."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                await self._until_done(self._catch_up)
+                while True:
+                    await self._until_done(self._clean)
+                    await asyncio.sleep(CLEAN_SECONDS)
+            finally:
+                self._tasks = None
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                with self._contained.of(work.__name__):
+                    await work()
+            except StoreUnavailable as error:
+                log.warning("the store cannot be asked for logs", extra={"why": str(error)})
+                await asyncio.sleep(2.0)
+            else:
+                return
+
+    async def _catch_up(self) -> None:
+        """Go on with what a leader before this one has left, and end what cannot be gone on with.
+
+        Jobs that are over are not looked at by the reconciler; their pods may still be there.
+        """
+        pods: dict[str, list[ObservedPod]] = {}
+        for pod in self._shown():
+            pods.setdefault(pod.job_id, []).append(pod)
+        uids = {pod.uid for some in pods.values() for pod in some}
+        async with self._store.read() as transaction:
+            left = [one for one in await logs_in(transaction, "open") if one.pod_uid not in uids]
+        for one in left:
+            if one.pod_uid not in self._kept.get(one.job_id, {}):
+                await self._commit(ended(one, "controller_away"))
+        ids = list(pods)
+        for start in range(0, len(ids), AT_ONCE):
+            await self._look_at({job_id: pods[job_id] for job_id in ids[start : start + AT_ONCE]})
+
+    async def _look_at(self, pods: Mapping[str, Sequence[ObservedPod]]) -> None:
+        async with self._store.read() as transaction:
+            records = await find_jobs(transaction, pods.keys())
+            written = {
+                job_id: {run.pod_uid for run in await pod_records_of(transaction, job_id)}
+                for job_id in records
+            }
+            stored = {job_id: await logs_of(transaction, job_id) for job_id in records}
+        for job_id, record in records.items():
+            kept = self._kept.setdefault(job_id, {})
+            for pod in pods[job_id]:
+                known = stored[job_id].get(pod.uid)
+                if known is not None and known.state == "whole" and pod.uid not in kept:
+                    name = PodName(pod.namespace, pod.name, pod.uid, job_id)
+                    kept[pod.uid] = _Kept(name, over=True, finished=True)
+            self.observe(record, pods[job_id], (), written[job_id])
+
+    async def _clean(self) -> None:
+        """Remove what is left of logs whose jobs were forgotten."""
+        keys: Sequence[str] = ()
+        with suppress(StorageUnavailable):
+            while True:
+                async with self._store.read() as transaction:
+                    keys = await dropped_keys(transaction, limit=AT_ONCE)
+                for key in keys:
+                    await self._storage.remove_all(key)
+                    async with self._store.lead(self._term) as transaction:
+                        await forget_log(transaction, key)
+                if len(keys) < AT_ONCE:
+                    return
+        log.warning("logs of jobs that were forgotten are not removed", extra={"logs": len(keys)})
+
+    # One log
+
+    async def _keep(self, one: _Kept, why: Why, tasks: asyncio.TaskGroup) -> None:
+        try:
+            with self._contained.of(f"pod {one.pod.uid}"):
+                stored = await self._open(one)
+                if stored is not None and stored.state == "open":
+                    await self._store_log(one, why, self._make_writer(stored), tasks)
+        finally:
+            one.finished = True
+            self._restartable -= why == "restartable"
+            self._done(one.pod.job_id)
+
+    async def _open(self, one: _Kept) -> StoredLog | None:
+        while True:
+            try:
+                async with self._store.lead(self._term) as transaction:
+                    return await open_log(
+                        transaction,
+                        one.pod.job_id,
+                        one.pod.uid,
+                        key=self._random(16).hex(),
+                        now=self._clock(),
+                    )
+            except StoreUnavailable:
+                await asyncio.sleep(1.0)
+
+    def _make_writer(self, stored: StoredLog) -> LogWriter:
+        self._writers += 1
+        return LogWriter(
+            stored,
+            storage=self._storage,
+            commit=self._commit,
+            prefix=f"{self._term:x}{self._writers:08x}"[-16:],
+            waiting=self._waiting,
+            clock=self._clock,
+        )
+
+    async def _commit(self, stored: StoredLog) -> None:
+        async with self._store.lead(self._term) as transaction:
+            await write_log(transaction, stored, now=self._clock())
+
+    async def _store_log(
+        self, one: _Kept, why: Why, writer: LogWriter, tasks: asyncio.TaskGroup
+    ) -> None:
+        flushing = None if why == "ended" else tasks.create_task(_flush(writer))
+        try:
+            lost = await self._read(one, why, writer)
+            if flushing is not None:
+                flushing.cancel()
+            await writer.close(*lost)
+        finally:
+            if flushing is not None:
+                flushing.cancel()
+            writer.drop()
+
+    async def _read(self, one: _Kept, why: Why, writer: LogWriter) -> Sequence[Lost]:
+        """Read the log to its end; return why something of it was lost."""
+        until, pause = self._clock() + GIVE_UP_SECONDS, FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                if why == "restartable":
+                    await self._stream(one, writer, follow=True)
+                else:
+                    async with self._slots[why]:
+                        await self._stream(one, writer, follow=why == "ending")
+            except (NotFound, Invalid):
+                return await self._read_last_words(one, writer)
+            except KubeError as error:
+                about = {"job": one.pod.job_id, "pod": one.pod.name, "why": str(error)}
+                log.warning("a log cannot be read now", extra=about)
+                if self._clock() >= until:
+                    return ["unreadable"]
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                return ()
+
+    async def _read_last_words(self, one: _Kept, writer: LogWriter) -> Sequence[Lost]:
+        """Take what the pod's status says of a log that was gone before it could be read.
+
+        A pod that a policy restarts as soon as it has failed is gone within milliseconds. Kubelets
+        put the end of the log into the status then (``FallbackToLogsOnError``).
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await one.ended.wait()
+        words = one.last_words.encode()
+        if not words or writer.mark is not None:
+            return ["unreadable"]
+        await writer.add(words.removesuffix(b"\n") + b"\n")
+        whole = len(words) < MOST_LAST_BYTES - 4 and words.count(b"\n") < MOST_LAST_LINES
+        return () if whole else ["unreadable"]
+
+    async def _stream(self, one: _Kept, writer: LogWriter, *, follow: bool) -> None:
+        records = self._logs.records(one.pod, writer.mark, follow=follow)
+        async with aclosing(records):
+            async for block in records:
+                await writer.add(block)
+
+
+async def _flush(writer: LogWriter) -> None:
+    while True:
+        await asyncio.sleep(FLUSH_SECONDS)
+        await writer.flush()

@@ -1,0 +1,29 @@
+"""Opens the place where logs are kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from controller.logs.folder import FolderStorage
+from controller.logs.s3 import connect_s3
+from controller.logs.storage import LogStorage
+from controller.site.log_place import Bucket, LogsPlace
+
+
+@asynccontextmanager
+async def open_storage(place: LogsPlace) -> AsyncIterator[LogStorage | None]:
+    """Give what keeps logs in *place*, None where nothing does.
+
+    Raises:
+        ValueError: If what the place needs is not installed.
+    """
+    match place:
+        case None:
+            yield None
+        case Path():
+            yield FolderStorage(place)
+        case Bucket():
+            async with connect_s3(place) as storage:
+                yield storage

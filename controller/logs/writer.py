@@ -1,0 +1,283 @@
+"""Stores one pod's log: cut into segments, its tail kept, in bounded memory and time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller.logs.records import LEAST_PIECE, Counter, Mark, records_of, text_of
+from controller.logs.storage import LogStorage, StorageUnavailable
+from controller.store.errors import StoreUnavailable
+from controller.store.jobs.stored_logs import Lost, Segment, StoredLog
+
+MOST_TEXT: Final = 10 << 20
+"""Of a log that is longer the tail is kept."""
+MOST_RAW: Final = 4 * MOST_TEXT
+"""With the times of its lines, of which short ones have more than text."""
+SEGMENT: Final = 256 << 10
+"""Of records: so much of each log that is followed is held in memory."""
+
+MOST_WAITING: Final = 64 << 20
+"""Compressed, of all logs together, of what the storage does not take now."""
+
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 15.0
+GIVE_UP_SECONDS: Final = 600.0
+"""After its end what of a log the storage has not taken is dropped."""
+
+log = logging.getLogger(__name__)
+
+Commit = Callable[[StoredLog], Awaitable[None]]
+
+
+class Waiting:
+    """Counts what all logs hold in memory since the storage does not take it."""
+
+    def __init__(self, most: int = MOST_WAITING) -> None:
+        self._most = most
+        self._bytes = 0
+
+    def change(self, size: int) -> None:
+        """Count *size* bytes more, or fewer."""
+        self._bytes += size
+
+    @property
+    def too_much(self) -> bool:
+        """Whether more is held than may be."""
+        return self._bytes > self._most
+
+
+@dataclass(frozen=True, slots=True)
+class _Unstored:
+    segment: Segment
+    content: bytes
+
+
+class LogWriter:
+    """Stores a log, as its only writer.
+
+    Args:
+        stored: What is stored of it already; what is added comes behind that.
+        storage: Takes segments.
+        commit: Has the store list them; fenced, so that it fails once another one leads.
+        prefix: Begins the names of this writer's segments: nobody else uses it for this log.
+        waiting: What all writers hold.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        stored: StoredLog,
+        *,
+        storage: LogStorage,
+        commit: Commit,
+        prefix: str,
+        waiting: Waiting,
+        clock: Callable[[], float],
+    ) -> None:
+        self._log = stored
+        self._storage = storage
+        self._commit = commit
+        self._prefix = prefix
+        self._waiting = waiting
+        self._clock = clock
+        last = stored.segments[-1] if stored.segments else None
+        self._counter = Counter(Mark(last.at, last.count) if last and last.at else None)
+        self._number = 0
+        self._records = bytearray()
+        self._partial: Segment | None = None
+        self._over: list[str] = []
+        self._flushed = 0
+        self._unstored: list[_Unstored] = []
+        self._pause = 0.0
+        self._again_at = 0.0
+        self._lock = asyncio.Lock()
+
+    @property
+    def mark(self) -> Mark | None:
+        """Behind what was added last."""
+        return self._counter.mark
+
+    async def add(self, block: bytes) -> None:
+        """Take records; full segments are stored.
+
+        Raises:
+            LeadershipLost: If another one leads.
+        """
+        async with self._lock:
+            self._counter.see(block)
+            self._records += block
+            if len(self._records) >= SEGMENT:
+                await self._seal()
+                await self._store()
+
+    async def flush(self) -> None:
+        """Store what was taken: a leader that comes after this one goes on behind it.
+
+        Raises:
+            LeadershipLost: If another one leads.
+        """
+        async with self._lock:
+            await self._store()
+            size = len(self._records)
+            if size > self._flushed and not self._unstored and self._clock() >= self._again_at:
+                one = await self._make_segment(bytes(self._records))
+                await self._try(self._store_partial(one, size))
+
+    async def close(self, *lost: Lost) -> None:
+        """Store what there is, and that there is no more; *lost* says why, if it is not all.
+
+        Returns after ten minutes at most, whatever the storage does.
+
+        Raises:
+            LeadershipLost: If another one leads.
+        """
+        until = self._clock() + GIVE_UP_SECONDS
+        if self._records:
+            await self._seal()
+        self._log = replace(self._log, lost=self._log.lost | set(lost))
+        while self._unstored and self._clock() < until:
+            await self._store()
+            if self._unstored:
+                await asyncio.sleep(max(0.0, self._again_at - self._clock()))
+        while self._unstored:
+            self._give_up_oldest()
+        await self._end(until)
+
+    def drop(self) -> None:
+        """Hold nothing any more: this process leads no longer."""
+        while self._unstored:
+            self._waiting.change(-len(self._unstored.pop().content))
+
+    async def _end(self, until: float) -> None:
+        while True:
+            try:
+                await self._commit(replace(self._log, state="whole"))
+            except StoreUnavailable as error:
+                if self._clock() >= until:
+                    log.warning("a log is not ended", extra=self._about(error))
+                    return
+                await asyncio.sleep(1.0)
+            else:
+                await self._remove_over()
+                return
+
+    async def _seal(self) -> None:
+        records = bytes(self._records)
+        self._records.clear()
+        self._flushed = 0
+        one = await self._make_segment(records)
+        self._unstored.append(one)
+        self._waiting.change(len(one.content))
+        self._trim()
+
+    async def _make_segment(self, records: bytes) -> _Unstored:
+        text, lines, content = await asyncio.to_thread(_packed, records)
+        name = f"{self._log.key}/{self._prefix}-{self._number}"
+        self._number += 1
+        at, count = (self.mark.at, self.mark.count) if self.mark else (0, 0)
+        segment = Segment(
+            name=name,
+            text=text,
+            raw=len(records),
+            lines=lines,
+            at=at,
+            count=count,
+        )
+        return _Unstored(segment, content)
+
+    def _trim(self) -> None:
+        """Drop the oldest segments of what is too much for a log, or for this process."""
+        while len(self._all()) > 1 and self._is_too_long():
+            if first := self._log.segments[:1]:
+                self._over.append(first[0].name)
+                self._log = replace(self._log, segments=self._log.segments[1:])
+            else:
+                self._waiting.change(-len(self._unstored.pop(0).content))
+            self._log = replace(self._log, lost=self._log.lost | {"size"})
+        while self._waiting.too_much and self._unstored:
+            self._give_up_oldest()
+
+    def _all(self) -> list[Segment]:
+        stored = self._log.segments
+        if self._unstored:  # a part of the first one
+            stored = tuple(one for one in stored if one != self._partial)
+        return [*stored, *(one.segment for one in self._unstored)]
+
+    def _is_too_long(self) -> bool:
+        every = self._all()
+        texts, raws = sum(one.text for one in every), sum(one.raw for one in every)
+        return texts > MOST_TEXT or raws > MOST_RAW
+
+    def _give_up_oldest(self) -> None:
+        self._waiting.change(-len(self._unstored.pop(0).content))
+        self._log = replace(self._log, lost=self._log.lost | {"store_away"})
+        self._partial = None  # all that is left of it
+
+    async def _store(self) -> None:
+        """Store sealed segments, unless the storage has just failed."""
+        while self._unstored and self._clock() >= self._again_at:
+            if not await self._try(self._store_first()):
+                return
+
+    async def _try(self, work: Awaitable[None]) -> bool:
+        try:
+            await work
+        except (StorageUnavailable, StoreUnavailable) as error:
+            self._pause = min(max(2 * self._pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            self._again_at = self._clock() + self._pause
+            log.warning("a log is not stored now", extra=self._about(error))
+            return False
+        self._pause = 0.0
+        return True
+
+    def _about(self, error: Exception) -> dict[str, str]:
+        return {"job": self._log.job_id, "pod": self._log.pod_uid, "why": str(error)}
+
+    async def _store_first(self) -> None:
+        first = self._unstored[0]
+        await self._storage.put(first.segment.name, first.content)
+        await self._list(first.segment, partial=False)
+        self._unstored.pop(0)
+        self._waiting.change(-len(first.content))
+
+    async def _store_partial(self, one: _Unstored, size: int) -> None:
+        await self._storage.put(one.segment.name, one.content)
+        await self._list(one.segment, partial=True)
+        self._flushed = size
+
+    async def _list(self, segment: Segment, *, partial: bool) -> None:
+        """Have the store list a segment, in place of what is a part of it."""
+        before = self._log.segments
+        kept = tuple(one for one in before if one != self._partial)
+        listed = replace(self._log, segments=(*kept, segment))
+        await self._commit(listed)
+        self._log = listed
+        if self._partial in before:
+            self._over.append(self._partial.name)
+        self._partial = segment if partial else None
+        await self._remove_over()
+
+    async def _remove_over(self) -> None:
+        """Remove what is listed no more; what is left goes with the log."""
+        over, self._over = self._over, []
+        with suppress(StorageUnavailable):
+            for name in over:
+                await self._storage.remove(name)
+
+
+def _packed(records: bytes) -> tuple[int, int, bytes]:
+    text = text_of(records)
+    lines = text.count(b"\n") + _has_open_end(records)
+    return len(text), lines, zlib.compress(records, 1)
+
+
+def _has_open_end(records: bytes) -> bool:
+    """Say whether the last record is a line without an end, and no piece of one that goes on."""
+    begin = records.rfind(b"\n", 0, len(records) - 1) + 1
+    return any(not one.ends and len(one.text) < LEAST_PIECE for one in records_of(records[begin:]))

@@ -1,0 +1,82 @@
+"""Where logs are kept, from the environment; docs/controller.md lists the settings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from shared.settings import Environment, existing_file, text, web_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Which bucket; credentials are in a file, or are found as the SDK does.
+
+    ``credentials`` is a file as the AWS command line has it, whose profile ``default`` is used.
+    """
+
+    name: str
+    prefix: str
+    endpoint: str | None
+    region: str | None
+    credentials: Path | None
+
+
+LogsPlace: TypeAlias = Path | Bucket | None
+"""A folder, a bucket, or nowhere."""
+
+_FOLDER: Final = "FUMAROLE_CONTROLLER_LOGS_FOLDER"
+_S3: Final = "FUMAROLE_CONTROLLER_LOGS_S3_"
+_BUCKET: Final = re.compile(r"[a-z0-9][-.a-z0-9]{1,61}[a-z0-9]", re.ASCII)
+_PREFIX: Final = re.compile(r"([-_.a-zA-Z0-9]{1,100}/){0,8}", re.ASCII)
+
+
+def read_logs_place(environment: Environment) -> LogsPlace:
+    """Return the place; without settings a folder beside a store that is a file."""
+    bucket = _read_bucket(environment)
+    named = environment.optional(_FOLDER, text)
+    if bucket is not None:
+        if named is not None:
+            environment.problem(_FOLDER, f"is of no use beside {_S3}BUCKET")
+        return bucket
+    if named is not None:
+        return None if named == "none" else environment.optional(_FOLDER, _folder)
+    # Several controllers have a database in common, and no folder.
+    if environment.optional("FUMAROLE_CONTROLLER_STORE_URL", text) is not None:
+        return None
+    return environment.optional(
+        "FUMAROLE_CONTROLLER_STATE_FOLDER", lambda raw: _folder(raw, "logs")
+    )
+
+
+def _read_bucket(environment: Environment) -> Bucket | None:
+    name = environment.optional(f"{_S3}BUCKET", _bucket_name)
+    endpoint = environment.optional(f"{_S3}ENDPOINT", lambda raw: web_url(raw).geturl())
+    bucket = Bucket(
+        name=name or "",
+        prefix=environment.value(f"{_S3}PREFIX", _prefix, ""),
+        endpoint=endpoint,
+        region=environment.optional(f"{_S3}REGION", text),
+        credentials=environment.optional(f"{_S3}CREDENTIALS_FILE", existing_file),
+    )
+    return bucket if name is not None else None
+
+
+def _folder(raw: str, inside: str = "") -> Path:
+    path = Path(raw) / inside
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path.absolute()
+
+
+def _bucket_name(raw: str) -> str:
+    if not _BUCKET.fullmatch(raw):
+        raise ValueError("not the name of a bucket")
+    return raw
+
+
+def _prefix(raw: str) -> str:
+    if not _PREFIX.fullmatch(raw) or ".." in raw:
+        raise ValueError("not a prefix such as fumarole/logs/")
+    return raw
