@@ -149,9 +149,15 @@ class Gateway:
             )
         )
         self.path: DataPath | None = None
+        self._rates: list[Rate] = []
+        """Of the pages."""
         self.memory = ResidentMemory()
         self.shedding = OverloadWatch(
-            self.overload, lambda: self.path, measure=self.memory.read, trim=make_trim()
+            self.overload,
+            lambda: self.path,
+            measure=self.memory.read,
+            trim=make_trim(),
+            tidy=self._tidy,
         )
         loop = asyncio.get_running_loop()
         self.redis = connect(settings.redis_url)
@@ -268,6 +274,17 @@ class Gateway:
     def _closed(self) -> None:
         self.live.end_all(BUS_LOST)
 
+    def _rate(self, often: int, seconds: float) -> Rate:
+        made = Rate(often, seconds, clock=time.monotonic)
+        self._rates.append(made)
+        return made
+
+    def _tidy(self) -> None:
+        self.refusals.tidy()
+        self.checks.tidy()
+        for rate in self._rates:
+            rate.tidy()
+
     def _make_pages(self, assets: Assets, documents: Documents) -> web.Application:
         settings = self.settings
         limits = settings.limits
@@ -287,8 +304,8 @@ class Gateway:
             grants=self.grants,
             answers=answers,
             wall=time.time,
-            of_address=Rate(limits.address_opens_per_minute, 60.0, clock=time.monotonic),
-            of_user=Rate(limits.user_opens_per_minute, 60.0, clock=time.monotonic),
+            of_address=self._rate(limits.address_opens_per_minute, 60.0),
+            of_user=self._rate(limits.user_opens_per_minute, 60.0),
         )
         assertions = self.assertions
         session = SessionPages(
@@ -301,8 +318,8 @@ class Gateway:
             site=settings.site,
             answers=answers,
             sign_outs=self.sign_outs,
-            of_address=Rate(limits.address_opens_per_minute, 60.0, clock=time.monotonic),
-            of_all=Rate(_SIGN_OUTS_PER_SECOND * 10, 10.0, clock=time.monotonic),
+            of_address=self._rate(limits.address_opens_per_minute, 60.0),
+            of_all=self._rate(_SIGN_OUTS_PER_SECOND * 10, 10.0),
         )
         return make_pages(
             open_page,

@@ -45,6 +45,10 @@ class Checks:
         """How many had to wait, so far."""
         self.refused = 0
 
+    def tidy(self) -> None:
+        """Forget addresses that were idle for long."""
+        self._of_address.tidy()
+
     async def run(self, check: Callable[[], T], *, address: str) -> T:
         """Return what *check* returns, made for a client at *address*.
 

@@ -17,7 +17,9 @@ from gateway.core.limits.overload import Overload, Step
 LOOK_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""
 TRIM_SECONDS: Final = 10.0
-"""Between two requests to the allocator to give back what is free."""
+"""Between two requests to the allocator to give back what is free; tidying is as rare."""
+LATE_TRIM_SECONDS: Final = (30.0, 150.0)
+"""After an ebb: much of what a connection leaves ends later, such as what limits know of it."""
 MANY_CONNECTIONS: Final = 64
 """Fewer hold too little: they may end without a trim."""
 STALLED_SECONDS: Final = 5.0
@@ -50,6 +52,7 @@ class OverloadWatch:
         sheds: Returns what closes idle and stalled connections; None before there is something.
         measure: Returns the memory in use, None where it cannot be known.
         trim: Has free memory given back to the kernel; what stays would be taken for load.
+        tidy: Forgets what has become of no use, every :data:`TRIM_SECONDS`.
     """
 
     def __init__(
@@ -59,12 +62,15 @@ class OverloadWatch:
         *,
         measure: Callable[[], int | None],
         trim: Callable[[], None],
+        tidy: Callable[[], None] = lambda: None,
     ) -> None:
         self._overload = overload
         self._sheds = sheds
         self._measure = measure
         self._trim = trim
-        self._trimmed_at = float("-inf")
+        self._tidy = tidy
+        self._tidied_at = self._trimmed_at = float("-inf")
+        self._late_trims: tuple[float, ...] = ()
         self._most = 0
         """The most connections that were open since the last trim."""
         self.closed = 0
@@ -81,6 +87,9 @@ class OverloadWatch:
             now = loop.time()
             if bounded:
                 self.look(now)
+            if now - self._tidied_at >= TRIM_SECONDS:
+                self._tidied_at = now
+                self._tidy()
             if self.claim_trim(now):
                 # In a thread: it takes tens of milliseconds, and holds no lock of Python's.
                 await asyncio.to_thread(self._trim)
@@ -89,14 +98,20 @@ class OverloadWatch:
     def claim_trim(self, now: float) -> bool:
         """Say whether free memory is to be given back now; the next time is counted from here.
 
-        That is while load is shed, and once most connections have ended.
+        That is while load is shed, once most connections have ended, and some time after that.
         """
         sheds = self._sheds()
         count = sheds.open if sheds is not None else 0
         self._most = max(self._most, count)
         has_ebbed = self._most >= MANY_CONNECTIONS and count * 2 <= self._most
-        if now - self._trimmed_at < TRIM_SECONDS or not (self._overload.step or has_ebbed):
+        is_late = bool(self._late_trims) and now >= self._late_trims[0]
+        wanted = has_ebbed or is_late or self._overload.step
+        if now - self._trimmed_at < TRIM_SECONDS or not wanted:
             return False
+        if has_ebbed:
+            self._late_trims = tuple(now + seconds for seconds in LATE_TRIM_SECONDS)
+        elif is_late:
+            self._late_trims = self._late_trims[1:]
         self._trimmed_at, self._most = now, count
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 MOST_KEYS: Final = 65536
@@ -24,7 +25,7 @@ class Rate:
             who has many addresses fills no memory.
     """
 
-    __slots__ = ("_clock", "_interval", "_most_keys", "_paid_at", "_seconds")
+    __slots__ = ("_clock", "_interval", "_most_keys", "_old", "_seconds", "_turned_at", "_young")
 
     def __init__(
         self,
@@ -38,11 +39,15 @@ class Rate:
         self._seconds = seconds
         self._clock = clock
         self._most_keys = most_keys
-        self._paid_at: dict[str, float] = {}
+        # What was heard of since the last turn, and before it. Nobody has to pay for longer than
+        # `seconds`: what is old at two turns that are so far apart has paid.
+        self._young: dict[str, float] = {}
+        self._old: dict[str, float] = {}
+        self._turned_at = clock()
 
     def __len__(self) -> int:
         """Return how many keys are remembered."""
-        return len(self._paid_at)
+        return len(self._young) + len(self._old)
 
     def take(self, key: str) -> float:
         """Count one event of *key* and return 0.0, or return how many seconds it has to wait.
@@ -52,22 +57,38 @@ class Rate:
         if not self._interval:
             return 0.0
         now = self._clock()
-        paid_at = max(self._paid_at.pop(key, now), now) + self._interval
+        self._turn(now)
+        before = self._young.pop(key, None)
+        if before is None:
+            before = self._old.pop(key, now)
+        paid_at = max(before, now) + self._interval
         waits = paid_at - now - self._seconds
         if waits > 1e-9:
-            self._paid_at[key] = paid_at - self._interval
+            self._young[key] = paid_at - self._interval
             return waits
-        if len(self._paid_at) >= self._most_keys:
+        if len(self) >= self._most_keys:
             self._forget(now)
-        self._paid_at[key] = paid_at
+        self._young[key] = paid_at
         return 0.0
 
+    def tidy(self) -> None:
+        """Forget keys that were idle for long; called now and then, a flood leaves nothing."""
+        self._turn(self._clock())
+
+    def _turn(self, now: float) -> None:
+        idle = now - self._turned_at
+        if idle >= self._seconds:
+            self._old = self._young if idle < 2 * self._seconds else {}
+            self._young = {}
+            self._turned_at = now
+
     def _forget(self, now: float) -> None:
-        self._paid_at = {key: at for key, at in self._paid_at.items() if at > now}
-        if len(self._paid_at) >= self._most_keys:
+        self._old = {key: at for key, at in self._old.items() if at > now}
+        self._young = {key: at for key, at in self._young.items() if at > now}
+        if len(self) >= self._most_keys:
             # Not only the oldest one: going through all of them must stay rare.
-            for key in list(self._paid_at)[: self._most_keys // 8 or 1]:
-                del self._paid_at[key]
+            for key in list(chain(self._old, self._young))[: self._most_keys // 8 or 1]:
+                (self._old if key in self._old else self._young).pop(key)
 
 
 def whole_seconds(waits: float) -> int:

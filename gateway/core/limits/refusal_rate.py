@@ -38,3 +38,7 @@ class RefusalRate:
             return refusal
         waits = self._rate.take(limit_key(address))
         return REFUSALS["too_many_refusals"].again_in(whole_seconds(waits)) if waits else refusal
+
+    def tidy(self) -> None:
+        """Forget addresses that were idle for long."""
+        self._rate.tidy()

@@ -102,3 +102,34 @@ def test_never_more_than_twice_as_many_in_any_window(steps: list[float], often: 
 @given(waits=st.floats(0.0001, 1000))
 def test_retry_after_is_long_enough(waits: float) -> None:
     assert waits <= whole_seconds(waits) < waits + 1.0001 or whole_seconds(waits) == 1
+
+
+@pytest.mark.parametrize("tidied", [True, False])
+def test_what_was_idle_for_long_is_forgotten(*, tidied: bool) -> None:
+    clock = Clock()
+    rate = Rate(2, 10.0, clock=clock)
+    for number in range(1000):
+        rate.take(f"k{number}")
+    clock.now += 10.0
+    rate.take("k0")
+    assert len(rate) == 1000
+    clock.now += 10.0
+    rate.tidy() if tidied else rate.take("k0")
+    assert len(rate) == 1
+    clock.now += 20.0
+    rate.tidy()
+    assert len(rate) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=60))
+def test_forgetting_changes_no_answer(calls: list[tuple[str, float]]) -> None:
+    clock = Clock()
+    rate = Rate(3, 10.0, clock=clock)
+    paid_at: dict[str, float] = {}
+    for key, pause in calls:
+        clock.now += pause
+        due = max(paid_at.get(key, clock.now), clock.now) + 10.0 / 3
+        waits = due - clock.now - 10.0
+        if waits <= 1e-9:
+            paid_at[key] = due
+        assert rate.take(key) == pytest.approx(max(0.0, waits) if waits > 1e-9 else 0.0)
