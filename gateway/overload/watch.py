@@ -98,12 +98,12 @@ class OverloadWatch:
     def claim_trim(self, now: float) -> bool:
         """Say whether free memory is to be given back now; the next time is counted from here.
 
-        That is while load is shed, once most connections have ended, and some time after that.
+        That is while load is shed, once many connections have ended, and some time after that.
         """
         sheds = self._sheds()
         count = sheds.open if sheds is not None else 0
         self._most = max(self._most, count)
-        has_ebbed = self._most >= MANY_CONNECTIONS and count * 2 <= self._most
+        has_ebbed = self._most - count >= max(MANY_CONNECTIONS, self._most // 4)
         is_late = bool(self._late_trims) and now >= self._late_trims[0]
         wanted = has_ebbed or is_late or self._overload.step
         if now - self._trimmed_at < TRIM_SECONDS or not wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,8 @@ _SET_PIXEL_FORMAT, _SET_ENCODINGS, _UPDATE_REQUEST = 0, 2, 3
 _FRAMEBUFFER_UPDATE, _COLOUR_MAP, _BELL, _CUT_TEXT = 0, 1, 2, 3
 _RAW: Final = 0
 _MOST_RECTANGLES: Final = 10_000
+PAINTED_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.2
 
 
 class Bytes:
@@ -62,8 +65,7 @@ async def use(opened: Opened, watch: Stopwatch) -> str:
             raise SmokeFailed("what answers is no RFB server")
         await socket.send_bytes(VERSION)
         screen = await _initialised(socket, stream)
-        await socket.send_bytes(_ask_for(screen))
-        covered, colours = await _picture(stream)
+        covered, colours = await _painted(socket, stream, screen)
         if covered < screen.width * screen.height or colours < 2:
             raise SmokeFailed(f"the picture has {covered} pixels in {colours} colours")
     return f"{screen.width}×{screen.height} pixels"
@@ -83,6 +85,23 @@ async def _initialised(socket: aiohttp.ClientWebSocketResponse[bool], stream: By
     (length,) = await stream.unpack("I")
     await stream.exactly(length)
     return Screen(width, height)
+
+
+async def _painted(
+    socket: aiohttp.ClientWebSocketResponse[bool], stream: Bytes, screen: Screen
+) -> tuple[int, int]:
+    """Return pixels and colours of a whole picture, once a program has painted one.
+
+    The server is there a moment before the program, and shows one colour until then.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PAINTED_SECONDS
+    while True:
+        await socket.send_bytes(_ask_for(screen))
+        covered, colours = await _picture(stream)
+        if colours > 1 or loop.time() > deadline:
+            return covered, colours
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _ask_for(screen: Screen) -> bytes:

@@ -30,6 +30,8 @@ class Site:
     kernel_closes: bool = False
     answer: bytes = b"echo $((6*7))\r\n42\r\n$ "
     security: bytes = b"\x01\x01"
+    unpainted: int = 1
+    """How many pictures show one colour, since no program has painted yet."""
     pixels: bytes = b"\x00\x00\x00\x00" + b"\xff\xff\xff\x00" * 3
     not_ready: int = 2
     refusal: dict[str, str] | None = None
@@ -120,10 +122,11 @@ class Site:
         await socket.send_bytes(struct.pack(">I", 0))
         await socket.receive_bytes()
         await socket.send_bytes(struct.pack(">HH16xI", 2, 2, 4) + b"desk")
-        await socket.receive_bytes()
         update = b"\x02\x03\x00\x00\x00" + struct.pack(">I", 3) + b"cut" + b"\x00\x00\x00\x01"
-        await socket.send_bytes(update + struct.pack(">HHHHi", 0, 0, 2, 2, 0) + self.pixels)
-        await socket.receive()
+        head = update + struct.pack(">HHHHi", 0, 0, 2, 2, 0)
+        async for _ in socket:
+            await socket.send_bytes(head + (b"\0" * 16 if self.unpainted else self.pixels))
+            self.unpainted = max(0, self.unpainted - 1)
 
     # Jupyter
 

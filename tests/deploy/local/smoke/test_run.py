@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from deploy.local.apps.catalogue import App
-from deploy.local.smoke import run_smoke
+from deploy.local.smoke import desktop, run_smoke
 from deploy.local.smoke.failure import SmokeFailed
 from deploy.local.smoke.gateway import Link, LocalNames
 from deploy.local.smoke.run import APP_SECONDS
@@ -54,8 +54,13 @@ SPOILED = [
 
 @pytest.mark.parametrize(("kind", "spoiled", "why"), SPOILED)
 async def test_one_app_that_does_not_work_fails_the_run(
-    site: Site, kind: str, spoiled: dict[str, object], why: str
+    site: Site,
+    kind: str,
+    spoiled: dict[str, object],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(desktop, "PAINTED_SECONDS", 0.5)
     for name, value in spoiled.items():
         setattr(site, name, value)
     good, lines = await smoke(site)
