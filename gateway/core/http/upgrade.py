@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
 
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_KEY_BYTES: Final = 16
+_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
+"""Sixteen bytes in base64 (RFC 6455, section 4.1)."""
 _PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
 
 
@@ -25,18 +26,8 @@ def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
         and fields.length <= 0
         and fields.upgrade_nominated
         and fields.socket_version == b"13"
-        and _is_key(fields.socket_key)
+        and _KEY.fullmatch(fields.socket_key or b"") is not None
     )
-
-
-def _is_key(key: bytes | None) -> bool:
-    if key is None:
-        return False
-    try:
-        nonce = base64.b64decode(key, validate=True)
-    except binascii.Error:
-        return False
-    return len(nonce) == _KEY_BYTES and len(key) == 24
 
 
 def accept_of(key: bytes) -> bytes:
