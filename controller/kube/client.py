@@ -117,6 +117,16 @@ class Kube:
         """
         return await self._call("GET", f"/openapi/v3/{path}")
 
+    async def resources(self, api: str) -> dict[str, Object]:
+        """Return what the server has in a group and version, such as ``policy/v1``, by plural.
+
+        Raises:
+            NotFound: If it does not serve them.
+        """
+        root = "/apis" if "/" in api else "/api"
+        answer = await self._call("GET", f"{root}/{api}")
+        return {one["name"]: one for one in answer.get("resources") or ()}
+
     async def list(
         self,
         kind: Kind,

@@ -37,6 +37,12 @@ RESOURCE_QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
 EVENTS = Kind("v1", "events", "Event")
 LEASES = Kind("coordination.k8s.io/v1", "leases", "Lease")
 NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io/v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+)
 ROLE_BINDINGS = Kind("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
 VCJOBS = Kind("batch.volcano.sh/v1alpha1", "jobs", "Job")
 COMMANDS = Kind("bus.volcano.sh/v1alpha1", "commands", "Command")

@@ -34,7 +34,9 @@ from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube
+from controller.kube.kinds import Kind
 from controller.kube.lease import Lease
+from controller.leader.companion_rights import CompanionRights
 from controller.leader.discovery import keep_learning
 from controller.leader.election import ByLease, Election, NoElection
 from controller.logs.keeper import LogKeeper
@@ -83,6 +85,7 @@ class _Term:
     adoption: Adoption
     reconciler: Reconciler
     publisher: RoutePublisher
+    rights: CompanionRights
 
     def look_at_store(self) -> None:
         """Have looked at what another process has written."""
@@ -134,7 +137,8 @@ class Leader:
 
     def degraded(self) -> Sequence[str]:
         """Return what does not work, without which the API does its part all the same."""
-        return self._term.publisher.problems if self._term is not None else ()
+        term = self._term
+        return (*term.publisher.problems, *term.rights.problems) if term is not None else ()
 
     def faults(self) -> Sequence[str]:
         """Return what stands still though there is work that could be done: for liveness."""
@@ -168,6 +172,7 @@ class Leader:
             # Renewed from the first moment: to read everything may take its time.
             tasks.create_task(self._election.renew())
             tasks.create_task(self._learn(term.number))
+            tasks.create_task(term.rights.run())
             tasks.create_task(term.reconciler.run())
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
@@ -202,7 +207,8 @@ class Leader:
             leader, adoption, queue, self._metrics, told=self._job_changed
         )
         publisher = _make_publisher(leader, self._redis)
-        self._term = _Term(number, queue, informer, adoption, reconciler, publisher)
+        rights = _make_rights(leader)
+        self._term = _Term(number, queue, informer, adoption, reconciler, publisher, rights)
         return self._term
 
     async def _raise_term(self) -> tuple[Leadership, int]:
@@ -334,6 +340,10 @@ def _make_reconciler(
         instance=leader.settings.instance,
         clock=time.monotonic,
         failed=metrics.step_failed,
+        kinds=[
+            Kind(one.api_version, one.plural, one.kind)
+            for one in leader.core.pipeline.companion_kinds
+        ],
     )
     waiting = PendingReasons(
         records,
@@ -377,6 +387,19 @@ def _make_log_keeper(
         done=changed,
         failed=failed,
     )
+
+
+def _make_rights(leader: _Leader) -> CompanionRights:
+    jobs, informer = leader.settings.jobs, leader.informer
+
+    def namespace() -> str | None:
+        # Rights in owners' namespaces are all the same, and come with the first job there.
+        if jobs.fair_share is None:
+            return jobs.namespace
+        return next((one.namespace for one in informer.jobs), None)
+
+    kinds = leader.core.pipeline.companion_kinds
+    return CompanionRights(leader.kube, kinds, namespace=namespace)
 
 
 def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:

@@ -15,6 +15,7 @@ own minor version: within a major version names are added, and none goes or chan
 from __future__ import annotations
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
@@ -42,6 +43,7 @@ __all__ = [
     "EVERY_OTHER",
     "JOB_CONTAINER",
     "Companion",
+    "CompanionKind",
     "Container",
     "EffectiveTask",
     "Endpoint",

@@ -7,6 +7,7 @@ and then it is brought to what it should be; one of somebody else is never touch
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -55,7 +56,10 @@ COMPANION_KINDS: Final[dict[str, Kind]] = {
 }
 _COMMAND: Final = "command"
 PODS_AT_ONCE: Final = 16
-_NEVER_CHANGES: Final = frozenset({"type"})
+_NEVER_CHANGES: Final = frozenset({"type", "metadata"})
+
+
+log = logging.getLogger(__name__)
 
 
 class NameTaken(FumaroleError):
@@ -193,18 +197,25 @@ class JobObjects:
             NameTaken: If there is one of its name that is not this job's.
             KubeError: If it cannot be made.
         """
-        kind = COMPANION_KINDS[companion.kind]
+        kind = _kind_of(companion.kind)
         metadata: Object = {"name": companion.name, "labels": labels_of(self._instance, job_id)}
         if companion.lasting:
             owner = None
         if owner is not None:
             metadata["ownerReferences"] = [_owned_by(owner)]
+        given = companion.manifest.get("metadata") or {}
+        metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
+        if given.get("annotations"):
+            metadata["annotations"] = given["annotations"]
         try:
             body = {**companion.manifest, "metadata": metadata}
             made = await self._kube.create(kind, body, namespace)
         except AlreadyExists:
-            patch = _bring_to(kind, companion.manifest, owner)
-            made = await self._patch_ours(kind, companion.name, namespace, job_id, patch)
+            if companion.kind in COMPANION_KINDS:
+                patch = _bring_to(kind, companion.manifest, owner)
+                made = await self._patch_ours(kind, companion.name, namespace, job_id, patch)
+            else:
+                made = await self._merge_ours(kind, body, namespace, job_id)
         return CompanionRecord(
             kind=companion.kind,
             namespace=namespace,
@@ -227,7 +238,7 @@ class JobObjects:
         """
         if companion.lasting:
             return companion
-        kind = COMPANION_KINDS[companion.kind]
+        kind = _kind_of(companion.kind)
         patch = _bring_to(kind, {}, owner)
         await self._patch_ours(kind, companion.name, companion.namespace, job_id, patch)
         return replace(companion, owner_uid=owner.uid)
@@ -238,7 +249,7 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be removed.
         """
-        kind = COMPANION_KINDS[companion.kind]
+        kind = _kind_of(companion.kind)
         async with self._while_there(companion.namespace):
             uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
             if uid is None:
@@ -287,9 +298,42 @@ class JobObjects:
                 raise  # the patch itself, and not one of its tests
             raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
 
+    async def _merge_ours(self, kind: Kind, body: Object, namespace: str, job_id: str) -> Object:
+        """Merge *body* into the object of its name if that is this job's, in one step.
+
+        What a server fills in by itself stays as it is, and so does what cannot be changed any
+        more: of a kind that a plugin declares nothing is known about either.
+        """
+        name = body["metadata"]["name"]
+        found = await self._kube.get(kind, name, namespace)
+        if not self._is_ours(found, job_id):
+            raise NameTaken(f"a {body['kind']} {name} of somebody else is there")
+        if found["metadata"].get("deletionTimestamp"):
+            raise Unavailable(f"the {body['kind']} {name} of another attempt is still there")
+        # It is changed only as it was seen; else it is a Conflict, and looked at again.
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        seen = {"metadata": {**body["metadata"], **version}}
+        try:
+            return await self._kube.merge(kind, name, {**body, **seen}, namespace)
+        except Invalid as error:
+            log.warning(
+                "a companion cannot be changed, and stays as it was made",
+                extra={"job": job_id, "object": f"{body['kind']} {name}", "why": str(error)},
+            )
+            return await self._kube.merge(kind, name, seen, namespace)
+
     def _is_ours(self, given: Object, job_id: str) -> bool:
         labels = given["metadata"].get("labels") or {}
         return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
+
+
+def _kind_of(key: str) -> Kind:
+    """Return the kind that the store knows as *key*, also one that no plugin declares any more."""
+    if key in COMPANION_KINDS:
+        return COMPANION_KINDS[key]
+    api, _, plural = key.rpartition("/")
+    # Its name is needed to make one, and then stands in the manifest.
+    return Kind(api, plural, plural)
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

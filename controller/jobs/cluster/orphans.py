@@ -55,6 +55,7 @@ class OrphanCollector:
         instance: Whose objects; those of others are not looked at.
         clock: Monotonic seconds.
         failed: Counts what nobody expected.
+        kinds: What else is swept: kinds of which plugins make companions.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class OrphanCollector:
         instance: str,
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
+        kinds: Collection[Kind] = (),
     ) -> None:
         self._store = store
         self._term = term
@@ -77,6 +79,7 @@ class OrphanCollector:
         self._instance = instance
         self._clock = clock
         self._contained = Containment("not swept", failed)
+        self._kinds = (*SWEPT_KINDS, *kinds)
         self._since: dict[_Suspect, float] = {}
 
     async def run(self) -> None:
@@ -102,7 +105,7 @@ class OrphanCollector:
             StoreUnavailable: If it cannot be said what is whose.
         """
         now, suspects = self._clock(), set[_Suspect]()
-        for kind in SWEPT_KINDS:
+        for kind in self._kinds:
             # Where they cannot be looked for, those that are suspected stay so.
             found = {one for one in self._since if one.kind == kind}
             with self._contained.of(kind.kind):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from controller.jobs.pipeline.border import BadResult
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.companion_kinds import CompanionKind, complete_companions
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.volcano.manifest import VolcanoJob
 
@@ -64,6 +65,18 @@ def check_builder(builder: JobBuilder) -> None:
         _check_size(f"the {companion.kind} {companion.name}"[:200], companion.manifest)
     for shared in builder.shared:
         _check_size(f"the {shared.kind} {shared.name}"[:200], shared.manifest)
+
+
+def check_kinds(made: Sequence[Companion], kinds: Sequence[CompanionKind]) -> dict[int, Companion]:
+    """Return the companions of declared *kinds* as they are kept, by their identity.
+
+    Raises:
+        BadResult: If one is of another kind.
+    """
+    try:
+        return complete_companions(made, kinds)
+    except LookupError as error:
+        raise BadResult(str(error.args[0])) from error
 
 
 def checked_problems(problems: object) -> list[Problem]:

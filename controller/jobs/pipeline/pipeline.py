@@ -17,8 +17,10 @@ from controller.jobs.pipeline.border import (
     PluginFailed,
 )
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.hook_results import (
     check_builder,
+    check_kinds,
     checked_problems,
     due_time,
     due_times,
@@ -131,6 +133,11 @@ class Pipeline:
         return BASE_FIELDS.union(own, *(plugin.fields for plugin in self._plugins))
 
     @property
+    def companion_kinds(self) -> dict[CompanionKind, str]:
+        """The kinds that plugins declare for companions, with the name of a plugin that does."""
+        return {kind: one.name for one in self._plugins for kind in one.companion_kinds}
+
+    @property
     def job_fields(self) -> dict[str, type[JobFields]]:
         """What jobs may say under ``plugins``, by the plugin's name."""
         return {
@@ -176,8 +183,9 @@ class Pipeline:
         builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted)
         empty.namespace = accepted_in or self._namespace
         problems: list[Problem] = []
+        completed: dict[int, Companion] = {}
         for plugin in self._plugins:
-            problems += await self._create(plugin, job, builder)
+            problems += await self._create(plugin, job, builder, completed)
         problems += checked_problems(builder.problems)
         if not problems:
             made = builder.volcano_job
@@ -189,7 +197,7 @@ class Pipeline:
         return Plan(
             job=job,
             volcano_job=builder.volcano_job,
-            companions=tuple(builder.companions),
+            companions=tuple(completed.get(id(one), one) for one in builder.companions),
             shared=tuple(builder.shared),
             waiting=tuple(builder.waiting),
             places=builder.places,
@@ -272,7 +280,11 @@ class Pipeline:
         read = due_times([one.job.id for one in batch])
         return await self._call(call, lambda: plugin.on_job_monitoring(batch), read, secrets)
 
-    async def _create(self, plugin: JobPlugin, job: Job, builder: JobBuilder) -> list[Problem]:
+    async def _create(
+        self, plugin: JobPlugin, job: Job, builder: JobBuilder, completed: dict[int, Companion]
+    ) -> list[Problem]:
+        before = {id(one) for one in builder.companions}
+
         async def create() -> Sequence[Problem]:
             try:
                 if builder.accepted_in is None and plugin.job_fields_model is not None:
@@ -287,6 +299,8 @@ class Pipeline:
             # Our own plugins are tested for it.
             if not _is_ours(plugin):
                 check_builder(builder)
+                made = [one for one in builder.companions if id(one) not in before]
+                completed.update(check_kinds(made, plugin.companion_kinds))
             return checked_problems(result)
 
         return await self._call(Call(plugin.name, "on_create", job.id), create, read, job)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.plugin_models import F, JobFields, PluginSettings, S, read_job_fields
 from controller.jobs.spec.model import Job
 from controller.settings import JobDefaults
@@ -117,7 +118,8 @@ class JobPlugin:
     another package was made for. It runs ``after`` and ``before`` the plugins that it names;
     ``"*"`` stands for all others that do not say otherwise. ``settings_model`` and
     ``job_fields_model`` declare what a plugin of another package is configured with, and what jobs
-    may say for it.
+    may say for it; ``companion_kinds``, of which kinds its companions are, beside those that every
+    plugin may make.
     """
 
     name: ClassVar[str]
@@ -127,6 +129,7 @@ class JobPlugin:
     fields: ClassVar[frozenset[str]] = frozenset()
     settings_model: ClassVar[type[PluginSettings] | None] = None
     job_fields_model: ClassVar[type[JobFields] | None] = None
+    companion_kinds: ClassVar[tuple[CompanionKind, ...]] = ()
 
     def __init__(self, context: PluginContext) -> None:
         self.context = context

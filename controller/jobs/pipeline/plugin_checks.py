@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
+from controller.jobs.pipeline.companion_kinds import kind_problems
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings, secret_fields
 from controller.jobs.spec.model import CARRIED_TYPES, Job
@@ -42,6 +43,7 @@ def problems_of_plugin(plugin: type[JobPlugin]) -> list[str]:
     found += _order_problems(plugin)
     found += _hook_problems(plugin)
     found += _model_problems(plugin)
+    found += kind_problems(plugin.companion_kinds)
     if plugin.api_version is not None:
         # Those that were written before there was a version ran with all of this.
         found += _name_problems(plugin.name)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, load_plugins, make_loaded
 from controller.jobs.pipeline.plugin_order import PluginsRefused
@@ -94,6 +95,12 @@ async def test_a_plugin_that_nobody_asked_for_does_not_run_and_is_not_even_loade
     assert "broken_stamps" not in sys.modules
 
 
+def with_kind(api_version: str, kind: str, plural: str) -> str:
+    made = f"CompanionKind(api_version={api_version!r}, kind={kind!r}, plural={plural!r})"
+    source = with_line(f"companion_kinds = ({made},)")
+    return source.replace("import JobPlugin", "import CompanionKind, JobPlugin")
+
+
 def with_line(line: str) -> str:
     return STAMP.replace("    seen = []\n", f"    {line}\n")
 
@@ -121,6 +128,13 @@ def with_line(line: str) -> str:
             "stamp runs before task (says stamp)",
         ),
         (with_line("fields = {'imagge'}"), "claims the field imagge, which no job has; image is"),
+        (with_line("companion_kinds = ('Lease',)"), "has companion_kinds that are no tuple of"),
+        (with_kind("v1", "Secret", "secrets"), "of the kind Secret, which need no declaration"),
+        (with_kind("v1", "Pod", "pods"), "of the kind Pod, which are the controller's own"),
+        (with_kind("batch.volcano.sh/v1alpha1", "Job", "jobs"), "are the controller's own"),
+        (with_kind("batch", "Job", "jobs"), "whose group and version cannot be 'batch'"),
+        (with_kind("batch/v1", "Job", "../jobs"), "whose plural cannot be '../jobs'"),
+        (with_kind("b/v1", "Job", "j" * 60), "are longer than 63 characters"),
         (with_line("def on_cleanup(self, job_id): pass"), "a hook on_cleanup that is no 'async"),
         (with_line("on_cleanup = None"), "has a hook on_cleanup that is no 'async def'"),
         (
@@ -144,6 +158,27 @@ def test_a_broken_plugin_is_named_with_what_is_wrong(
     with pytest.raises(ValueError, match="stamp") as caught:
         make_loaded(load("stamp"), make_context())
     assert message in str(caught.value)
+
+
+async def test_a_companion_of_a_kind_that_is_not_declared_is_the_plugins_failure(
+    install: Install,
+) -> None:
+    made = """
+        from controller.plugin_api import Companion
+        one = Companion(kind="Lease", name="j-j1.x", manifest={"spec": {}}, when="after")
+        builder.add_companion(one)
+    """
+    install("leases", "leases", STAMP + made, stamp="Stamp")
+    with pytest.raises(PluginFailed) as caught:
+        await annotations_of(load("stamp"))
+    assert caught.value.why == "made a Lease, which is not among its companion_kinds"
+    declared = with_kind("coordination.k8s.io/v1", "Lease", "leases").rstrip() + made
+    install("more", "more_leases", declared.replace('"stamp"', '"more"'), more="Stamp")
+    plugins = make_loaded(load("more"), make_context())
+    plan = await Pipeline(plugins, instance="test", namespace="jobs").plan(make_job())
+    (lease,) = [one for one in plan.companions if one.name == "j-j1.x"]
+    assert lease.kind == "coordination.k8s.io/v1/leases"
+    assert (lease.manifest["kind"], lease.manifest["spec"]) == ("Lease", {})
 
 
 def test_two_packages_that_have_a_plugin_of_one_name_are_both_named(install: Install) -> None:

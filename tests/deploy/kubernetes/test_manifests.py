@@ -10,6 +10,7 @@ import pytest
 import yaml
 from kubernetes_asyncio import client
 
+from controller.jobs.pipeline.companion_kinds import NAMESPACED_VERBS
 from controller.settings import read_settings
 from controller.volcano.names import INSTANCE_LABEL
 from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of
@@ -342,6 +343,26 @@ def test_services_of_ranks_come_with_the_setting_and_one_right(
     assert subjects[0] == subjects[1]
     roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
     assert grants(roles["fumarole-rank-services"]) == {("watch", "", "services")}
+
+
+@pytest.mark.parametrize("overlay", ["production", "one-namespace"])
+def test_rights_for_companions_of_plugins_are_granted_where_jobs_run(
+    tmp_path: Path, overlay: str
+) -> None:
+    wanted = {
+        "resources": [os.path.relpath(FOLDER / "overlays" / overlay, tmp_path)],
+        "components": [os.path.relpath(FOLDER / "components" / "plugin-companions", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    objects = build(str(tmp_path), tmp_path)
+    roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
+    bindings = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRoleBinding")}
+    what = ("policy", "poddisruptionbudgets")
+    assert {(verb, *what) for verb in NAMESPACED_VERBS} <= grants(roles["fumarole-jobs"])
+    assert grants(roles["fumarole-plugin-companions"]) == {("list", *what)}
+    subjects = [bindings[name]["subjects"] for name in
+                ("fumarole-controller", "fumarole-plugin-companions")]  # fmt: skip
+    assert subjects[0] == subjects[1]
 
 
 def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() -> None:

@@ -14,13 +14,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.pipeline.builder import Companion, JobBuilder, When
+from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.pipeline.plugin_loading import make_plugins
@@ -28,7 +30,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.usage.ledger import Ledger as UsageLedger
 from controller.kube.client import Kube
-from controller.kube.kinds import NETWORK_POLICIES, PODS, VCJOBS
+from controller.kube.kinds import LEASES, NETWORK_POLICIES, PODS, VCJOBS
 from controller.plugins import PLUGINS
 from controller.store import tables
 from controller.store.database import Store
@@ -39,6 +41,7 @@ from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of, companions_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of
 from controller.store.outbox.usage_entries import usage_after
+from controller.volcano.names import companion_name
 from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import (
@@ -56,6 +59,7 @@ from tests.controller.samples import make_context, make_defaults, make_job
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 INSTANCE = "crash"
+WHEN: Final[tuple[When, ...]] = ("before", "after")
 AT_ONCE = 6
 SAMPLES = {"ends": 8, "asked": 6, "expires": 4, "suspended": 3, "retried": 4}
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
@@ -64,10 +68,19 @@ SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
 
 
 class Ledger(JobPlugin):
-    """Has an effect outside, which doing it again does not double."""
+    """Has an effect outside, which doing it again does not double, and companions of a kind."""
 
     name: ClassVar[str] = "ledger"
+    companion_kinds: ClassVar[tuple[CompanionKind, ...]] = (
+        CompanionKind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases"),
+    )
     entries: ClassVar[Counter[tuple[str, str]]] = Counter()
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        for when in WHEN:
+            name, spec = companion_name(job.id, f"ledger-{when}"), {"holderIdentity": job.id}
+            companion = Companion(kind="Lease", name=name, manifest={"spec": spec}, when=when)
+            builder.add_companion(companion)
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
         self.entries[job_id, "start"] += 1
@@ -281,7 +294,7 @@ async def check_usage(world: World, parts: Parts, job_id: str, where: str) -> No
 
 
 async def _nothing(world: World, labels: str) -> bool:
-    kinds = (VCJOBS, PODS, NETWORK_POLICIES)
+    kinds = (VCJOBS, PODS, NETWORK_POLICIES, LEASES)
     return not any([await world.kube.list(kind, labels=labels) for kind in kinds])
 
 

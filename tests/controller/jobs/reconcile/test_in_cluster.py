@@ -19,14 +19,24 @@ from controller.jobs.cluster.job_objects import JobObjects, NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.adoption import StoreIdentity
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
-from controller.kube.errors import Conflict, NotFound
-from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, NETWORK_POLICIES, SECRETS, VCJOBS
+from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.kube.kinds import (
+    CONFIG_MAPS,
+    LEASES,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    SECRETS,
+    VCJOBS,
+    Kind,
+)
+from controller.leader.companion_rights import CompanionRights
 from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
@@ -271,6 +281,97 @@ async def settled(
     watching.cancel()
     await asyncio.wait([watching])
     await store.close()
+
+
+LEASE = CompanionKind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
+
+
+def lease(name: str, **spec: Any) -> Companion:
+    metadata = {"labels": {"team": "x", JOB_LABEL: "no"}, "annotations": {"a": "b"}}
+    manifest = {"metadata": metadata, "spec": spec}
+    return LEASE.complete(Companion(kind="Lease", name=name, manifest=manifest, when="before"))
+
+
+async def test_a_companion_of_a_declared_kind_is_made_merged_owned_and_removed(
+    both: Both, cluster: JobObjects, instance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await make_vcjob(both.admin, "lease", instance)
+    name = "j-lease.plugin"
+    first = await cluster.ensure_companion(
+        "lease", "jobs", lease(name, holderIdentity="x"), owner=None
+    )
+    assert first.kind == "coordination.k8s.io/v1/leases"
+    # What somebody else has filled in stays, as what a server fills in does.
+    await both.admin.merge(LEASES, name, {"spec": {"leaseTransitions": 3}}, "jobs")
+    again = lease(name, holderIdentity="y")
+    second = await cluster.ensure_companion("lease", "jobs", again, owner=owner)
+    found = await both.admin.get(LEASES, name, "jobs")
+    assert (first.uid, second.owner_uid) == (second.uid, owner.uid)
+    assert found["spec"] == {"holderIdentity": "y", "leaseTransitions": 3}
+    assert found["metadata"]["labels"] == {
+        "team": "x", JOB_LABEL: "lease", INSTANCE_LABEL: instance,
+    }  # fmt: skip
+    assert found["metadata"]["annotations"] == {"a": "b"}
+    assert [one["uid"] for one in found["metadata"]["ownerReferences"]] == [owner.uid]
+    real = both.kube.merge
+
+    async def immutable(kind: Kind, name: str, patch: Any, namespace: str | None = None) -> Any:
+        if "spec" in patch:
+            raise Invalid("spec: Invalid value: field is immutable", status=422)
+        return await real(kind, name, patch, namespace)
+
+    with monkeypatch.context() as patching:
+        patching.setattr(both.kube, "merge", immutable)
+        third = lease(name, holderIdentity="z")
+        kept = await cluster.ensure_companion("lease", "jobs", third, owner=owner)
+    assert kept.uid == first.uid
+    assert (await both.admin.get(LEASES, name, "jobs"))["spec"] == found["spec"]
+    await cluster.remove_companion("lease", replace(second, uid=""))
+    with pytest.raises(NotFound):
+        await both.admin.get(LEASES, name, "jobs")
+    await cluster.remove_companion("lease", second)
+    # A kind that the cluster no longer has holds up nothing.
+    gone = replace(second, kind="gone.example.com/v1/things")
+    await JobObjects(both.admin, instance=instance).remove_companion("lease", gone)
+
+
+async def test_an_object_of_a_declared_kind_that_is_somebody_elses_is_not_touched(
+    both: Both, cluster: JobObjects
+) -> None:
+    metadata = {"name": "j-theirs.plugin", "labels": {INSTANCE_LABEL: "another", JOB_LABEL: "x"}}
+    theirs = await both.admin.create(LEASES, {"metadata": metadata, "spec": {}}, "jobs")
+    with pytest.raises(NameTaken, match="of somebody else is there"):
+        await cluster.ensure_companion("theirs", "jobs", lease("j-theirs.plugin"), owner=None)
+    record = CompanionRecord(kind=LEASE.key, namespace="jobs", name="j-theirs.plugin", uid="",
+                             owner_uid=None)  # fmt: skip
+    await cluster.remove_companion("theirs", record)
+    assert await both.admin.get(LEASES, "j-theirs.plugin", "jobs") == theirs
+
+
+async def test_rights_that_plugins_need_are_asked_for_before_a_job_waits(both: Both) -> None:
+    def kind(api_version: str, name: str, plural: str) -> CompanionKind:
+        return CompanionKind(api_version=api_version, kind=name, plural=plural)
+
+    kinds = {
+        LEASE: "one",
+        kind("rbac.authorization.k8s.io/v1", "Role", "roles"): "two",
+        kind("policy/v1", "Nothing", "nothings"): "three",
+        kind("coordination.k8s.io/v1", "Lese", "leases"): "four",
+        kind("v1", "Namespace", "namespaces"): "five",
+    }
+    rights = CompanionRights(both.kube, kinds, namespace=lambda: "jobs")
+    await rights.look()
+    what = "roles of rbac.authorization.k8s.io/v1"
+    assert rights.problems == [
+        f"the plugin two needs the right to list {what} in the whole cluster",
+        *(
+            f"the plugin two needs the right to {verb} {what} in the namespace jobs"
+            for verb in ("create", "get", "patch", "delete")
+        ),
+        "the plugin three makes nothings of policy/v1, which the cluster does not have",
+        "the plugin four makes leases of coordination.k8s.io/v1 as Lese: it is Lease",
+        "the plugin five makes namespaces of v1, which are in no namespace",
+    ]
 
 
 class ComesAndGoes(JobPlugin):
