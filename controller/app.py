@@ -170,7 +170,7 @@ def _make_core(
         links=links,
         peers=Peers(store),
     )
-    plugins = make_loaded(loaded, context)
+    plugins = make_loaded(loaded, context, registry)
     return Core(
         pipeline=_make_pipeline(settings, plugins, registry),
         vault=Vault(settings.link_keys),

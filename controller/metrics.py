@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.sessions.sign_outs import Taken
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_HOOK_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30)
 
 
 class ControllerMetrics:
@@ -120,8 +121,17 @@ class HookCounts:
             registry=registry,
         )
 
+        self._by_hook = Histogram(
+            "fumarole_controller_plugin_hook_seconds",
+            "How long each hook of plugins took",
+            ["plugin", "hook"],
+            buckets=_HOOK_SECONDS,
+            registry=registry,
+        )
+
     def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
         """Count a call."""
+        self._by_hook.labels(call.plugin, call.hook).observe(seconds)
         self._calls.labels(call.plugin, call.hook, result).inc()
         self._seconds.labels(call.plugin).observe(seconds)
 

@@ -19,6 +19,12 @@ from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
+from controller.jobs.pipeline.plugin_metrics import (
+    PluginCounter,
+    PluginGauge,
+    PluginHistogram,
+    PluginMetrics,
+)
 from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings
 from controller.jobs.pipeline.plugin_order import EVERY_OTHER
 from controller.jobs.spec.model import EffectiveTask, Endpoint, Job, Owner
@@ -58,6 +64,10 @@ __all__ = [
     "ObservedPod",
     "Owner",
     "PluginContext",
+    "PluginCounter",
+    "PluginGauge",
+    "PluginHistogram",
+    "PluginMetrics",
     "PluginSettings",
     "PodTemplate",
     "Port",

@@ -10,10 +10,13 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from prometheus_client import CollectorRegistry
+
 from controller.jobs.pipeline.companion_kinds import CompanionKind
+from controller.jobs.pipeline.plugin_metrics import PluginMetrics
 from controller.jobs.pipeline.plugin_models import F, JobFields, PluginSettings, S, read_job_fields
 from controller.jobs.spec.model import Job
 from controller.settings import JobDefaults
@@ -93,6 +96,10 @@ class PluginContext:
     peers: PeerBook
     settings: PluginSettings | None = None
     """The plugin's own; see :meth:`JobPlugin.own_settings`."""
+    metrics: PluginMetrics = field(
+        default_factory=lambda: PluginMetrics("unknown", CollectorRegistry())
+    )
+    """Makes the plugin's own metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

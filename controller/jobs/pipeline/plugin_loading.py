@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from prometheus_client import CollectorRegistry
+
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import UNVERSIONED, problems_of_plugin
+from controller.jobs.pipeline.plugin_metrics import PluginMetrics
 from controller.jobs.pipeline.plugin_models import PluginSettings
 from controller.jobs.pipeline.plugin_order import PluginsRefused, order_plugins
 from controller.settings import PluginChoice
@@ -101,14 +104,29 @@ def make_plugins(
     return make_loaded(load_plugins(known, PluginChoice(listed=listed)), context)
 
 
-def make_loaded(loaded: LoadedPlugins, context: PluginContext) -> list[JobPlugin]:
+def make_loaded(
+    loaded: LoadedPlugins, context: PluginContext, registry: CollectorRegistry | None = None
+) -> list[JobPlugin]:
     """Return the plugins, each made with what it may use.
+
+    Args:
+        loaded: The plugins.
+        context: What all of them may use.
+        registry: Where their metrics are collected; None where nobody looks at them.
 
     Raises:
         PluginsRefused: If one of them cannot be made.
     """
+    collected = registry if registry is not None else CollectorRegistry()
     return [
-        _made(plugin, replace(context, settings=loaded.settings.get(plugin.name)))
+        _made(
+            plugin,
+            replace(
+                context,
+                settings=loaded.settings.get(plugin.name),
+                metrics=PluginMetrics(plugin.name, collected),
+            ),
+        )
         for plugin in loaded.classes
     ]
 

@@ -1,0 +1,159 @@
+"""Metrics of plugins: named after their plugin, with labels whose values are known beforehand.
+
+A label of which jobs choose the value would fill the memory of this process and of whoever collects
+its metrics. So each label's values are declared, and any other counts as ``other``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+OTHER: Final = "other"
+MOST_METRICS: Final = 50
+MOST_SERIES: Final = 200
+"""Of one metric."""
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
+_LONGEST_NAME: Final = 60
+_RESERVED: Final = frozenset({"le", "quantile"})
+_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+Labels = Mapping[str, Collection[str]]
+_NONE: Final[Labels] = MappingProxyType({})
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+class _Labelled:
+    """Gives a metric its labels, none of a value that was not declared."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = {name: frozenset(values) for name, values in labels.items()}
+
+    def _of(self, metric: M, given: Mapping[str, str]) -> M:
+        if given.keys() != self._labels.keys():
+            named = ", ".join(self._labels) or "none"
+            raise ValueError(f"the labels of this metric are: {named}")
+        if not given:
+            return metric
+        values = {
+            name: given[name] if given[name] in allowed else OTHER
+            for name, allowed in self._labels.items()
+        }
+        return metric.labels(**values)
+
+
+class PluginCounter(_Labelled):
+    """Counts what happens."""
+
+    def __init__(self, metric: Counter, labels: Labels) -> None:
+        super().__init__(labels)
+        self._metric = metric
+
+    def inc(self, amount: float = 1.0, **labels: str) -> None:
+        """Add *amount*, which is not negative."""
+        self._of(self._metric, labels).inc(amount)
+
+
+class PluginGauge(_Labelled):
+    """Shows how much there is."""
+
+    def __init__(self, metric: Gauge, labels: Labels) -> None:
+        super().__init__(labels)
+        self._metric = metric
+
+    def set(self, value: float, **labels: str) -> None:
+        """Show *value* from now on."""
+        self._of(self._metric, labels).set(value)
+
+
+class PluginHistogram(_Labelled):
+    """Shows how much it was each time."""
+
+    def __init__(self, metric: Histogram, labels: Labels) -> None:
+        super().__init__(labels)
+        self._metric = metric
+
+    def observe(self, value: float, **labels: str) -> None:
+        """Count *value*."""
+        self._of(self._metric, labels).observe(value)
+
+
+class PluginMetrics:
+    """Makes a plugin's metrics: ``fumarole_plugin_<plugin>_<name>``.
+
+    A plugin makes them when it is made, so that what is wrong with them is found at start.
+
+    Args:
+        plugin: The plugin's name.
+        registry: Where they are collected.
+    """
+
+    def __init__(self, plugin: str, registry: CollectorRegistry) -> None:
+        self._plugin = plugin
+        self._registry = registry
+        self._count = 0
+
+    def counter(self, name: str, text: str, labels: Labels = _NONE) -> PluginCounter:
+        """Return a new counter, whose name gets ``_total``.
+
+        Args:
+            name: Its name within the plugin.
+            text: What it counts.
+            labels: The values that each label may have, beside ``other``.
+
+        Raises:
+            ValueError: If the name is taken or cannot be, or there would be too many series.
+        """
+        names = self._checked(name, labels)
+        made = Counter(self._named(name), text, names, registry=self._registry)
+        return PluginCounter(made, labels)
+
+    def gauge(self, name: str, text: str, labels: Labels = _NONE) -> PluginGauge:
+        """Return a new gauge; arguments and errors as of :meth:`counter`."""
+        names = self._checked(name, labels)
+        made = Gauge(self._named(name), text, names, registry=self._registry)
+        return PluginGauge(made, labels)
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        labels: Labels = _NONE,
+        *,
+        buckets: Sequence[float] = _SECONDS,
+    ) -> PluginHistogram:
+        """Return a new histogram; other arguments and errors as of :meth:`counter`.
+
+        Args:
+            name: Its name within the plugin.
+            text: What it measures.
+            labels: The values that each label may have, beside ``other``.
+            buckets: The upper bounds of its buckets; by default those of seconds.
+        """
+        names = self._checked(name, labels, each=len(buckets) + 3)
+        made = Histogram(
+            self._named(name), text, names, buckets=tuple(buckets), registry=self._registry
+        )
+        return PluginHistogram(made, labels)
+
+    def _named(self, name: str) -> str:
+        return f"fumarole_plugin_{self._plugin}_{name}"
+
+    def _checked(self, name: str, labels: Labels, *, each: int = 1) -> list[str]:
+        for one in (name, *labels):
+            if not _NAME.fullmatch(one) or len(one) > _LONGEST_NAME or one in _RESERVED:
+                raise ValueError(f"{one!r} cannot be the name of a metric or label")
+        series = each * math.prod(len({*values, OTHER}) for values in labels.values())
+        if series > MOST_SERIES:
+            raise ValueError(f"the metric {name} has {series} series, more than {MOST_SERIES}")
+        self._count += 1
+        if self._count > MOST_METRICS:
+            raise ValueError(f"more than {MOST_METRICS} metrics")
+        return list(labels)
