@@ -28,7 +28,7 @@ test: install ## run the tests
 test-long: install ## run the soaks, chaos runs and models
 	@$(PYTHON) -m pytest -m long --timeout 7200
 
-bench: install ## measure the gateway beside its peers, 25 min (QUICK=1: 3 min)
+bench: install ## measure the gateway beside its peers, 28 min (QUICK=1: 4 min)
 	@$(PYTHON) -m benchmarks $(if $(QUICK),--quick)
 
 soak: install ## run the gateway under 10,000 sockets (HOURS=24); writes docs/soak.md

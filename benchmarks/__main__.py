@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the whole run. ``--quick`` takes three minutes, the full one some 25.
+"""``python -m benchmarks``: the whole run. ``--quick`` takes four minutes, the full one some 28.
 
 A full run writes docs/benchmarks.md and docs/benchmarks/; a quick one writes the same into
 .bench/quick, so that what is in the docs always comes from a full one.
@@ -28,7 +28,7 @@ PEERS_FOLDER: Final = ROOT / ".bench"
 def main() -> int:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three minutes; nothing into docs/")
+    parser.add_argument("--quick", action="store_true", help="four minutes; nothing into docs/")
     quick: bool = parser.parse_args().quick
     print("installing the peers", flush=True)
     programs = install(PEERS_FOLDER)

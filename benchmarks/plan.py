@@ -19,9 +19,12 @@ class Plan:
     in_flight: tuple[int, ...]
     routes: tuple[int, ...]
     idle: int
+    idle_rounds: int
     events: int
     revoked: int
     followers: int
+    gateways: int
+    """That follow one Redis."""
     attacks: int
     """Rounds of each attacker."""
     tables: bool
@@ -36,10 +39,12 @@ FULL: Final = Plan(
     sockets=(1, 10, 100, 1000, MOST_SOCKETS),
     in_flight=(1, 16, 64, 256, 1000, 4000),
     routes=(1, 1000, 10_000, 100_000),
-    idle=4000,
+    idle=2500,
+    idle_rounds=3,
     events=300,
     revoked=5000,
     followers=80,
+    gateways=20,
     attacks=5,
     tables=True,
     submitted=100,
@@ -53,9 +58,11 @@ QUICK: Final = Plan(
     in_flight=(1, 1000),
     routes=(1, 10_000),
     idle=1000,
+    idle_rounds=1,
     events=50,
     revoked=1000,
     followers=20,
+    gateways=5,
     attacks=1,
     tables=False,
     submitted=0,

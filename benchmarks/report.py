@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks import tls
 from benchmarks.budgets import OURS, Verdict, judge_all
+from benchmarks.figures import fill
 from benchmarks.growth import Latency
 from benchmarks.plot import Bars, Lines, draw_bars, draw_lines, round_number
 from benchmarks.results import Results
@@ -42,8 +44,9 @@ def make_page(results: Results, prose: str) -> str:
     """Return the page: *prose* with the measured parts where it names them."""
     parts = {
         "machine": _machine(results),
-        "budgets": _budgets(judge_all(results.costs(), results.amounts())),
+        "budgets": _budgets(judge_all(results.costs(), results.amounts(), results.spreads())),
         "works": "\n\n".join(_work(results, work) for work in WORKS),
+        "tls": "\n\n".join(_work(results, work) for work in tls.WORKS),
         "memory": _memory(results),
         "latencies": _latencies(results),
         "revocations": _revocations(results),
@@ -55,6 +58,7 @@ def make_page(results: Results, prose: str) -> str:
         "lists": results.lists or "Not measured in this run.",
         "problems": _problems(results),
     }
+    prose = fill(prose, results)
     for name, text in parts.items():
         prose = prose.replace(f"<!-- {name} -->", text)
     return prose
@@ -84,41 +88,65 @@ def _budgets(verdicts: Iterable[Verdict]) -> str:
         word = {True: "met", False: "**missed**", None: "–"}[verdict.met]
         if verdict.missed_by:
             word += f" by {100 * verdict.missed_by:.0f} %"
-        rows.append((verdict.work, verdict.limit, value, word))
-    return _table(("work", "budget", "measured", ""), rows)
+        spread = "–"
+        if verdict.spread is not None:
+            spread = "-".join(round_number(one) for one in verdict.spread)
+            word = "within the spread" if verdict.met is None else word
+        rows.append((verdict.work, verdict.limit, value, spread, word))
+    return _table(("work", "budget", "measured", "from-to", ""), rows)
 
 
 def _work(results: Results, work: Work) -> str:
     medians = results.medians()
     found = [(peer.name, medians.get((work.name, peer.name))) for peer in PEERS]
     there = [(name, sample) for name, sample in found if sample is not None]
-    ours = medians.get((work.name, OURS))
-    rows = [
-        _row(name, sample, ours, work) for name, sample in sorted(there, key=lambda x: x[1].cost)
-    ]
+    ordered = sorted(there, key=lambda found: found[1].cost)
+    rows = [_row(results, name, sample, work) for name, sample in ordered]
     cost, rate = ("CPU, µs each", "a second") if work.unit == "µs" else ("CPU, ms/MB", "MB/s")
-    head = ("proxy", cost, "× Fumarole", rate, "p50 µs", "p99 µs", "p99.9 µs", "core used")
+    spread = ("min", "max", "× Fumarole")
+    head = ("proxy", cost, *spread, rate, "p50 µs", "p99 µs", "p99.9 µs", "core used")
     return f"### {work.title}\n\n" + _table(head, rows)
 
 
-def _row(name: str, sample: Sample, ours: Sample | None, work: Work) -> tuple[str, ...]:
-    times = f"{sample.cost / ours.cost:.2f}" if ours is not None and ours.cost else "–"
+def _row(results: Results, name: str, sample: Sample, work: Work) -> tuple[str, ...]:
     # A stream has no latency of its own.
-    stream = work.name in ("frames", "down", "up")
+    stream = work.unit != "µs" and not work.desktop
     latencies = (
         ("–",) * 3
         if stream
         else tuple(f"{value:,.0f}" for value in (sample.p50, sample.p99, sample.p999))
     )
-    cost = f"{sample.cost:.2f}" if work.unit != "µs" else f"{sample.cost:.1f}"
-    return (_LABELS[name], cost, times, f"{sample.rate:,.0f}", *latencies, f"{sample.busy:.0%}")
+    costs = (sample.cost, *results.spreads()[work.name, name])
+    digits = 1 if work.unit == "µs" else 2
+    return (
+        _LABELS[name],
+        *(f"{value:.{digits}f}" for value in costs),
+        _times(results, work, name),
+        f"{sample.rate:,.0f}",
+        *latencies,
+        f"{sample.busy:.0%}",
+    )
+
+
+def _times(results: Results, work: Work, name: str) -> str:
+    """Return the cost as times ours; no more than a hint where the rounds' costs overlap."""
+    costs, spreads = results.costs(), results.spreads()
+    if (work.name, OURS) not in costs:
+        return "–"
+    times = f"{costs[work.name, name] / costs[work.name, OURS]:.2f}"
+    if name == OURS:
+        return times
+    (low, high), (least, most) = spreads[work.name, name], spreads[work.name, OURS]
+    return f"({times})" if low <= most and least <= high else times
 
 
 def _memory(results: Results) -> str:
     ordered = sorted(results.idle_kib.items(), key=lambda item: item[1])
-    return _table(
-        ("proxy", "KiB an idle WebSocket"), [(_LABELS[n], f"{kib:.1f}") for n, kib in ordered]
-    )
+    rows = []
+    for name, kib in ordered:
+        runs = results.idle_runs.get(name, [kib])
+        rows.append((_LABELS[name], *(f"{value:.1f}" for value in (kib, min(runs), max(runs)))))
+    return _table(("proxy", "KiB an idle WebSocket", "min", "max"), rows)
 
 
 def _latencies(results: Results) -> str:

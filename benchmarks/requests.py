@@ -21,11 +21,12 @@ class Visitor:
 
     host: str
     cookie: str
+    scheme: str = "http"
 
     @property
     def origin(self) -> str:
         """The origin of the page that asks."""
-        return f"http://{self.host}"
+        return f"{self.scheme}://{self.host}"
 
 
 def get_head(visitor: Visitor, path: str, *, varied: bool = False) -> bytes:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.budgets import Spreads
 from benchmarks.growth import Latency, Point
 from benchmarks.measure import median
 from benchmarks.works import Sample
@@ -61,6 +62,8 @@ class Results:
     samples: list[Sample] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     idle_kib: dict[str, float] = field(default_factory=dict)
+    """The median of each proxy's ``idle_runs``."""
+    idle_runs: dict[str, list[float]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     tables: str = ""
     lists: str = ""
@@ -77,6 +80,21 @@ class Results:
             self.problems.append(f"{sample.work} on {sample.proxy}: {sample.problem}")
         else:
             self.samples.append(sample)
+
+    def add_idle(self, proxy: str, kib: float) -> None:
+        """Keep what an idle WebSocket held once."""
+        runs = self.idle_runs.setdefault(proxy, [])
+        runs.append(kib)
+        self.idle_kib[proxy] = median(runs)
+
+    def spreads(self) -> Spreads:
+        """Return the least and the most cost by work and proxy."""
+        found: Spreads = {}
+        for sample in self.samples:
+            key = sample.work, sample.proxy
+            low, high = found.get(key, (sample.cost, sample.cost))
+            found[key] = min(low, sample.cost), max(high, sample.cost)
+        return found
 
     def medians(self) -> dict[tuple[str, str], Sample]:
         """Return the median of each figure by work and proxy."""

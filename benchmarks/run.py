@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from benchmarks import growth
+from benchmarks import growth, tls
 from benchmarks.install import Programs
 from benchmarks.native_programs import Backend, running_backend
 from benchmarks.peers import Ground, Peer, Proxy, chp, envoy, fumarole, haproxy, nginx, relays
@@ -72,6 +72,7 @@ class Run:
             running = await self._start_all(peers, stack)
             await self._measure_works(running)
             await self._measure_growth(running)
+        await self._measure_tls()
 
     def say(self, text: str) -> None:
         """Tell how far it is."""
@@ -121,19 +122,21 @@ class Run:
 
     # What is measured
 
-    async def _measure_memory(self, peers: Iterable[Peer]) -> None:
-        for peer in peers:
-            if peer.desktop:
-                continue
-            self.say(f"memory of {self.plan.idle} idle sockets: {peer.name}")
-            try:
-                size = await growth.idle_bytes(
-                    peer, self._ground(peer.name), self.plan.idle, self._native["load"]
-                )
-            except _FAILURES as error:
-                self._fail(f"memory of {peer.name}", error)
-            else:
-                self.results.idle_kib[peer.name] = size / 1024
+    async def _measure_memory(self, peers: Sequence[Peer]) -> None:
+        for turn in range(self.plan.idle_rounds):
+            for peer in peers:
+                if not peer.desktop:
+                    self.say(f"memory of {self.plan.idle} idle sockets, {turn + 1}: {peer.name}")
+                    await self._measure_idle(peer)
+
+    async def _measure_idle(self, peer: Peer) -> None:
+        ground, load = self._ground(peer.name), self._native["load"]
+        try:
+            size = await growth.idle_bytes(peer, ground, self.plan.idle, load)
+        except _FAILURES as error:
+            self._fail(f"memory of {peer.name}", error)
+        else:
+            self.results.add_idle(peer.name, size / 1024)
 
     async def _measure_bus(self) -> None:
         self.say(f"{self.plan.events} publications")
@@ -171,12 +174,31 @@ class Run:
                     if _takes(peer, work):
                         await self._measure_one(work, proxy)
 
-    async def _measure_one(self, work: Work, proxy: Proxy) -> None:
+    async def _measure_tls(self) -> None:
+        """Measure the works over TLS on proxies of their own."""
+        if "load-tls" not in self._native:
+            self.results.problems.append("without TLS: OpenSSL's headers are not installed")
+            return
+        certificate = tls.make_certificate(self._folder)
+        async with AsyncExitStack() as stack:
+            running = await self._start_all(
+                [peer for peer in tls.peers(certificate) if peer.program in self._programs.found],
+                stack,
+            )
+            for turn in range(self.plan.rounds):
+                if turn and self._is_late(f"round {turn + 1} over TLS"):
+                    return
+                for work in tls.WORKS:
+                    self.say(f"round {turn + 1} of {self.plan.rounds}: {work.title}")
+                    for _, proxy in running:
+                        await self._measure_one(work, proxy, load="load-tls")
+
+    async def _measure_one(self, work: Work, proxy: Proxy, *, load: str = "load") -> None:
         try:
             sample = await run_work(
                 work,
                 proxy,
-                load=self._native["load"],
+                load=self._native[load],
                 folder=self._folder,
                 seconds=self.plan.seconds,
             )
@@ -215,6 +237,12 @@ class Run:
 
     async def _measure_others(self) -> None:
         """Run the benchmarks that are programs of their own."""
+        if self.plan.gateways:
+            self.say(f"events for {self.plan.gateways} gateways")
+            count = str(self.plan.gateways)
+            told = await self._output("benchmarks.many_gateways", "--gateways", count)
+            if told:
+                self.results.latencies["many"] = growth.Latency(**json.loads(told))
         sockets, followers = self.plan.revoked, self.plan.followers
         self.say(
             f"{sockets} sockets of two gateways revoked, a Redis lost by {followers} followers"

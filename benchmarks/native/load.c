@@ -12,14 +12,22 @@
  *
  * HEADS is a file of request heads, given to the connections in turn; "@@@@@@@@" in them becomes
  * another number with every request. It prints "ready" with all connections open, "begin" when
- * measuring begins, and one line of JSON. */
+ * measuring begins, and one line of JSON.
+ *
+ * Compiled with -DTLS it does all of this over TLS 1.3, each connection with a handshake of its own;
+ * whose certificate it is shown does not matter here. */
 #include "wire.h"
+#ifdef TLS
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#endif
 
 #define MARK "@@@@@@@@"
 enum { MAX_HEADS = 16384, MAX_MARKS = 8, MAX_EVENTS = 256, SOURCES = 200, AHEAD = 4 };
 enum { MAX_SAMPLES = 1 << 22 };
 enum work { GET, PUT, ECHO, FRAMES, HANDSHAKE, RFB, IDLE, WORKS };
-enum state { CONNECTING, HEAD, BODY, SOCKET, DONE };
+enum state { CONNECTING, SHAKING, HEAD, BODY, SOCKET, DONE };
 
 static const char *const names[WORKS] = {"get", "put", "echo", "frames", "handshake", "rfb", "idle"};
 
@@ -38,6 +46,9 @@ struct conn {
     uint64_t stream;        /* bytes of RFB so far */
     bool waits;
     struct piece in;
+#ifdef TLS
+    SSL *tls;
+#endif
 };
 
 static struct head heads[MAX_HEADS];
@@ -86,6 +97,76 @@ static void count_bytes(uint64_t size) {
         bytes += size;
 }
 
+/* The connection itself, with TLS or without */
+
+#ifdef TLS
+static SSL_CTX *context;
+
+static void make_context(void) {
+    context = SSL_CTX_new(TLS_client_method());
+    /* The same for all proxies, whatever they would like best. */
+    if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
+        !SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") ||
+        !SSL_CTX_set1_groups_list(context, "X25519"))
+        die("TLS");
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                  SSL_MODE_RELEASE_BUFFERS);
+}
+
+/* What OpenSSL says, as send and recv would. */
+static ssize_t told(struct conn *c, int result) {
+    if (result > 0)
+        return result;
+    int error = SSL_get_error(c->tls, result);
+    ERR_clear_error();
+    errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+    return error == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+static ssize_t put(struct conn *c, const void *data, size_t size) {
+    ssize_t done = 0;
+    while ((size_t)done < size) {
+        ssize_t sent = told(c, SSL_write(c->tls, (const char *)data + done, (int)(size - (size_t)done)));
+        if (sent <= 0)
+            return done ? done : -1;
+        done += sent;
+    }
+    return done;
+}
+
+/* Records are 16 KiB at most: several are put together, as a read without TLS would find them. */
+static ssize_t take_conn(struct conn *c, unsigned char **data) {
+    size_t before = c->in.size, got = 0;
+    if (before > MAX_PENDING)
+        return -1;
+    if (before)
+        memcpy(incoming, c->in.data, before);
+    ssize_t last = 0;
+    while (got < READ_BYTES &&
+           (last = told(c, SSL_read(c->tls, incoming + before + got, (int)(READ_BYTES - got)))) > 0)
+        got += (size_t)last;
+    if (!got)
+        return last < 0 && errno == EAGAIN ? 0 : -1;
+    keep(&c->in, NULL, 0);
+    *data = incoming;
+    return (ssize_t)(before + got);
+}
+
+static void close_conn(struct conn *c) {
+    SSL_free(c->tls);
+    c->tls = NULL;
+    close(c->fd);
+}
+#else
+static ssize_t put(struct conn *c, const void *data, size_t size) {
+    return send(c->fd, data, size, MSG_NOSIGNAL);
+}
+
+static ssize_t take_conn(struct conn *c, unsigned char **data) { return take(c->fd, &c->in, data); }
+
+static void close_conn(struct conn *c) { close(c->fd); }
+#endif
+
 /* Sending */
 
 static void watch(struct conn *c, bool waits) {
@@ -98,7 +179,7 @@ static void watch(struct conn *c, bool waits) {
 
 static bool send_all(struct conn *c, const void *data, size_t size) {
     /* Small messages, never more than what was answered: they fit into the socket's buffer. */
-    return send(c->fd, data, size, MSG_NOSIGNAL) == (ssize_t)size;
+    return put(c, data, size) == (ssize_t)size;
 }
 
 static bool send_head(struct conn *c) {
@@ -118,7 +199,7 @@ static bool send_head(struct conn *c) {
 static bool send_body(struct conn *c) {
     while (c->sent < c->to_send) {
         uint64_t size = c->to_send - c->sent < READ_BYTES ? c->to_send - c->sent : READ_BYTES;
-        ssize_t sent = send(c->fd, pattern + c->sent % PERIOD, size, MSG_NOSIGNAL);
+        ssize_t sent = put(c, pattern + c->sent % PERIOD, size);
         if (sent < 0 && errno == EAGAIN)
             break;
         if (sent < 0)
@@ -295,9 +376,9 @@ static ssize_t step(struct conn *c, const unsigned char *data, size_t size) {
 }
 
 static void end(struct conn *c) {
-    close(c->fd);
+    close_conn(c);
     keep(&c->in, NULL, 0);
-    if (c->state == HEAD || c->state == CONNECTING)
+    if (c->state <= HEAD)
         refused++;
     c->state = DONE;
     if (work == IDLE && closed_count < (size_t)wanted)
@@ -306,7 +387,7 @@ static void end(struct conn *c) {
 
 static bool readable(struct conn *c) {
     unsigned char *data;
-    ssize_t size = take(c->fd, &c->in, &data);
+    ssize_t size = take_conn(c, &data);
     if (size == 0)
         return true;
     if (size < 0) {
@@ -328,7 +409,7 @@ static bool readable(struct conn *c) {
     }
     keep(&c->in, data, (size_t)size);
     if (work == HANDSHAKE && c->state == SOCKET) {
-        close(c->fd);
+        close_conn(c);
         keep(&c->in, NULL, 0);
         c->state = DONE;
         if (rate > 0)
@@ -360,18 +441,48 @@ static void begin(struct conn *c) {
     epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
 }
 
-static bool writable(struct conn *c) {
-    if (c->state == CONNECTING) {
-        watch(c, false);
-        return send_request(c);
+#ifdef TLS
+/* Go on with the handshake; the request follows it. */
+static bool shake(struct conn *c) {
+    if (!c->tls) {
+        c->tls = SSL_new(context);
+        if (!c->tls || !SSL_set_fd(c->tls, c->fd))
+            die("TLS");
     }
-    return send_body(c);
+    c->state = SHAKING;
+    int done = SSL_connect(c->tls);
+    if (done == 1)
+        return watch(c, false), send_request(c);
+    int error = SSL_get_error(c->tls, done);
+    watch(c, error == SSL_ERROR_WANT_WRITE);
+    return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
+}
+#endif
+
+static bool writable(struct conn *c) {
+    if (c->state != CONNECTING)
+        return send_body(c);
+    watch(c, false);
+#ifdef TLS
+    return shake(c);
+#else
+    return send_request(c);
+#endif
 }
 
 static void handle(struct epoll_event *event) {
     struct conn *c = event->data.ptr;
     if (c->state == DONE)
         return;
+#ifdef TLS
+    if (c->state == SHAKING) {
+        if (!shake(c)) {
+            failed(c, "no TLS", NULL, 0);
+            end(c);
+        }
+        return;
+    }
+#endif
     bool good = !(event->events & EPOLLOUT) || writable(c);
     if (!good)
         failed(c, "not sent", NULL, 0);
@@ -503,6 +614,10 @@ int main(int argc, char **argv) {
     if (work == WORKS)
         return 2;
     raise_limits();
+#ifdef TLS
+    signal(SIGPIPE, SIG_IGN); /* OpenSSL writes without MSG_NOSIGNAL */
+    make_context();
+#endif
     make_pattern();
     read_heads(argv[6]);
     wanted = atoi(argv[3]);

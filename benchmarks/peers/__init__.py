@@ -32,6 +32,15 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What a peer that ends TLS shows; ``both`` is a file with chain and key."""
+
+    chain: Path
+    key: Path
+    both: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
     """A peer that runs: where it listens, its process group, and who may ask it."""
 
@@ -77,10 +86,9 @@ async def proxy_of(
 ) -> AsyncIterator[Proxy]:
     """Run *command* on the proxies' core until it listens at *port*, and as long as it is used."""
     log = ground.folder / "log"
-    env = ground.programs.environment
-    async with running(command, core=cores()[0], log=log, env=env) as process:
+    async with running(command, core=cores()[0], log=log) as process:
         await until_listening(process, port, log)
         yield Proxy(name=name, port=port, group=process.pid, visitors=visitors)
 
 
-__all__ = ["PLAIN", "Ground", "Peer", "Proxy", "free_port", "proxy_of", "template"]
+__all__ = ["PLAIN", "Certificate", "Ground", "Peer", "Proxy", "free_port", "proxy_of", "template"]

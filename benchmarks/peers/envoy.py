@@ -11,7 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from jwt.algorithms import ECAlgorithm
 
-from benchmarks.peers import PLAIN, Ground, Peer, Proxy, free_port, proxy_of, template
+from benchmarks.peers import PLAIN, Certificate, Ground, Peer, Proxy, free_port, proxy_of, template
 from benchmarks.requests import Visitor
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication"
@@ -30,13 +30,30 @@ _FILTER = """\
               - match: { prefix: "/" }
                 requires: { provider_name: orchestrator }"""
 
+_TLS_TYPE = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
+_TLS = """\
+      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": %s
+          common_tls_context:
+            alpn_protocols: [http/1.1]
+            tls_certificates:
+            - certificate_chain: { filename: "%s" }
+              private_key: { filename: "%s" }"""
+
 
 @asynccontextmanager
 async def _start(
-    name: str, ground: Ground, authorise: str, visitors: tuple[Visitor, ...]
+    name: str,
+    ground: Ground,
+    authorise: str,
+    visitors: tuple[Visitor, ...],
+    certificate: Certificate | None = None,
 ) -> AsyncIterator[Proxy]:
     port = free_port()
-    config = template("envoy.yaml", ground, port=port, authorise=authorise)
+    tls = "" if certificate is None else _TLS % (_TLS_TYPE, certificate.chain, certificate.key)
+    config = template("envoy.yaml", ground, port=port, authorise=authorise, tls=tls)
     command = [ground.programs.found["envoy"], "-c", str(config), "--concurrency", "1"]
     command += ["--disable-hot-restart", "--log-level", "error"]
     async with proxy_of(name, ground, command, port, visitors) as proxy:
@@ -45,6 +62,11 @@ async def _start(
 
 def _bare(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
     return _start("envoy", ground, "", PLAIN)
+
+
+def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
+    """Start one that ends TLS."""
+    return _start("envoy", ground, "", PLAIN, certificate)
 
 
 def _with_jwt(ground: Ground) -> AbstractAsyncContextManager[Proxy]:

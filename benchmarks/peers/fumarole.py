@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
 from redis.asyncio import Redis
 
-from benchmarks.peers import Ground, Peer, Proxy
+from benchmarks.peers import Certificate, Ground, Peer, Proxy
 from benchmarks.programs import START_SECONDS, Ended, cores, running
 from benchmarks.requests import Visitor
 from deploy.local.redis import redis_program
-from gateway.core.access.grants import Grant, GrantKeys
+from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME, Grant, GrantKeys
 from shared.bus import Keys, Publisher, connect
 from shared.routes import Route, Target
 
@@ -67,7 +67,8 @@ def make_route(sid: str, port: int, *, kind: str = "web") -> Route:
 class Orchestrator:
     """Publishes routes and signs: what controller and orchestrator do in production."""
 
-    def __init__(self, redis: Redis, folder: Path) -> None:
+    def __init__(self, redis: Redis, folder: Path, *, tls: bool = False) -> None:
+        self._tls = tls
         self.publisher = Publisher(redis, Keys(INSTANCE), term=1)
         self._key = Ed25519PrivateKey.generate()
         self.routes: dict[str, bytes] = {}
@@ -100,7 +101,12 @@ class Orchestrator:
             issued_at=now - 5,
             ends_at=now + 43200,
         )
-        return Visitor(f"{sid}.{BASE}", f"fumarole={self._grants.sign(grant)}")
+        cookie = (HTTPS_COOKIE_NAME if self._tls else HTTP_COOKIE_NAME).decode()
+        return Visitor(
+            f"{sid}.{BASE}",
+            f"{cookie}={self._grants.sign(grant)}",
+            scheme="https" if self._tls else "http",
+        )
 
     def jti_of(self, visitor: Visitor) -> str:
         """Return the name of the grant that *visitor* has."""
@@ -148,16 +154,26 @@ async def _listens(socket: Path) -> bool:
     return True
 
 
-def settings(folder: Path, *, workers: int = 1, tree: Path = ROOT) -> dict[str, str]:
+def settings(
+    folder: Path,
+    *,
+    workers: int = 1,
+    tree: Path = ROOT,
+    certificate: Certificate | None = None,
+) -> dict[str, str]:
     """Return the environment of a gateway on this ground, run from the source in *tree*."""
-    return {
+    tls = {}
+    if certificate is not None:
+        tls["FUMAROLE_GATEWAY_TLS_CERT_FILE"] = str(certificate.chain)
+        tls["FUMAROLE_GATEWAY_TLS_KEY_FILE"] = str(certificate.key)
+    return tls | {
         "PYTHONPATH": str(tree),
         "FUMAROLE_INSTANCE": INSTANCE,
         "FUMAROLE_REDIS_URL": f"unix://{folder / 'redis.sock'}",
         "FUMAROLE_LINK_KEY_FILE": str(folder / "link.key"),
         "FUMAROLE_GATEWAY_LISTEN": "127.0.0.1:0",
         "FUMAROLE_GATEWAY_OPS_LISTEN": "127.0.0.1:0",
-        "FUMAROLE_GATEWAY_PUBLIC_URL": f"http://{BASE}",
+        "FUMAROLE_GATEWAY_PUBLIC_URL": f"http{'s' if tls else ''}://{BASE}",
         "FUMAROLE_GATEWAY_TOKEN_ISSUER": ISSUER,
         "FUMAROLE_GATEWAY_TOKEN_JWKS": str(folder / "jwks.json"),
         "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(folder / "grant.key"),
@@ -170,15 +186,20 @@ def settings(folder: Path, *, workers: int = 1, tree: Path = ROOT) -> dict[str, 
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, routes: Iterable[Route], *, workers: int = 1, tree: Path = ROOT
+    folder: Path,
+    routes: Iterable[Route],
+    *,
+    workers: int = 1,
+    tree: Path = ROOT,
+    certificate: Certificate | None = None,
 ) -> AsyncIterator[tuple[Proxy, Orchestrator]]:
     """Run a gateway of *workers* that serves *routes*, with all that it needs."""
     log = folder / "log"
     async with running_redis(folder) as redis:
-        orchestrator = Orchestrator(redis, folder)
+        orchestrator = Orchestrator(redis, folder, tls=certificate is not None)
         await orchestrator.rebuild(routes)
         command = [sys.executable, "-m", "gateway"]
-        env = settings(folder, workers=workers, tree=tree)
+        env = settings(folder, workers=workers, tree=tree, certificate=certificate)
         async with running(command, core=cores()[0], log=log, env=env, cwd=folder) as process:
             beats = asyncio.create_task(orchestrator.beat_for_good())
             try:
@@ -214,12 +235,16 @@ async def _answers(port: int) -> bool:
 
 
 @asynccontextmanager
-async def _start(ground: Ground, tree: Path = ROOT) -> AsyncIterator[Proxy]:
+async def _start(
+    ground: Ground, tree: Path = ROOT, certificate: Certificate | None = None
+) -> AsyncIterator[Proxy]:
     web = [make_route(new_sid(), ground.backend.port) for _ in range(WEB_SESSIONS)]
     desks = [
         make_route(new_sid(), ground.backend.rfb_port, kind="vnc") for _ in range(DESK_SESSIONS)
     ]
-    async with running_gateway(ground.folder, (*web, *desks), tree=tree) as (proxy, orchestrator):
+    async with running_gateway(
+        ground.folder, (*web, *desks), tree=tree, certificate=certificate
+    ) as (proxy, orchestrator):
         yield Proxy(
             name=proxy.name,
             port=proxy.port,
@@ -239,6 +264,11 @@ GATEWAY = Peer(
     grows=True,
     notes="every request with a grant from a cookie, 500 users with a session each",
 )
+
+
+def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
+    """Start one that ends TLS."""
+    return _start(ground, certificate=certificate)
 
 
 def peer_of(tree: Path) -> Peer:

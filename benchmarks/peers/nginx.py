@@ -6,14 +6,29 @@ import resource
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from benchmarks.peers import Ground, Peer, Proxy, free_port, proxy_of, template
+from benchmarks.peers import Certificate, Ground, Peer, Proxy, free_port, proxy_of, template
 
 
 @asynccontextmanager
-async def _start(name: str, ground: Ground, authorise: str) -> AsyncIterator[Proxy]:
+async def _start(
+    name: str, ground: Ground, *, authorise: str = "", certificate: Certificate | None = None
+) -> AsyncIterator[Proxy]:
     port = free_port()
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    config = template("nginx.conf", ground, port=port, files=files, authorise=authorise)
+    tls = ""
+    if certificate is not None:
+        tls = f"ssl_certificate {certificate.chain}; ssl_certificate_key {certificate.key};"
+    config = template(
+        "nginx.conf",
+        ground,
+        port=port,
+        files=files,
+        # Below a sixteenth of free connections nginx closes those whose request has not come yet.
+        connections=files * 5 // 4,
+        authorise=authorise,
+        ssl="ssl" if tls else "",
+        tls=tls,
+    )
     command = [ground.programs.found["nginx"], "-c", str(config), "-p", str(ground.folder)]
     # Without -e, nginx tries its compiled-in log file first and complains.
     command += ["-e", str(ground.folder / "error.log")]
@@ -22,11 +37,16 @@ async def _start(name: str, ground: Ground, authorise: str) -> AsyncIterator[Pro
 
 
 def _bare(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
-    return _start("nginx", ground, "")
+    return _start("nginx", ground)
 
 
 def _with_auth(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
-    return _start("nginx-auth", ground, "auth_request /_authorise;")
+    return _start("nginx-auth", ground, authorise="auth_request /_authorise;")
+
+
+def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
+    """Start one that ends TLS."""
+    return _start("nginx", ground, certificate=certificate)
 
 
 BARE = Peer(name="nginx", label="nginx", program="nginx", start=_bare, grows=True)

@@ -23,6 +23,8 @@ _METRICS: Final = {
     'fumarole_gateway_open_connections{kind="websocket"}': "WebSockets",
     "fumarole_gateway_pooled": "pooled connections",
     "fumarole_gateway_revocations": "revocations",
+    "fumarole_gateway_bus_lag_seconds": "bus lag",
+    'fumarole_gateway_routes{state="ready"}': "routes",
 }
 
 

@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.budgets import judge_all
+from benchmarks.figures import fill
 from benchmarks.growth import Latency, Point
 from benchmarks.plot import nice_step
-from benchmarks.report import write_report
+from benchmarks.report import PROSE, make_page, write_report
 from benchmarks.results import Machine, Results
 from benchmarks.works import Sample
 
@@ -86,6 +87,42 @@ def test_budgets_are_met_missed_or_not_known() -> None:
     assert verdicts["memory per idle proxied WebSocket", "≤ 6 KiB"].met
 
 
+def test_a_verdict_needs_runs_that_agree() -> None:
+    found = measured()
+    for cost in (12.0, 40.0):
+        found.add(replace(SAMPLE, proxy="nginx", cost=cost))
+    verdicts = judge_all(found.costs(), found.amounts(), found.spreads())
+    nginx = next(one for one in verdicts if one.limit == "≤ 1.6 × nginx without auth")
+    assert nginx.value == pytest.approx(4 / 3)
+    assert nginx.spread is not None
+    assert nginx.spread[1] == pytest.approx(40 / 12)
+    assert nginx.met is None
+    assert nginx.missed_by == 0
+
+
+def test_times_ours_are_in_brackets_where_the_rounds_overlap(tmp_path: Path) -> None:
+    found = measured()
+    page = write_report(found, tmp_path).read_text()
+    assert "| nginx | 15.0 | 15.0 | 15.0 | 0.75 |" in page
+    found.add(replace(SAMPLE, proxy="nginx", cost=25.0))
+    page = write_report(found, tmp_path).read_text()
+    assert "| nginx | 20.0 | 15.0 | 25.0 | (1.00) |" in page
+
+
+def test_numbers_in_the_prose_come_from_the_results() -> None:
+    found = measured()
+    prose = "{cost get nginx}, {times get nginx}, {kib fumarole}, {amount revoked}, {p50 routable}"
+    assert fill(prose, found) == "15 µs, 1.33, 3, 260, 1"
+    assert fill("{cost echo envoy} {kib envoy}", found) == "– –"
+    with pytest.raises(KeyError):
+        fill("{cost nothing envoy}", found)
+
+
+def test_the_prose_names_only_what_there_is(tmp_path: Path) -> None:
+    page = make_page(measured(), PROSE.read_text())
+    assert "{" not in page.partition("## Works")[0]
+
+
 def beside(life: float) -> dict[str, float]:
     return {"life_ms": life, "at_rest_ms": 10.4, "memory_mib": 150.0}
 
@@ -147,7 +184,10 @@ def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     assert "61 of them a second were submitted, 30 ended." in page
     assert "| bare loop | 1,234.5 | 2.0 | 6.2 |" in page
     assert "<!--" not in page
-    assert "| **Fumarole** | 20.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |" in page
+    assert (
+        "| **Fumarole** | 20.0 | 19.0 | 40.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |"
+        in page
+    )
     assert "**missed** by 4 %" in page
     assert "| everybody | 5,000 | 100.0 | 260.0 | 300.0 |" in page
     assert "all equal 1.23 s after the flush, by 81 snapshots" in page

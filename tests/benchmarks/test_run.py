@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import tls
 from benchmarks.install import Programs
 from benchmarks.native_programs import build
 from benchmarks.plan import Plan
@@ -23,9 +24,11 @@ TINY = Plan(
     in_flight=(1, 8),
     routes=(1, 20),
     idle=16,
+    idle_rounds=1,
     events=3,
     revoked=16,
     followers=2,
+    gateways=2,
     attacks=0,
     tables=False,
     submitted=0,
@@ -43,8 +46,10 @@ async def test_a_run_without_peers_measures_what_is_there(tmp_path: Path) -> Non
     assert found.problems == []
     assert found.missing["nginx"] == "no network"
     assert set(found.missing) == {peer.name for peer in PEERS if peer.program != "python"}
-    assert {work for work, proxy in found.costs() if proxy == "fumarole"} == {w.name for w in WORKS}
-    assert set(found.amounts()) == {"idle", "routable", "revoked"}
+    assert {work for work, proxy in found.costs() if proxy == "fumarole"} == {
+        w.name for w in (*WORKS, *tls.WORKS)
+    }
+    assert set(found.amounts()) == {"idle", "routable", "revoked", "many"}
     assert {point.curve for point in found.points} == {"sockets", "in flight", "routes"}
     page = write_report(found, tmp_path / "docs").read_text()
     assert "without nginx: no network" in page
