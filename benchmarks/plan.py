@@ -33,13 +33,13 @@ class Plan:
 
 
 FULL: Final = Plan(
-    enough_seconds=720.0,
+    enough_seconds=840.0,
     rounds=3,
-    seconds=1.5,
+    seconds=1.3,
     sockets=(1, 10, 100, 1000, MOST_SOCKETS),
     in_flight=(1, 16, 64, 256, 1000, 4000),
     routes=(1, 1000, 10_000, 100_000),
-    idle=2500,
+    idle=2000,
     idle_rounds=3,
     events=300,
     revoked=5000,

@@ -23,9 +23,11 @@ PROSE: Final = Path(__file__).with_name("prose.md")
 _UNITS: Final = re.compile(" (RSS MiB|PSS MiB|descriptors)$")
 _POINTS: Final = 360
 """Of each line of the plot."""
+_LEVEL: Final = "worker 0 level"
 _SERIES: Final = (
     ("gateway PSS MiB", "memory of all processes, shared pages once (PSS)", "MiB"),
     ("worker 0 RSS MiB", "memory of worker 0, which is never killed (RSS)", "MiB"),
+    (_LEVEL, "the same, less what its number of descriptors explains", "MiB"),
     ("supervisor RSS MiB", "memory of the supervisor (RSS)", "MiB"),
     ("fork server RSS MiB", "memory of the fork server (RSS)", "MiB"),
     ("gateway descriptors", "descriptors of all processes", ""),
@@ -82,12 +84,13 @@ def _verdict(found: dict[str, Any]) -> str:
 
 def slopes(columns: dict[str, list[float | None]]) -> dict[str, Slope | None]:
     """Return the slope of each series that the page shows."""
-    seconds = [float(at or 0) for at in columns["seconds"]]
-    return {
-        name: slope_of(seconds, [_number(value) for value in columns[name]])
-        for name, _, _ in _SERIES
-        if name in columns
-    }
+    numbers = {name: [_number(value) for value in column] for name, column in columns.items()}
+    seconds = numbers["seconds"]
+    found = {name: slope_of(seconds, numbers[name]) for name, _, _ in _SERIES if name in numbers}
+    memory, open_files = numbers.get("worker 0 RSS MiB"), numbers.get("worker 0 descriptors")
+    if memory is not None and open_files is not None:
+        found[_LEVEL] = slope_of(seconds, memory, beside=open_files)
+    return found
 
 
 def _number(value: float | None) -> float:
@@ -118,7 +121,9 @@ def _slopes(columns: dict[str, list[float | None]]) -> str:
     note = (
         f"\n\nBy least squares; the first {WARM_UP:.0%} of the samples are left out, and the line "
         f"is laid through the means of {BLOCKS} blocks of the others, since samples that follow "
-        "each other are alike. *Early* and *late* are the first and the last of those means."
+        "each other are alike. *Early* and *late* are the first and the last of those means. "
+        "Worker 0 takes over connections of workers that are killed: its second line is what is "
+        "left of the slope once both memory and time are regressed on its descriptors."
     )
     return _table(header, rows) + note
 

@@ -180,6 +180,22 @@ def test_the_first_tenth_and_what_is_missing_are_left_out() -> None:
     assert slope_of([0.0, 1.0], [1.0, 1.0]) is None
 
 
+def test_what_another_series_explains_is_no_slope_of_its_own() -> None:
+    seconds = [float(at) for at in range(0, 7200, 10)]
+    sockets = [1000 + at / 10 + at * 7919 % 400 for at in range(720)]
+    memory = [50 + count / 100 for count in sockets]
+    alone, level = slope_of(seconds, memory), slope_of(seconds, memory, beside=sockets)
+    assert alone is not None
+    assert alone.grows
+    assert level is not None
+    assert level.per_hour == pytest.approx(0, abs=1e-9)
+    leaking = [held + at / 360 for at, held in enumerate(memory)]
+    level = slope_of(seconds, leaking, beside=sockets)
+    assert level is not None
+    assert level.per_hour == pytest.approx(1.0)
+    assert level.grows
+
+
 @pytest.mark.parametrize(("freedom", "quantile"), [(2, 4.303), (10, 2.228), (22, 2.074)])
 def test_student_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
     assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=0.05)
