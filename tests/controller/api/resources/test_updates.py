@@ -147,7 +147,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
 async def test_there_are_only_so_many_streams(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(api, "?after=0"):
         monkeypatch.setattr(
-            "controller.api.server_sent_events.Streams.full", property(lambda _: True)
+            "controller.api.server_sent_events.EventStreams.full", property(lambda _: True)
         )
         refused = await api.client.get("/v1/updates?after=0")
         assert refused.status == 503
