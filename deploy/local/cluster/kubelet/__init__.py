@@ -9,8 +9,8 @@ the API server, `node` registers us.
 `network` joins the Pods: `links` between them and the node by `netlink`, a `firewall` that asks
 `policies`, a server for `names`, and `services` with addresses of their own.
 
-Limits and requests are not enforced, except the size of memory volumes: a process that takes
-too much is the machine's problem. Namespaces keep Pods out of each other's way; they are no
-boundary against a hostile program. Where the kernel refuses them, Pods are plain processes
-without mounts, and the log says so.
+A container that takes more `memory` than its limit is killed, as soon as that is seen; other limits
+and requests are not enforced, except the size of memory volumes. Namespaces keep Pods out of each
+other's way; they are no boundary against a hostile program. Where the kernel refuses them, Pods are
+plain processes without mounts, and the log says so.
 """

@@ -20,6 +20,7 @@ from deploy.local.cluster.kubelet.environment import (
 )
 from deploy.local.cluster.kubelet.images import Image, find_image
 from deploy.local.cluster.kubelet.logs import Log
+from deploy.local.cluster.kubelet.memory import exceeded, limit_of
 from deploy.local.cluster.kubelet.mounts import TERMINATION_LOG, Step, make_mounts
 from deploy.local.cluster.kubelet.names import make_resolver_file
 from deploy.local.cluster.kubelet.network import NAME_SERVER
@@ -34,6 +35,12 @@ _FORGIVEN_AFTER_SECONDS: Final = 600.0
 _CONFIGURE_AGAIN_SECONDS: Final = 1.0
 _MESSAGE_BYTES: Final = 4096
 _FALLBACK_BYTES, _FALLBACK_LINES = 2048, 80
+_NEVER: Final = "1970-01-01T00:00:00Z"
+"""When containerd says that a program began which it could not start."""
+_RUNTIME: Final = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+    "runc create failed: unable to start container process: "
+)
 
 
 class ConfigurationError(RuntimeError):
@@ -193,8 +200,9 @@ class ContainerRun:
             process, collecting = await self._start(ground, specification)
         except StartFailed as error:
             ground.tell("Warning", "Failed", f"Error: {error}")
-            ended = terminated(128, started_at, _now(), identifier)
-            ended["terminated"] |= {"reason": "StartError", "message": str(error)}
+            ended = terminated(128, _NEVER, _now(), identifier)
+            message = f"{_RUNTIME}{error}: unknown"
+            ended["terminated"] |= {"reason": "StartError", "message": message}
             self._show_end(ended)
             return 128
         self.process = process
@@ -205,21 +213,36 @@ class ContainerRun:
         self.record.ready = self.record.started and "readinessProbe" not in self.spec
         self._changed()
         ground.tell("Normal", "Started", f"Started container {self.name}")
+        killing = asyncio.create_task(self._kill_if_too_large(ground.sandbox, process))
         try:
             beside = running() if running else None
             code = await process.wait()
         finally:
             self.process = None
             self._ended.set()
-            if beside is not None:
-                beside.cancel()
-                await asyncio.gather(beside, return_exceptions=True)
+            others = [killing] if beside is None else [killing, beside]
+            too_large = killing.done() and killing.exception() is None
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
         await collecting
         ended = terminated(code, started_at, _now(), identifier)
+        if too_large and code == -signal.SIGKILL:
+            ended["terminated"]["reason"] = "OOMKilled"
+            del ended["terminated"]["signal"]  # as containerd, which gives the code alone
         if message := self._last_words(ground, code):
             ended["terminated"]["message"] = message
         self._show_end(ended)
         return code
+
+    async def _kill_if_too_large(self, sandbox: Sandbox, process: Process) -> None:
+        """End the process once the container takes more memory than its limit, as a kernel does."""
+        limit = limit_of(self.spec)
+        if limit is None:
+            await asyncio.Event().wait()
+        else:
+            await exceeded(lambda: sandbox.memory_of(process), limit)
+        process.send_signal(signal.SIGKILL)
 
     def _last_words(self, ground: Ground, code: int) -> str:
         """Return what the container left as its termination message."""

@@ -57,7 +57,9 @@ def main() -> None:
     if isolated:
         _bring_up_loopback()
         _mount("proc", "/proc", "proc", _NOSUID | _NODEV)
-    looks = [os.open(f"/proc/self/net/{name}", os.O_RDONLY) for name in _net_tables()]
+    # The Pod's processes, and then who listens in it.
+    looks = [os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)]
+    looks += [os.open(f"/proc/self/net/{name}", os.O_RDONLY) for name in _net_tables()]
     diag = _diag()
     if diag is not None:
         looks.append(diag)
@@ -225,9 +227,19 @@ def _fork_and_exec(spec: Spec, stdio: list[int], enter: Callable[[], None]) -> t
         os.environ["PATH"] = environment.get("PATH", os.defpath)
         os.execvpe(spec["argv"][0], spec["argv"], environment)  # noqa: S606 - no shell, on purpose
     except OSError as error:
-        os.write(report, f"{spec['argv'][0]}: {error}".encode())
+        os.write(report, _why_not_started(spec["argv"][0], error).encode())
     finally:
         os._exit(128)
+
+
+def _why_not_started(program: str, error: OSError) -> str:
+    """Return what runc says of a program that cannot be executed; its words are Go's."""
+    if isinstance(error, FileNotFoundError) and "/" not in program:
+        return f'exec: "{program}": executable file not found in $PATH'
+    text = (error.strerror or str(error)).lower()
+    if isinstance(error, FileNotFoundError):
+        text = f"stat {program}: {text}"
+    return f'exec: "{program}": {text}'
 
 
 def _open_terminal() -> tuple[int, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from deploy.local.cluster.kubelet.listeners import Listeners
+from deploy.local.cluster.kubelet.memory import Processes
 
 _PROGRAM: Final = str(Path(__file__).with_name("sandbox.py"))
 _UNSHARE: Final = ("unshare", "-Urmnpfui", "--kill-child", "--propagation", "private")
@@ -77,6 +78,7 @@ class Sandbox:
         self._control = control
         self._turn = asyncio.Lock()
         self._listeners = Listeners((), None)
+        self._processes: Processes | None = None
 
     @classmethod
     async def start(cls, *, isolated: bool) -> Self:
@@ -100,6 +102,7 @@ class Sandbox:
         if hello is None:
             await sandbox.close()
             raise SandboxFailed("the sandbox did not start")
+        sandbox._processes = Processes(fds.pop(0))
         kernel = socket.socket(fileno=fds.pop()) if hello["diag"] else None
         sandbox._listeners = Listeners(fds, kernel)
         return sandbox
@@ -108,6 +111,8 @@ class Sandbox:
         """End everything in the sandbox, and the sandbox."""
         self._control.close()
         self._listeners.close()
+        if self._processes is not None:
+            self._processes.close()
         await asyncio.to_thread(_end, self._process)
 
     async def set_hostname(self, name: str) -> None:
@@ -170,6 +175,10 @@ class Sandbox:
             fresh = socket.socket(family, kind, protocol)
         fresh.setblocking(False)
         return fresh
+
+    def memory_of(self, process: Process) -> int:
+        """Return how many bytes *process* and all that it started hold of memory."""
+        return 0 if self._processes is None else self._processes.memory_of(process.pid)
 
     def listening_ports(self, address: str) -> set[int]:
         """Return the TCP ports that are listened on at *address*, by itself or as any."""

@@ -113,7 +113,9 @@ class Shares:
     def _share(self, name: str) -> float:
         """Return the largest part of anything that the Queue uses, for its weight."""
         weight = ((self._queues.get(name) or {}).get("spec") or {}).get("weight") or 1
-        parts = [amount / self._total[key] for key, amount in self._used[name].items() if amount]
+        # Of what no node has, nobody uses a part: a group that asks for it waits in its Queue.
+        used = self._used[name].items()
+        parts = [amount / self._total[key] for key, amount in used if self._total[key]]
         return max(parts, default=0.0) / float(weight)
 
     def _capability(self, name: str) -> Amounts:

@@ -317,7 +317,22 @@ async def test_a_command_that_is_not_there_fails_with_its_name(
     failed = await until(client, namespace, "a", "Failed")
     state = failed["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (state["exitCode"], state["reason"]) == (128, "StartError")
-    assert "no-such-program" in state["message"]
+    assert 'exec: "no-such-program": executable file not found in $PATH' in state["message"]
+    # As containerd says of what never began.
+    assert state["startedAt"] == "1970-01-01T00:00:00Z"
+
+
+async def test_a_container_that_takes_more_memory_than_its_limit_is_killed(
+    client: Client, namespace: str
+) -> None:
+    # By a process that the container's own has started, and that says nothing of it.
+    script = "python3 -c 'import time; kept = bytearray(96 << 20); time.sleep(300)'; exit 0"
+    within = {"resources": {"limits": {"memory": "64Mi"}}}
+    pod = make_pod("a", ["sh", "-c", script], container=within)
+    await client.create(PODS, namespace, pod)
+    failed = await until(client, namespace, "a", "Failed")
+    state = failed["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
 
 
 async def test_a_liveness_probe_that_fails_restarts_the_container(

@@ -64,6 +64,14 @@ def test_a_queue_that_runs_much_comes_later() -> None:
     assert let_in(Shares(queues, groups, members, rooms), rooms) == ["b0"]
 
 
+def test_a_group_that_wants_what_no_node_has_keeps_nobody_else_waiting() -> None:
+    wants = make_group("0", "a", phase="Inqueue")
+    wants["spec"]["minResources"]["nvidia.com/gpu"] = "64"
+    groups, rooms = [wants, make_group("1", "a"), make_group("2", "b")], make_rooms(8.0)
+    queues = [make_queue("a"), make_queue("b")]
+    assert let_in(Shares(queues, groups, {}, rooms), rooms) == ["2", "1"]
+
+
 def test_what_was_let_in_counts_before_its_pods_are_there() -> None:
     queues = [make_queue("a", capability={"cpu": "2"}), make_queue("b")]
     groups = [make_group("0", "a", phase="Inqueue"), *(make_group(n, "a") for n in "12")]

@@ -1,0 +1,81 @@
+"""How much memory the processes of a container hold, and what becomes of one that takes too much.
+
+A real node has the kernel end what exceeds the container's limit (cgroups). Who runs this cluster
+need not be allowed to make cgroups, so the kubelet looks itself, a few times a second. It counts
+what cgroups count and nobody could give back: anonymous and shared memory, without files.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+from deploy.local.cluster.quantities import quantity
+
+_PAUSE_SECONDS: Final = 0.5
+_SHORT_PAUSE_SECONDS: Final = 0.1
+"""Of a container that has half of its limit."""
+_MOST_PROCESSES: Final = 1000
+_COUNTED: Final = (b"RssAnon:", b"RssShmem:")
+
+
+class Processes:
+    """The processes of a Pod, by the ``/proc`` that the Pod's first process has opened."""
+
+    def __init__(self, proc: int) -> None:
+        self._proc: int | None = proc
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._proc is not None:
+            os.close(self._proc)
+            self._proc = None
+
+    def memory_of(self, pid: int) -> int:
+        """Return the bytes of *pid* and its descendants; what ends meanwhile holds nothing."""
+        held, left = 0, [pid]
+        for _ in range(_MOST_PROCESSES):
+            if not left or self._proc is None:
+                break
+            one = left.pop()
+            held += sum(
+                int(line.split()[1]) * 1024
+                for line in self._read(f"{one}/status").splitlines()
+                if line.startswith(_COUNTED)
+            )
+            for task in self._list(f"{one}/task"):
+                left += map(int, self._read(f"{one}/task/{task}/children").split())
+        return held
+
+    def _read(self, path: str) -> bytes:
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY, dir_fd=self._proc), "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
+    def _list(self, path: str) -> list[str]:
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._proc)
+        except OSError:
+            return []
+        try:
+            return os.listdir(folder)
+        except OSError:
+            return []
+        finally:
+            os.close(folder)
+
+
+def limit_of(container: dict[str, object]) -> int | None:
+    """Return the bytes that *container* (JSON) may take; None where nothing says so."""
+    resources = container.get("resources")
+    limits = resources.get("limits") if isinstance(resources, dict) else None
+    amount = limits.get("memory") if isinstance(limits, dict) else None
+    return None if amount is None else int(quantity(str(amount)))
+
+
+async def exceeded(held: Callable[[], int], limit: int) -> None:
+    """Return once *held* says more than *limit*."""
+    while (now := held()) <= limit:  # noqa: ASYNC110 - the kernel tells nobody
+        await asyncio.sleep(_SHORT_PAUSE_SECONDS if 2 * now > limit else _PAUSE_SECONDS)
