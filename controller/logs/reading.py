@@ -15,7 +15,7 @@ from controller.logs.records import Counter, Mark, Resumer, records_of, text_of
 from controller.logs.storage import LogStorage, Missing
 from controller.logs.writer import SEGMENT
 from controller.store.database import Store
-from controller.store.jobs.stored_logs import Segment, StoredLog, find_log
+from controller.store.jobs.stored_logs import Segment, StoredLog, ended, find_log
 from shared.errors import FumaroleError
 
 LOOK_SECONDS: Final = 0.25
@@ -149,7 +149,8 @@ class LogReader:
             found = await self._find(pod)
         if found is None:
             raise error
-        return found
+        # One that is still not whole waits for the storage, which does not take it.
+        return found if found.state == "whole" else ended(found, "store_away")
 
     async def _stored_records(
         self, stored: StoredLog, mark: Mark | None, *, tail: int | None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -21,7 +26,7 @@ from tests.shared.samples import make_claims
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 FINAL = ("SUCCESS", "FAILURE", "EXPIRED")
-RETENTION_SECONDS = "5"
+RETENTION_SECONDS = "2"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -73,7 +78,7 @@ async def get(controller: Controller, path: str, **headers: str) -> tuple[int, s
 
 async def events(
     controller: Controller, path: str, last: str = ""
-) -> AsyncIterator[tuple[str, str, Any]]:
+) -> AsyncGenerator[tuple[str, str, Any], None]:
     """Yield id, name and data of each event."""
     token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
     headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last} if last else {})
@@ -152,3 +157,193 @@ async def test_of_a_log_that_is_too_long_the_tail_is_kept_and_that_is_said(
     assert text.endswith("xxx\nthe end\n")
     history = await controller.call("GET", "/v1/jobs/long/history")
     assert history["attempts"][0]["runs"][0]["log"]["truncated"] == ["size"]
+
+
+async def test_events_go_on_exactly_where_they_stopped(controller: Controller, admin: Kube) -> None:
+    """Byte by byte the same: from the pod while it runs, and from what is stored of it."""
+    long = "printf '%060000d\\n' 7; printf '\\303\\274\\n\\n'"
+    program = f"for i in 1 2 3; do echo early $i; done; {long}; sleep 4; printf 'the\\nend'; exit 3"
+    policy = {"event": "PodFailed", "action": "RestartJob"}
+    await submit(controller, "events", program, policies=[policy], max_retry=0, replicas=2)
+    await controller.until("events", "RUNNING")
+    whole = "early 1\nearly 2\nearly 3\n" + "7".zfill(60000) + "\nü\n\nthe\nend\n"
+    path = "/v1/jobs/events/logs?follow=true"
+    running_parts = await read_in_parts(controller, path, at_a_time=3)
+    await controller.until("events", "FAILURE", seconds=90)
+    await until_pods_are_gone(admin, "events")
+    assert running_parts == {0: whole}
+    for at_a_time in (1, 4):
+        assert await read_in_parts(controller, path, at_a_time=at_a_time) == {0: whole}
+    both = await read_in_parts(controller, f"{path}&rank=all", at_a_time=5)
+    assert both == {0: whole, 1: whole}
+    text = await controller.read("/v1/jobs/events/logs?rank=all&tail=2")
+    assert text == "[0] the\n[0] end\n[1] the\n[1] end\n"
+    for bad in ("x", "0.0.1", "0.0.1.1.1", "0.0.zz.1"):
+        assert (await get(controller, path, **{"Last-Event-ID": bad}))[0] == 422
+
+
+async def read_in_parts(controller: Controller, path: str, *, at_a_time: int) -> dict[int, str]:
+    """Return each rank's log as events say it, by connections that break off."""
+    texts: dict[int, str] = {}
+    last, over, tries = "", False, 0
+    while not over:
+        tries += 1
+        assert tries < 100, texts
+        read = events(controller, path, last)
+        async with aclosing(read):
+            seen = 0
+            async for at, name, data in read:
+                if name in ("end", "broken"):
+                    over = name == "end"
+                    break
+                rank, text = (data["rank"], data["text"]) if "rank=all" in path else (0, data)
+                texts[rank] = texts.get(rank, "") + text + ("" if name == "piece" else "\n")
+                last, seen = at, seen + 1
+                if seen == at_a_time:
+                    break
+    return texts
+
+
+@pytest.mark.long
+async def test_a_reader_that_takes_nothing_costs_little_and_is_cut_off(
+    controller: Controller,
+) -> None:
+    program = "yes \"$(head -c 1000 /dev/zero | tr '\\0' x)\" | head -c 60M; sleep 3600"
+    await submit(controller, "slow", program)
+    await controller.until("slow", "RUNNING")
+    process = psutil.Process(controller.pid)
+    await eventually(lambda: has_lines(controller, "slow", 9000), seconds=60)
+    before = process.memory_info().rss
+    token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
+    host, _, port = controller.addresses["api"].rpartition(":")
+    async with AsyncExitStack() as stack:
+        for _ in range(10):
+            _reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            stack.callback(writer.close)
+            head = "GET /v1/jobs/slow/logs?follow=true HTTP/1.1\r\nHost: x\r\n"
+            writer.write(f"{head}Authorization: Bearer {token}\r\n\r\n".encode())
+        await asyncio.sleep(5)
+        assert process.memory_info().rss - before < 64 << 20
+    await controller.call("DELETE", "/v1/jobs/slow", expect=202)
+
+
+@pytest.mark.long
+async def test_a_leader_that_is_killed_while_it_follows_loses_and_doubles_nothing(
+    controller: Controller, admin: Kube
+) -> None:
+    program = "n=0; while [ $n -lt 900 ]; do n=$((n+1)); echo line $n; sleep 0.02; done; exit 3"
+    policy = {"event": "PodFailed", "action": "RestartJob"}
+    await submit(controller, "killed", program, policies=[policy], max_retry=0)
+    await controller.until("killed", "RUNNING")
+    # It has stored some of it by then.
+    await eventually(lambda: has_stored(controller, "killed"), seconds=40)
+    await controller.kill()
+    await asyncio.sleep(1)
+    await controller.start()
+    await controller.until("killed", "FAILURE", seconds=90)
+    await until_pods_are_gone(admin, "killed")
+    status, text, headers = await get(controller, "/v1/jobs/killed/logs")
+    assert text == "".join(f"line {n}\n" for n in range(1, 901))
+    assert (status, headers.get("Fumarole-Log-Truncated")) == (200, None)
+
+
+async def has_stored(controller: Controller, job_id: str) -> bool:
+    history = await controller.call("GET", f"/v1/jobs/{job_id}/history")
+    logs = [run["log"] for one in history["attempts"] for run in one["runs"]]
+    return bool(logs) and logs[0] is not None and logs[0]["bytes"] > 0
+
+
+@pytest.mark.long
+async def test_a_pod_that_goes_while_no_controller_runs_is_said_to_have_lost_its_log(
+    controller: Controller, admin: Kube
+) -> None:
+    program = "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.05; done"
+    policy = {"event": "PodFailed", "action": "RestartJob"}
+    await submit(controller, "away", program, policies=[policy], max_retry=3)
+    await controller.until("away", "RUNNING")
+    await eventually(lambda: has_stored(controller, "away"), seconds=40)
+    await controller.kill()
+    (pod,) = [
+        one
+        for one in await admin.list(PODS, "jobs")
+        if one["metadata"]["name"].startswith("j-away-")
+    ]
+    await admin.delete(PODS, pod["metadata"]["name"], "jobs", grace_seconds=0)
+    await asyncio.sleep(1)
+    await controller.start()
+    uid = pod["metadata"]["uid"]
+
+    async def said() -> bool:
+        history = await controller.call("GET", "/v1/jobs/away/history")
+        runs = [run for one in history["attempts"] for run in one["runs"]]
+        return any(
+            run["uid"] == uid and run["log"] and run["log"]["truncated"] == ["controller_away"]
+            for run in runs
+        )
+
+    await eventually(said)
+    text = await controller.read(f"/v1/jobs/away/logs?pod={uid}")
+    assert text.startswith("line 1\nline 2\n")
+    await controller.call("DELETE", "/v1/jobs/away", expect=202)
+
+
+@pytest.mark.long
+async def test_jobs_end_though_logs_cannot_be_stored_and_these_are_stored_later(
+    controller: Controller, admin: Kube
+) -> None:
+    folder, aside = controller.folder / "state/logs", controller.folder / "aside"
+    folder.rename(aside)
+    try:
+        program = "echo said; exit 3"
+        await submit(controller, "nowhere", program)
+        await controller.until("nowhere", "FAILURE", seconds=60)
+        await until_pods_are_gone(admin, "nowhere")
+        _, text, headers = await get(controller, "/v1/jobs/nowhere/logs")
+        assert (text, headers["Fumarole-Log-Truncated"]) == ("", "store_away")
+    finally:
+        aside.rename(folder)
+    await eventually(lambda: has_stored(controller, "nowhere"), seconds=60)
+    assert await controller.read("/v1/jobs/nowhere/logs") == "said\n"
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    assert names
+    assert all(re.fullmatch(r"[0-9a-f]{32}/[0-9a-f]+-[0-9]+", str(name)) for name in names)
+
+
+@pytest.mark.long
+async def test_logs_are_kept_in_a_bucket_and_jobs_end_without_it(
+    cluster: EmbeddedCluster, admin: Kube, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    credentials = tmp_path / "credentials"
+    credentials.write_text("[default]\naws_access_key_id = one\naws_secret_access_key = two\n")
+    async with aiohttp.ClientSession() as http:
+        (await http.put(f"http://{host}:{port}/kept")).raise_for_status()
+    controller = Controller(
+        tmp_path / "controller",
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        instance="bucket",
+        FUMAROLE_CONTROLLER_RETENTION_SECONDS=RETENTION_SECONDS,
+        FUMAROLE_CONTROLLER_LOGS_S3_BUCKET="kept",
+        FUMAROLE_CONTROLLER_LOGS_S3_PREFIX="fumarole/logs/",
+        FUMAROLE_CONTROLLER_LOGS_S3_ENDPOINT=f"http://{host}:{port}",
+        FUMAROLE_CONTROLLER_LOGS_S3_REGION="us-east-1",
+        FUMAROLE_CONTROLLER_LOGS_S3_CREDENTIALS_FILE=str(credentials),
+    )
+    try:
+        async with running(controller):
+            await submit(controller, "b1", "echo said; exit 3")
+            await controller.until("b1", "FAILURE", seconds=60)
+            await until_pods_are_gone(admin, "b1")
+            assert await controller.read("/v1/jobs/b1/logs") == "said\n"
+            server.stop()
+            await submit(controller, "b2", "echo said; exit 3")
+            await controller.until("b2", "FAILURE", seconds=60)
+            await until_pods_are_gone(admin, "b2")
+            status, text, _ = await get(controller, "/v1/jobs/b1/logs")
+            assert (status, json.loads(text)["code"]) == (503, "logs_unavailable")
+            assert "two" not in controller.log.read_text()
+    finally:
+        server.stop()
