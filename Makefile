@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format system locks goldens bench soak fuzz dist clean
+.PHONY: help install demo test test-long check format system locks goldens bench soak fuzz docs dist clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,8 +19,8 @@ $(STAMP): $(LOCKS) pyproject.toml deploy/install.sh
 	@sh deploy/install.sh .venv $(LOCKS)
 	@touch $@
 
-demo: install ## run everything on this machine (SMOKE=1: check it and end)
-	@exec $(PYTHON) -m deploy.local.demo $(if $(SMOKE),--smoke)
+demo: install ## run everything on this machine (SMOKE=1: check it and end; ORCHESTRATOR=<origin>: with yours)
+	@exec $(PYTHON) -m deploy.local.demo $(if $(SMOKE),--smoke) $(if $(ORCHESTRATOR),--orchestrator $(ORCHESTRATOR))
 
 test: install ## run the tests
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
@@ -43,6 +43,10 @@ check: install ## lint, format, types and import contracts
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 
+docs: install ## build the documentation as a site, into .site/
+	@$(PYTHON) -m deploy.settings_page
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build -q
+
 dist: install ## build sdist and wheel, the pages' assets in them, into dist/
 	@rm -rf dist
 	@$(PYTHON) -m hatchling build
@@ -61,4 +65,4 @@ locks: install ## renew the locks from pyproject.toml
 	@sh deploy/lock.sh
 
 clean: ## remove what was made here
-	rm -rf .venv gateway/web/build gateway/web/node_modules
+	rm -rf .venv .site gateway/web/build gateway/web/node_modules

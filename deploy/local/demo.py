@@ -3,6 +3,7 @@
 With ``--smoke`` the apps are started, opened and used as a client would, and the demo ends.
 With ``KUBECONFIG`` set, that cluster is used instead of the embedded one, in a namespace of its
 own; its pods are dialled in ``POD_NETWORKS``, the private networks without it.
+With ``--orchestrator`` the reference orchestrator is left out for one of yours.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from deploy.local.redis import NoRedis
 from deploy.local.smoke import run_smoke
 from deploy.local.smoke.run import APP_SECONDS, Explain
 from deploy.local.system import LocalSystem
+from shared.settings import origin
 
 T = TypeVar("T")
 
 PAGE_PORT: Final = 8480
 PUBLIC_PORT: Final = 8488
+API_PORT: Final = 8481
 WATCH_SECONDS: Final = 0.5
 UNREACHED_SECONDS: Final = 5.0
 PULL_SECONDS: Final = 600.0
@@ -42,15 +45,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="check the whole path and end")
     parser.add_argument("--seed", type=int, help="of the embedded cluster")
+    parser.add_argument(
+        "--orchestrator", type=origin, help="the origin of your own, which runs already"
+    )
     arguments = parser.parse_args()
+    if arguments.smoke and arguments.orchestrator:
+        parser.error("the check opens apps through the reference orchestrator")
     try:
-        return asyncio.run(run(smoke=arguments.smoke, seed=arguments.seed))
+        return asyncio.run(
+            run(smoke=arguments.smoke, seed=arguments.seed, orchestrator=arguments.orchestrator)
+        )
     except (ProgramFailed, ClusterFailed, KubeError, NoRedis) as error:
         print(f"demo: {error}")
         return 1
 
 
-async def run(*, smoke: bool, seed: int | None) -> int:
+async def run(*, smoke: bool, seed: int | None, orchestrator: str | None = None) -> int:
     """Start everything, and end it on Ctrl-C, SIGTERM, or when something died."""
     progress = Progress()
     stopping = asyncio.Event()
@@ -60,6 +70,8 @@ async def run(*, smoke: bool, seed: int | None) -> int:
     system = LocalSystem(
         page_port=0 if smoke else PAGE_PORT,
         public_port=0 if smoke else PUBLIC_PORT,
+        api_port=0 if smoke else API_PORT,
+        own_orchestrator=orchestrator,
         kubeconfig=Path(kubeconfig) if kubeconfig else None,
         pod_networks=os.environ.get("POD_NETWORKS"),
         seed=seed,
@@ -147,10 +159,13 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | 
 
 
 def _welcome(system: LocalSystem, progress: Progress) -> None:
+    layout = system.layout
     progress.say(
         f"\n  Open  {system.address}\n\n"
+        f"  Controller:   {layout.api_url}\n"
+        f"  Gateway:      {layout.gateway_url}\n"
         f"  The cluster:  kubectl --kubeconfig {system.kubeconfig_of('admin')} get vcjob,pods -A\n"
-        f"  Logs:         {system.layout.folder / 'log'}\n"
+        f"  Logs:         {layout.folder / 'log'}\n"
         "  Ctrl-C ends everything and leaves nothing behind.\n"
     )
 

@@ -30,11 +30,18 @@ class Layout:
     ports: Ports
     redis: RedisSetup
     cluster: ClusterUse
+    own_orchestrator: str | None = None
+    """The origin of an orchestrator that is somebody else's; None: the reference one runs."""
 
     @property
     def page_url(self) -> str:
         """The orchestrator's page, and the issuer of all tokens."""
-        return f"http://localhost:{self.ports['page']}"
+        return self.own_orchestrator or f"http://localhost:{self.ports['page']}"
+
+    @property
+    def api_url(self) -> str:
+        """The controller's API."""
+        return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
     def gateway_url(self) -> str:
@@ -84,7 +91,7 @@ class Layout:
             "ORCHESTRATOR_LISTEN": f"127.0.0.1:{self.ports['page']}",
             "ORCHESTRATOR_STATE": str(self.folder / "orchestrator"),
             "ORCHESTRATOR_ISSUER": self.page_url,
-            "ORCHESTRATOR_CONTROLLER": f"http://127.0.0.1:{self.ports['api']}",
+            "ORCHESTRATOR_CONTROLLER": self.api_url,
             "ORCHESTRATOR_GATEWAY": self.gateway_url,
         }
 
@@ -123,7 +130,9 @@ class Layout:
         }
 
 
-def make_layout(folder: Path, ports: Ports, cluster: ClusterUse) -> Layout:
+def make_layout(
+    folder: Path, ports: Ports, cluster: ClusterUse, *, own_orchestrator: str | None = None
+) -> Layout:
     """Make folders, keys and Redis' configuration in *folder*, which is its owner's alone.
 
     Raises:
@@ -136,4 +145,4 @@ def make_layout(folder: Path, ports: Ports, cluster: ClusterUse) -> Layout:
         with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(key)
     redis = write_redis_setup(folder / "redis", cluster.instance)
-    return Layout(folder, ports, redis, cluster)
+    return Layout(folder, ports, redis, cluster, own_orchestrator)

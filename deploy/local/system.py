@@ -35,6 +35,9 @@ class LocalSystem:
     Args:
         page_port: Where the orchestrator's page listens, or the next free port; 0 for any.
         public_port: The same for the gateway.
+        api_port: The same for the controller's API.
+        own_orchestrator: The origin of an orchestrator that runs already, its keys at
+            ``/.well-known/jwks.json``. Without it the reference one is started.
         kubeconfig: An administrator's of a cluster; without it the embedded one is started.
         pod_networks: Where pods of that cluster are reached; the private networks without it.
         seed: The embedded cluster's.
@@ -46,6 +49,8 @@ class LocalSystem:
         *,
         page_port: int = 0,
         public_port: int = 0,
+        api_port: int = 0,
+        own_orchestrator: str | None = None,
         kubeconfig: Path | None = None,
         pod_networks: str | None = None,
         seed: int | None = None,
@@ -57,13 +62,14 @@ class LocalSystem:
         ports = Ports()
         ports.take("page", page_port)
         ports.take("public", public_port)
+        ports.take("api", api_port)
         self.cluster: EmbeddedCluster | None = None
         if kubeconfig is None:
             self.cluster = EmbeddedCluster(folder=self.folder / "cluster", seed=seed)
             use = embedded(self.cluster.kubeconfig("controller"))
         else:
             use = given(kubeconfig, pod_networks)
-        self.layout = make_layout(self.folder, ports, use)
+        self.layout = make_layout(self.folder, ports, use, own_orchestrator=own_orchestrator)
         self._has_namespace = False
         self._programs = {name: self._make_program(name) for name in PROGRAMS}
 
@@ -106,7 +112,10 @@ class LocalSystem:
             ProgramFailed, ClusterFailed: If something does not come up.
             KubeError: If the cluster that was given is not ours to use.
         """
-        await _together(self.start("redis"), self.start("orchestrator"), self._start_cluster())
+        first = [self.start("redis"), self._start_cluster()]
+        if self.layout.own_orchestrator is None:
+            first.append(self.start("orchestrator"))
+        await _together(*first)
         await _together(self.start("controller"), self.start("hub"), self.start("gateway"))
 
     async def stop_all(self) -> None:

@@ -1,0 +1,36 @@
+"""The alert rules are those that the page tells, over metrics that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/metrics.md").read_text()
+_NAME = re.compile(r"fumarole_\w+")
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_rules_are_over_metrics_that_the_page_lists() -> None:
+    """Another test compares that list with what the code exports."""
+    listed = set(_NAME.findall(PAGE.partition("## Alerts worth having")[0]))
+    listed |= set(_NAME.findall(PAGE.partition("## The controller")[2]))
+    used = {name for rule in rules() for name in _NAME.findall(rule["expr"])}
+    assert used <= listed
+
+
+def test_each_alert_of_the_page_is_a_rule_and_says_what_it_means() -> None:
+    table = PAGE.partition("## Alerts worth having")[2].partition("\n## ")[0]
+    told = set(_NAME.findall(table))
+    assert told <= {name for rule in rules() for name in _NAME.findall(rule["expr"])}
+    for rule in rules():
+        assert rule["annotations"]["summary"], rule
+        assert rule["annotations"]["description"], rule
+        assert rule["labels"]["severity"] in ("warning", "critical"), rule

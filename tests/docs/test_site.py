@@ -1,0 +1,59 @@
+"""The documentation is a site without a broken link, and its settings are the code's."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from deploy.settings_page import PAGE, asked_settings, render, silent_rows
+
+ROOT = PAGE.parents[1]
+# What asks another host for something: a script, style, font or image.
+_LOADED = re.compile(
+    r"<(?:script|img|iframe)[^>]* src=\"?https?://|<link[^>]*stylesheet[^>]*https?:"
+)
+
+
+def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 40
+    loading = [page for page in pages if _LOADED.search(page.read_text())]
+    assert loading == []
+
+
+def test_every_setting_is_there_with_its_type_and_default() -> None:
+    page = PAGE.read_text()
+    assert render(page) == page, "python -m deploy.settings_page writes it anew"
+    assert silent_rows(page) == []
+
+
+def test_a_setting_without_a_row_is_noticed() -> None:
+    page = PAGE.read_text()
+    name = "FUMAROLE_GATEWAY_WORKERS"
+    without = "\n".join(line for line in page.splitlines() if f"`{name}` | " not in line)
+    assert name in silent_rows(render(without))
+    assert asked_settings()[name] == ("integer", "`1`")
+
+
+def test_no_setting_is_named_that_there_is_not() -> None:
+    known = set(asked_settings())
+    spelled = re.compile(r"`(FUMAROLE_(?:GATEWAY|CONTROLLER)_[A-Z][A-Z0-9_]+[A-Z0-9])`")
+    unknown = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in spelled.findall(page.read_text())
+        if name not in known
+    }
+    assert unknown == set()

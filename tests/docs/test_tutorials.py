@@ -1,0 +1,175 @@
+"""Every command of every tutorial, in order, in a folder that holds the repository alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.local.smoke.gateway import client, open_link
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / "docs/tutorials"
+READY = "Ctrl-C ends everything"
+# The addresses that tutorials name; whoever else has them is waited for.
+PORTS = (8480, 8481, 8488, 8600)
+PATIENCE_SECONDS = 120.0
+# The first command makes the environment.
+INSTALL_SECONDS = 900.0
+_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = [pytest.mark.xdist_group("tutorials"), pytest.mark.timeout(600)]
+
+
+def commands_of(page: str) -> Iterator[tuple[str, bool]]:
+    """Return what a reader types, and whether it stays in the background."""
+    for block in _BLOCK.findall(page):
+        so_far = ""
+        for line in block.splitlines():
+            if line.endswith(" &"):
+                if so_far:
+                    yield so_far, False
+                yield line.removesuffix(" &"), True
+                so_far = ""
+            else:
+                so_far += line + "\n"
+        if so_far:
+            yield so_far, False
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A folder with what is committed and nothing else."""
+    there = tmp_path / "fumarole"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        source = ROOT / name
+        if source.is_file():
+            (there / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, there / name)
+    return there
+
+
+@pytest.fixture
+def installed(empty: Path) -> Path:
+    """The same after ``make install``, for which this environment is borrowed.
+
+    Programs of the environment do not run in the pods of its cluster, which see this folder alone.
+    """
+    (empty / ".venv").mkdir()
+    for entry in (ROOT / ".venv").iterdir():
+        if entry.name != ".installed":
+            (empty / ".venv" / entry.name).symlink_to(entry)
+    (empty / ".venv/.installed").touch()
+    shutil.copytree(ROOT / "gateway/web/build", empty / "gateway/web/build")
+    return empty
+
+
+async def until_free() -> None:
+    """Return when nobody has the tutorials' ports."""
+
+    def is_free(port: int) -> bool:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+        return True
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not all(map(is_free, PORTS)):
+            await asyncio.sleep(0.2)
+
+
+@contextmanager
+def background(command: str, folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run *command* until the end, then interrupt it as Ctrl-C does."""
+    with log.open("wb") as output:
+        running = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield running
+    finally:
+        os.killpg(running.pid, signal.SIGINT)
+        running.wait(PATIENCE_SECONDS)
+
+
+async def until_written(text: str, log: Path, running: subprocess.Popen[bytes]) -> None:
+    """Return when *text* stands in *log*."""
+    async with asyncio.timeout(INSTALL_SECONDS):
+        while text not in log.read_text():
+            assert running.poll() is None, log.read_text()
+            await asyncio.sleep(0.1)
+
+
+async def follow_tutorial(name: str, folder: Path, stack: ExitStack) -> list[str]:
+    """Type every command of a tutorial; return what those in the foreground print."""
+    printed = []
+    await until_free()
+    for number, (command, stays) in enumerate(commands_of((TUTORIALS / name).read_text())):
+        if not stays:
+            done = await asyncio.to_thread(
+                subprocess.run,
+                ["bash", "-ec", command],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SECONDS,
+            )
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            printed.append(done.stdout)
+            continue
+        log = folder.parent / f"{number}.log"
+        running = stack.enter_context(background(command, folder, log))
+        await until_written(READY if command.startswith("make demo") else "8600", log, running)
+    return printed
+
+
+async def seen_in_browser(link: str, text: str) -> None:
+    """Open *link* as a browser does, and wait for *text* in the app."""
+    async with client() as http, asyncio.timeout(PATIENCE_SECONDS):
+        while (opened := await open_link(http, link)) is None:
+            await asyncio.sleep(0.1)
+        await opened.until_ready()
+        async with await opened.get(opened.start) as answer:
+            assert text in await answer.text()
+
+
+async def test_an_app_of_ones_own_is_opened(installed: Path) -> None:
+    with ExitStack() as stack:
+        printed = await follow_tutorial("own-app.md", installed, stack)
+        await seen_in_browser(printed[-1].strip(), "Directory listing")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+async def test_all_of_them_in_order_from_nothing(empty: Path) -> None:
+    with ExitStack() as stack:
+        printed = await follow_tutorial("first-session.md", empty, stack)
+        async with client() as http, http.get("http://localhost:8480") as answer:
+            assert answer.status == 200
+    assert "notebook" in printed[-1].lower()
+    for name, text in (("own-orchestrator.md", "JupyterLab"), ("own-app.md", "Directory listing")):
+        with ExitStack() as stack:
+            printed = await follow_tutorial(name, empty, stack)
+            await seen_in_browser(printed[-1].strip(), text)
