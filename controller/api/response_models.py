@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from controller.jobs.history.states import State
 
@@ -59,12 +60,43 @@ class PluginFailure(ResponseModel):
     next_at: float | None = Field(description="When it is tried again; None: it is given up.")
 
 
+class Details(ResponseModel):
+    """What is known of a reason, for programs."""
+
+    cause: str = Field(description="A word that is finer than the reason.")
+    at: float | None = Field(default=None, description="When it was told.")
+    rank: int | None = None
+    task: str | None = None
+    index: int | None = Field(default=None, description="Of the replica within its task.")
+    pod: str | None = None
+    node: str | None = None
+    container: str | None = None
+    image: str | None = None
+    queue: str | None = None
+    resources: list[str] | None = Field(default=None, description="Those that are lacking.")
+    exit_code: int | None = None
+    signal: int | None = None
+    memory_limit: str | None = Field(default=None, description="As Kubernetes writes it.")
+    log_tail: list[str] | None = Field(
+        default=None, description="The last lines that the program wrote before it failed."
+    )
+
+
+def read_details(kept: Mapping[str, Any] | None) -> Details | None:
+    """Return the details that are kept; None where nothing, or nothing readable, is known."""
+    try:
+        return Details.model_validate(kept) if kept else None
+    except ValidationError:
+        return None  # of a newer version
+
+
 class JobState(ResponseModel):
     """How a job is."""
 
     state: State
     reason: str | None = Field(description="A word for programs.")
     message: str | None = Field(description="A text for people.")
+    details: Details | None = Field(default=None, description="What is known of the reason.")
     desired: Literal["run", "suspended", "ended"]
     attempt: int
     submitted_at: float
@@ -90,6 +122,7 @@ class Update(ResponseModel):
     reason: str | None
     message: str | None
     exits: list[Exit] | None = Field(description="How its ranks ended, once it is over.")
+    details: Details | None = Field(default=None, description="What is known of the reason.")
 
 
 class TaskView(ResponseModel):
@@ -134,6 +167,10 @@ class RunView(ResponseModel):
     started_at: float | None
     ended_at: float | None
     log: LogView | None
+    restart: int | None = Field(
+        default=None, description="Which start of the attempt made it: 0 is the first one."
+    )
+    memory_limit: str | None = None
 
 
 class AttemptView(ResponseModel):
@@ -147,7 +184,10 @@ class AttemptView(ResponseModel):
     outcome: str | None
     reason: str | None
     message: str | None
+    details: Details | None = Field(default=None, description="What is known of the reason.")
     retries: int = Field(description="How often Volcano started it over.")
+    succeeded: int = Field(default=0, description="Ranks whose last pod succeeded.")
+    failed: int = Field(default=0, description="Ranks whose last pod failed.")
     runs: list[RunView]
 
 

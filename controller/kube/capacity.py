@@ -14,6 +14,7 @@ from controller.kube.errors import KubeError
 from controller.kube.kinds import NODES
 from controller.volcano.fields import Metadata
 from controller.volcano.quantity import parse_quantity
+from controller.volcano.room import takes_pods
 
 Counts: TypeAlias = Callable[[Mapping[str, str]], bool]
 
@@ -106,7 +107,7 @@ class Capacity:
             log.warning("nodes cannot be listed", extra={"why": str(error)})
             self._known = None
         else:
-            self._known = [self._read(node) for node in nodes if _takes_pods(node)]
+            self._known = [self._read(node) for node in nodes if takes_pods(node)]
         self._good_until = self._clock() + GOOD_FOR_SECONDS
 
     def _read(self, node: Mapping[str, Any]) -> _Node:
@@ -117,14 +118,6 @@ class Capacity:
             gpu=sum(_amount(given, name) for name in self._gpu_resources),
         )
         return _Node((node.get("metadata") or {}).get("labels") or {}, amounts)
-
-
-def _takes_pods(node: Mapping[str, Any]) -> bool:
-    if (node.get("spec") or {}).get("unschedulable"):
-        return False
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = [one.get("status") for one in conditions if one.get("type") == "Ready"]
-    return ready in ([], ["True"])
 
 
 def _amount(given: Mapping[str, Any], name: str) -> float:

@@ -131,6 +131,8 @@ class TaskPlugin(JobPlugin):
             name=JOB_CONTAINER,
             image=task.image,
             resources=amounts_of(task.resources, product, self.context.jobs),
+            # A pod whose program fails says its last lines, also once its log is gone.
+            more={"terminationMessagePolicy": "FallbackToLogsOnError"},
         )
         template = PodTemplate(containers=[container], labels=dict(labels))
         if (secret := self._pull_secret(job)) is not None:

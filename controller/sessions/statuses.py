@@ -99,7 +99,8 @@ def _preparing(job: Job, record: JobRecord, pod: ObservedPod) -> str | None:
     image = next((task.image for task in job.effective_tasks if task.name == pod.task), "")
     if pod.waiting in _PULLS:
         return _short(image, MOST_DETAIL)
-    return _short(f"{record.message or pod.waiting}: {image}", MOST_DETAIL)
+    said = record.message or pod.waiting
+    return _short(said if image in said else f"{said}: {image}", MOST_DETAIL)
 
 
 def _short(text: str | None, most: int) -> str | None:

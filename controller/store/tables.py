@@ -129,6 +129,11 @@ jobs: Final = sa.Table(
     sa.Column("parked", sa.Text),
     # As in its spec, to find it by: empty without one, null where the version before accepted it.
     sa.Column("kind", sa.String(63)),
+    # What is known of the reason and of the end's, for programs.
+    sa.Column("details", sa.JSON(none_as_null=True)),
+    sa.Column("end_details", sa.JSON(none_as_null=True)),
+    # The value of its PriorityClass; null where that is not known, or it has none.
+    sa.Column("priority_value", sa.Integer),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     # Each filter of a list in each of its two orders: see ``listing``.
     sa.Index("ix_jobs_state", "state", "id"),
@@ -173,6 +178,9 @@ attempts: Final = sa.Table(
     sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
     # Of the job's retries, how many this one has used; set once, when the next one begins.
     sa.Column("used", sa.Integer),
+    # How often it was started over: Volcano counts a restart that it then refuses, too.
+    sa.Column("restarts", sa.Integer),
+    sa.Column("details", sa.JSON(none_as_null=True)),
 )
 
 # Every pod that was ever seen: where a replica ran, from when to when, and how that ended.
@@ -197,6 +205,8 @@ runs: Final = sa.Table(
     sa.Column("ended_at", sa.Double),
     # Volcano's count of restarts when it was made: at a higher one it was killed for a restart.
     sa.Column("retry", sa.Integer),
+    # What its program may take of memory, as Kubernetes writes it.
+    sa.Column("memory_limit", sa.String(32)),
 )
 
 # Logs of pods, and of which objects each consists. No key into `jobs`: a log whose job is forgotten
@@ -236,6 +246,7 @@ transitions: Final = sa.Table(
     sa.Column("message", sa.Text),
     # How each rank ended, once the job has.
     sa.Column("exits", sa.JSON),
+    sa.Column("details", sa.JSON(none_as_null=True)),
     sa.Index("ix_transitions_job_id", "job_id", "id"),
 )
 

@@ -59,9 +59,10 @@ class ContainerState(TypedDict, total=False):
 
 
 class ContainerStatus(TypedDict, total=False):
-    """A container of a pod, without its image."""
+    """A container of a pod."""
 
     name: Any
+    image: Any
     ready: Any
     state: ContainerState | None
 
@@ -78,10 +79,24 @@ class PodStatus(TypedDict, total=False):
     initContainerStatuses: list[ContainerStatus] | None
 
 
+class Resources(TypedDict, total=False):
+    """What a container may take."""
+
+    limits: Any
+
+
+class Container(TypedDict, total=False):
+    """A container as it was asked for."""
+
+    name: Any
+    resources: Resources | None
+
+
 class PodSpec(TypedDict, total=False):
-    """Where the pod is."""
+    """Where the pod is, and what it may take."""
 
     nodeName: Any
+    containers: list[Container] | None
 
 
 class Pod(TypedDict, total=False):

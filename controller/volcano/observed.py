@@ -25,6 +25,7 @@ from controller.volcano.names import (
     SPEC_ANNOTATION,
 )
 from shared.numbers import whole_number
+from shared.plain import plain_tail, plain_text
 
 _KEPT_ANNOTATIONS: Final = (
     SPEC_ANNOTATION,
@@ -39,12 +40,14 @@ EVICTIONS: Final = frozenset(
     {
         *("Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost"),
         *("Terminated", "DisruptionTarget", "PreemptionByScheduler", "DeletionByTaintManager"),
+        "Evict",
         *("EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet"),
     }
 )
 """Reasons of pods that kubelets and controllers end for the cluster's sake.
 
-The last six are those of a pod's condition ``DisruptionTarget`` (Kubernetes, "Disruptions").
+Those from ``DisruptionTarget`` on are of a pod's condition of that type (Kubernetes,
+"Disruptions"); ``Evict`` is Volcano's scheduler's, of the condition Ready.
 """
 
 _MOST: Final = 10**9
@@ -53,6 +56,14 @@ _MOST: Final = 10**9
 _RETRY_ANNOTATION: Final = "volcano.sh/job-retry-count"
 _LONGEST: Final = 1000
 """Of a text that is shown."""
+_LONGEST_TAIL: Final = 2048
+"""Of a container's last words: a kubelet takes as much of a log (``FallbackToLogsOnError``)."""
+_LONGEST_WORD: Final = 64
+_LONGEST_IMAGE: Final = 512
+_NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""What a kubelet says of a container that nothing keeps from starting."""
+_EVICTED_BY_VOLCANO: Final = "Evict"
+"""The reason that its scheduler gives a pod's condition Ready before it preempts the pod."""
 
 TASK_LABEL: Final = "volcano.sh/task-spec"
 TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
@@ -87,15 +98,34 @@ class ObservedJob:
         raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
         return whole_number(raw, most=_MOST) or 1
 
+    @property
+    def restarts(self) -> int:
+        """How often its pods were started over.
+
+        Volcano counts a restart before it looks whether there is one left.
+        """
+        return min(self.retries, self.max_retry - 1) if self.max_retry > 0 else self.retries
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the job's container ended."""
+    """How the job's container ended; ``message`` are its last words, or why it never began."""
 
     exit_code: int
     signal: int
     reason: str
     finished_at: float | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """A container that something keeps from starting, in the kubelet's words."""
+
+    container: str
+    reason: str
+    message: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +163,14 @@ class ObservedPod:
     """The container that was to prepare it and failed, and what that said."""
     unscheduled: str = ""
     """Why no node takes it: the scheduler's words, or empty."""
+    undetermined: bool = False
+    """Whether these words are only that it waits for others of its gang."""
+    stuck: Stuck | None = None
+    """The first of its containers that something keeps from starting."""
+    disruption: str = ""
+    """What the cluster says of it that took the pod away, or empty."""
+    memory_limit: str | None = None
+    """What the job's container may take, as Kubernetes writes it."""
     asked_to_end_at: float | None = None
     """When its deletion was asked for, by the server's clock."""
     had_time: bool = False
@@ -196,7 +234,7 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         instance=_shared(labels.get(INSTANCE_LABEL, "")),
         job_id=labels.get(JOB_LABEL, ""),
         phase=state.get("phase") or "",
-        message=state.get("message") or state.get("reason") or "",
+        message=plain_text(state.get("message") or state.get("reason"), _LONGEST),
         annotations={name: annotations[name] for name in _KEPT_ANNOTATIONS if name in annotations},
         deleting="deletionTimestamp" in metadata,
         created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
@@ -226,6 +264,8 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     state = container.get("state") or {}
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
     terminated = state.get("terminated") or {}
+    disrupted, disruption = _disruption(status)
+    unscheduled, undetermined = _unscheduled(status)
     return ObservedPod(
         namespace=_shared(metadata.get("namespace", "")),
         name=metadata.get("name", ""),
@@ -236,20 +276,24 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         task=_shared(labels.get(TASK_LABEL, "")),
         index=_index(metadata.get("name", "")),
         phase=_shared(status.get("phase") or ""),
-        reason=_shared(status.get("reason") or ""),
-        message=status.get("message") or "",
+        reason=_shared(plain_text(status.get("reason"), _LONGEST_WORD)),
+        message=plain_text(status.get("message"), _LONGEST),
         address=status.get("podIP") or "",
         node=_shared((given.get("spec") or {}).get("nodeName") or ""),
         ready=_is_ready(status),
         answers=bool(container.get("ready")),
         deleting="deletionTimestamp" in metadata,
-        waiting=_shared(waiting.get("reason") or ""),
-        running="running" in state,
+        waiting=_shared(plain_text(waiting.get("reason"), _LONGEST_WORD)),
+        running=state.get("running") is not None,
         started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),
         unprepared=_unprepared(status),
-        disrupted=_disruption(status),
-        unscheduled=_unscheduled(status),
+        disrupted=disrupted,
+        disruption=disruption,
+        unscheduled=unscheduled,
+        undetermined=undetermined,
+        stuck=_stuck(status),
+        memory_limit=_memory_limit(given.get("spec") or {}),
         asked_to_end_at=_asked_to_end(metadata),
         had_time=_grace_seconds(metadata) > 0,
         created_at=read_time(metadata.get("creationTimestamp")),
@@ -260,13 +304,18 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
 
 
 def read_time(text: object) -> float | None:
-    """Return an RFC 3339 time as unix seconds, None where there is none."""
+    """Return an RFC 3339 time as unix seconds, None where there is none.
+
+    A kubelet says of a program that was never started that it began in 1970, and Go's zero time is
+    in the year 1: neither is a time.
+    """
     if not isinstance(text, str):
         return None
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        at = datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         return None
+    return at if at > 0 else None
 
 
 _ENDS: Final = frozenset(
@@ -296,8 +345,10 @@ def _unprepared(status: Mapping[str, Any]) -> tuple[str, str] | None:
     for container in status.get("initContainerStatuses") or ():
         terminated = (container.get("state") or {}).get("terminated") or {}
         if code := int(terminated.get("exitCode") or 0):
-            message = str(terminated.get("message") or "").strip()
-            return str(container.get("name")), message or f"it ended with exit code {code}"
+            message = plain_tail(terminated.get("message"), _LONGEST_TAIL).strip()
+            return plain_text(
+                container.get("name"), _LONGEST_WORD
+            ), message or f"it ended with exit code {code}"
     return None
 
 
@@ -307,9 +358,36 @@ def _ended(terminated: Mapping[str, Any] | None) -> Ended | None:
     return Ended(
         exit_code=int(terminated.get("exitCode") or 0),
         signal=int(terminated.get("signal") or 0),
-        reason=terminated.get("reason") or "",
+        reason=plain_text(terminated.get("reason"), _LONGEST_WORD),
         finished_at=read_time(terminated.get("finishedAt")),
+        message=plain_tail(terminated.get("message"), _LONGEST_TAIL),
     )
+
+
+def _stuck(status: Mapping[str, Any]) -> Stuck | None:
+    containers = (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    )
+    for one in containers:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        reason = plain_text(waiting.get("reason"), _LONGEST_WORD)
+        if reason not in _NOT_YET:
+            return Stuck(
+                container=plain_text(one.get("name"), _LONGEST_WORD),
+                reason=reason,
+                message=plain_text(waiting.get("message"), _LONGEST),
+                image=plain_text(one.get("image"), _LONGEST_IMAGE),
+            )
+    return None
+
+
+def _memory_limit(spec: Mapping[str, Any]) -> str | None:
+    for one in spec.get("containers") or ():
+        if one.get("name") == JOB_CONTAINER:
+            limits = (one.get("resources") or {}).get("limits") or {}
+            return _shared(plain_text(limits.get("memory"), 32)) or None
+    return None
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
@@ -319,11 +397,15 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
     )
 
 
-def _disruption(status: Mapping[str, Any]) -> str:
+def _disruption(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return why the cluster took a pod away: a word, and what is said of it."""
     for one in status.get("conditions") or ():
-        if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
-            return one.get("reason") or "DisruptionTarget"
-    return ""
+        of_target = one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+        of_volcano = one.get("type") == "Ready" and one.get("reason") == _EVICTED_BY_VOLCANO
+        if of_target or of_volcano:
+            word = plain_text(one.get("reason"), _LONGEST_WORD)
+            return word or "DisruptionTarget", plain_text(one.get("message"), _LONGEST)
+    return "", ""
 
 
 def _asked_to_end(metadata: Mapping[str, Any]) -> float | None:
@@ -337,11 +419,16 @@ def _grace_seconds(metadata: Mapping[str, Any]) -> int:
     return grace if isinstance(grace, int) else 0
 
 
-def _unscheduled(status: Mapping[str, Any]) -> str:
+def _unscheduled(status: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return why no node takes a pod, and whether that is only for the sake of others.
+
+    Volcano says ``Undetermined`` or ``Schedulable`` of pods whose gang waits for other ones.
+    """
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return str(one.get("message") or one.get("reason") or "")[:_LONGEST]
-    return ""
+            text = plain_text(one.get("message") or one.get("reason"), _LONGEST)
+            return text, one.get("reason") in ("Undetermined", "Schedulable")
+    return "", False
 
 
 def _controller_uid(metadata: Mapping[str, Any]) -> str:

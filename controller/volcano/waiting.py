@@ -11,10 +11,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from controller.volcano.causes import (
+    cause_of_missing,
+    cause_of_queue,
+    cause_of_refusal,
+    scheduling_details,
+)
 from controller.volcano.denials import sentence_of
 from controller.volcano.observed import read_time
+from shared.plain import plain_text
 
 FAILED_CREATE: Final = "FailedCreate"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -26,11 +34,24 @@ _FAILED: Final = re.compile(r"failed to create pod \S+, err: (.+)", re.DOTALL)
 _COMBINED: Final = "(combined from similar events): "
 
 
-class Explanation(NamedTuple):
-    """Why a job waits: a word for programs, and a text for people."""
+_MOUNTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_SANDBOXES: Final = ("FailedCreatePodSandBox", "FailedPodSandBoxStatus", "NetworkNotReady")
+_GOES_ON: Final = ("Pulling", "Pulled", "Created", "Started")
+_STEPS: Final = frozenset((*_MOUNTS, *_SANDBOXES, *_GOES_ON))
+"""Events of a kubelet about a pod that it prepares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job waits, or has failed: a word for programs, a text for people, and what is known.
+
+    ``details`` say more to programs: a ``cause`` that is finer than the reason, and what it is of.
+    They take no part in comparisons: a reason and a text that are told already are not told again.
+    """
 
     reason: str
     message: str
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def group_name(job: str, uid: str) -> str:
@@ -41,7 +62,22 @@ def group_name(job: str, uid: str) -> str:
 def explain_refused(events: Iterable[Mapping[str, Any]]) -> Explanation | None:
     """Return why pods cannot be made, from the VolcanoJob's *events*."""
     message = _last_message(events, FAILED_CREATE)
-    return Explanation("forbidden", _refusal(message)) if message else None
+    if not message:
+        return None
+    said = _refusal(message)
+    return Explanation("forbidden", said, {"cause": cause_of_refusal(said)})
+
+
+def explain_preparing(events: Iterable[Mapping[str, Any]]) -> Explanation | None:
+    """Return what keeps a kubelet from preparing a pod, from the pod's *events*."""
+    steps = [one for one in events if one.get("reason") in _STEPS]
+    # Times are whole seconds: of two events of one second, what went on tells more.
+    last = max(steps, key=lambda one: (_time_of(one), one["reason"] in _GOES_ON), default=None)
+    if last is None or last["reason"] in _GOES_ON or not (message := _text(last.get("message"))):
+        return None
+    cause = "volume" if last["reason"] in _MOUNTS else "sandbox"
+    details = {"cause": cause_of_missing(message, cause)}
+    return Explanation("preparing", f"preparing the container: {message}", details)
 
 
 def explain_group(
@@ -52,17 +88,18 @@ def explain_group(
     for condition in reversed(status.get("conditions") or ()):
         if condition.get("type") == UNSCHEDULABLE and condition.get("status") == "True":
             if message := _text(condition.get("message") or condition.get("reason")):
-                return Explanation("unschedulable", message)
+                return Explanation("unschedulable", message, scheduling_details(message))
             break
     if not (message := _last_message(events, UNSCHEDULABLE)):
         return None
     if status.get("phase") in (None, "", "Pending"):
-        return Explanation("queued", f"waiting in the queue: {message}")
-    return Explanation("unschedulable", message)
+        details = scheduling_details(message) | {"cause": cause_of_queue(message)}
+        return Explanation("queued", f"waiting in the queue: {message}", details)
+    return Explanation("unschedulable", message, scheduling_details(message))
 
 
-def _last_message(events: Iterable[Mapping[str, Any]], reason: str) -> str:
-    found = [one for one in events if one.get("reason") == reason and one.get("message")]
+def _last_message(events: Iterable[Mapping[str, Any]], *reasons: str) -> str:
+    found = [one for one in events if one.get("reason") in reasons and one.get("message")]
     return _text(max(found, key=_time_of)["message"]) if found else ""
 
 
@@ -94,4 +131,4 @@ def _unquoted(text: str) -> str:
 
 
 def _text(said: object) -> str:
-    return str(said or "").strip()[:LONGEST]
+    return plain_text(said, LONGEST)

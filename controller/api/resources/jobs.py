@@ -27,6 +27,7 @@ from controller.api.response_models import (
     Policy,
     ResponseModel,
     Retry,
+    read_details,
 )
 from controller.jobs.history.pod_records import exits_of, retries_of
 from controller.jobs.history.retry_policy import explain_retry
@@ -322,6 +323,7 @@ def view(record: JobRecord) -> dict[str, Any]:
         state=_known_state(record),
         reason=record.reason,
         message=record.message,
+        details=read_details(record.details),
         desired=record.desired if record.desired in get_args(Desired) else "run",
         attempt=record.attempt,
         submitted_at=record.created_at,

@@ -10,7 +10,16 @@ from aiohttp import web
 from controller.api.error_responses import not_found
 from controller.api.operations import Operation
 from controller.api.resources.updates import shown
-from controller.api.response_models import AttemptView, History, LogView, RunView, TaskView
+from controller.api.response_models import (
+    AttemptView,
+    History,
+    LogView,
+    RunView,
+    TaskView,
+    read_details,
+)
+from controller.jobs.history.pod_records import last_runs
+from controller.jobs.history.retries import has_failed
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job
 from controller.store.database import Store
@@ -128,14 +137,23 @@ def _attempt(
     attempt: Attempt, runs: Sequence[PodRecord], logs: Mapping[str, StoredLog]
 ) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
-    own = [_run(run, logs.get(run.pod_uid)) for run in runs if run.attempt == attempt.attempt]
-    return AttemptView(**values, runs=own)
+    values["details"] = read_details(attempt.details)
+    if attempt.restarts is not None:
+        # Volcano counts the restart that it refuses, too.
+        values["retries"] = attempt.restarts
+    own = [run for run in runs if run.attempt == attempt.attempt]
+    # From the pods: Volcano's own counts are gone once the VolcanoJob has ended.
+    last = [run for run in last_runs(own) if run.rank >= 0]
+    values["succeeded"] = sum(run.phase == "Succeeded" for run in last)
+    values["failed"] = sum(has_failed(run) for run in last)
+    return AttemptView(**values, runs=[_run(run, logs.get(run.pod_uid)) for run in own])
 
 
 def _run(run: PodRecord, log: StoredLog | None) -> RunView:
-    names = set(RunView.model_fields) - {"uid", "log"}
+    names = set(RunView.model_fields) - {"uid", "restart", "log"}
     values = {name: getattr(run, name) for name in names}
-    return RunView(uid=run.pod_uid, log=None if log is None else _log(log), **values)
+    shown_log = None if log is None else _log(log)
+    return RunView(uid=run.pod_uid, restart=run.retry, log=shown_log, **values)
 
 
 def _log(log: StoredLog) -> LogView:

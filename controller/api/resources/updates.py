@@ -20,7 +20,7 @@ from controller.api.query_parameters import (
     last_event_id,
     read_query,
 )
-from controller.api.response_models import Update, UpdatePage
+from controller.api.response_models import Update, UpdatePage, read_details
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, EventStreams
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
@@ -125,7 +125,7 @@ def _view(one: updates.UpdateRow) -> Update:
         name: getattr(one, name)
         for name in ("id", "attempt", "at", "state", "reason", "message", "exits")
     }
-    return Update(job=one.job_id, **values)
+    return Update(job=one.job_id, details=read_details(one.details), **values)
 
 
 def _forgotten(gone: Forgotten) -> ApiError:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from controller.jobs.cluster.informer import InformerCache
@@ -19,21 +19,31 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.spec.problems import JobRejected
 from controller.kube.client import Kube, Objects
 from controller.kube.errors import Forbidden, KubeError, NotFound
-from controller.kube.kinds import EVENTS, POD_GROUPS, QUEUES
+from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, move_job
-from controller.volcano.observed import ObservedJob
+from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
-from controller.volcano.waiting import Explanation, explain_group, explain_refused, group_name
+from controller.volcano.room import NO_NODE_FITS, NodeRoom, read_node, why_no_node
+from controller.volcano.waiting import (
+    Explanation,
+    explain_group,
+    explain_preparing,
+    explain_refused,
+    group_name,
+)
+from shared.plain import plain_text
 
 ROUND_SECONDS: Final = 2.0
 MOST_A_ROUND: Final = 4
-"""Jobs that are asked about, each with four calls at most."""
+"""Jobs that are asked about, each with five calls at most; and one for the nodes."""
 PATIENCE_SECONDS: Final = 3.0
 """How long a job waits before it is asked about: most begin sooner."""
 FIRST_AGAIN_SECONDS: Final = 15.0
 LONGEST_AGAIN_SECONDS: Final = 300.0
 FORBIDDEN_SECONDS: Final = 600.0
+NODES_SECONDS: Final = 60.0
+"""How long a list of the nodes is good for."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +87,8 @@ class PendingReasons:
         self._clock = clock
         self._waits: dict[str, _Waits] = {}
         self._not_allowed_until: dict[str, float] = {}
+        self._nodes: list[NodeRoom] = []
+        self._nodes_good_until = 0.0
 
     async def run(self) -> None:
         """Look every two seconds; returns only by LeadershipLost."""
@@ -139,9 +151,9 @@ class PendingReasons:
             if record.explained is not None:
                 await self._keep(job, None)
             return
-        mine = sum(pod.owner_uid == job.uid for pod in pods)
+        mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
         try:
-            found = await self._ask(job, record, all_made=mine >= ranks)
+            found = await self._ask(job, record, mine, ranks=ranks)
         except Forbidden as error:
             # The role of an older version, or one that the site has made smaller.
             self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
@@ -151,16 +163,39 @@ class PendingReasons:
             )
             return
         # Events are gone after an hour: that there are none any more says nothing.
-        if found is not None and (record.explained or {}).get("message") != found.message:
+        explained = record.explained or {}
+        if found is not None and explained.get("message") != found.message:
             await self._keep(job, found)
+        elif found is None and explained and _has_passed(explained, mine, ranks=ranks):
+            await self._keep(job, None)
 
     async def _ask(
-        self, job: ObservedJob, record: JobRecord, *, all_made: bool
+        self, job: ObservedJob, record: JobRecord, pods: Sequence[ObservedPod], *, ranks: int
     ) -> Explanation | None:
-        if not all_made and (found := explain_refused(await self._events(job, job.uid))):
+        if len(pods) < ranks and (found := explain_refused(await self._events(job, job.uid))):
             return found
+        prepared = [pod for pod in pods if pod.node and not pod.running and not pod.is_over]
+        if first := min(prepared, key=lambda pod: (pod.task, pod.index), default=None):
+            return explain_preparing(await self._events(job, first.uid))
         # Whatever its group was told before: without a queue it will not be told anything else.
-        return await self._of_queue(record) or await self._of_group(job)
+        if found := await self._of_queue(record) or await self._of_nodes(job):
+            return found
+        # Of its pods, the scheduler says more than of their group.
+        is_said = any(pod.unscheduled for pod in pods)
+        return None if is_said else await self._of_group(job)
+
+    async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
+        """Say whether no node could take it, if it were empty; a second look costs no list."""
+        if self._clock() >= self._nodes_good_until:
+            self._nodes = [
+                room for node in await self._kube.list(NODES) if (room := read_node(node))
+            ]
+            self._nodes_good_until = self._clock() + NODES_SECONDS
+        try:
+            whole = await self._kube.get(VCJOBS, job.name, job.namespace)
+        except NotFound:
+            return None
+        return why_no_node(whole, self._nodes)
 
     async def _of_group(self, job: ObservedJob) -> Explanation | None:
         try:
@@ -179,15 +214,17 @@ class PendingReasons:
         try:
             queue = await self._kube.get(QUEUES, record.queue)
         except NotFound:
-            return Explanation("queued", f"there is no queue {record.queue}")
+            details = {"cause": "queue_missing", "queue": record.queue}
+            return Explanation("queued", f"there is no queue {record.queue}", details)
         state = (queue.get("status") or {}).get("state")
         if state in (None, "", "Open"):
             return None
-        return Explanation("queued", f"the queue {record.queue} is not open: it is {state}")
+        text = f"the queue {record.queue} is not open: it is {plain_text(state, 64)}"
+        return Explanation("queued", text, {"cause": "queue_closed", "queue": record.queue})
 
     async def _keep(self, job: ObservedJob, found: Explanation | None) -> None:
         explained: dict[str, Any] | None = (
-            None if found is None else {"uid": job.uid, **found._asdict()}
+            None if found is None else {"uid": job.uid, **asdict(found)}
         )
         async with self._records.lead() as transaction:
             now = await lock_job(transaction, job.job_id)
@@ -195,3 +232,12 @@ class PendingReasons:
                 return
             await move_job(transaction, now, now=self._records.clock(), explained=explained)
         self._changed(job.job_id)
+
+
+def _has_passed(explained: Mapping[str, Any], pods: Sequence[ObservedPod], *, ranks: int) -> bool:
+    """Say whether what is kept of a job holds it no more: its *pods* are made, or have a node."""
+    if len(pods) < ranks:
+        return False
+    of_pods = explained.get("reason") in ("forbidden", "preparing")
+    no_node = (explained.get("details") or {}).get("cause") == NO_NODE_FITS
+    return of_pods or no_node or any(pod.node for pod in pods)

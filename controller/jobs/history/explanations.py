@@ -1,20 +1,28 @@
-"""Why a job waits, or has failed: a word for programs, and a text for people. No I/O."""
+"""Why a job waits: a word for programs, a text for people, and what is known. No I/O.
+
+Several things may hold a job at once. What is told is the first of :data:`_HOLDS` that does: those
+that somebody has to mend come before those that pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from controller.jobs.history.pod_records import last_runs
-from controller.store.jobs.pods import PodRecord
-from controller.volcano.names import FILES_CONTAINER
-from controller.volcano.observed import EVICTIONS, ObservedJob, ObservedPod
+from controller.volcano.causes import cause_of_missing, image_error, scheduling_details
+from controller.volcano.observed import ObservedJob, ObservedPod, Stuck
+from controller.volcano.room import NO_NODE_FITS
+from controller.volcano.waiting import Explanation
+from shared.plain import plain_text
 
-_WAITING_WORDS: Final = MappingProxyType(
+LONGEST: Final = 2000
+"""Of a message, in characters."""
+
+_STUCK_WORDS: Final = MappingProxyType(
     {
-        "ContainerCreating": ("preparing", "preparing the container"),
-        "PodInitializing": ("preparing", "preparing the container"),
         "ErrImagePull": ("image", "the image cannot be pulled"),
         "ImagePullBackOff": ("image", "the image cannot be pulled"),
         "InvalidImageName": ("image", "the image's name is not valid"),
@@ -25,109 +33,185 @@ _WAITING_WORDS: Final = MappingProxyType(
         "CreateContainerConfigError": ("configuration", "the container cannot be configured"),
         "CreateContainerError": ("configuration", "the container cannot be made"),
         "RunContainerError": ("configuration", "the container cannot be started"),
+        "PreCreateHookError": ("configuration", "the container cannot be made"),
+        "PreStartHookError": ("configuration", "the container cannot be started"),
+        "PostStartHookError": ("configuration", "the container cannot be started"),
+    }
+)
+_CAUSES: Final = MappingProxyType(
+    {
+        "ErrImagePull": "image_pull",
+        "ImagePullBackOff": "image_pull",
+        "InvalidImageName": "image_name",
+        "ErrImageNeverPull": "image_absent",
+        "RegistryUnavailable": "registry",
+        "SignatureValidationFailed": "image_signature",
     }
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What is known of a job that waits; ``kept`` and ``told`` as of :func:`explain_waiting`."""
+
+    job: ObservedJob
+    pods: tuple[ObservedPod, ...]
+    kept: Explanation | None
+    told: Explanation | None
+
+
 def explain_waiting(
     job: ObservedJob,
-    pods: tuple[ObservedPod, ...],
-    kept: Mapping[str, str] | None = None,
-) -> tuple[str, str]:
-    """Return why the job does not run yet: a word for programs, and a text for people.
+    pods: Iterable[ObservedPod],
+    kept: Mapping[str, Any] | None = None,
+    told: Explanation | None = None,
+) -> Explanation:
+    """Return why the job does not run yet.
 
     Args:
         job: The VolcanoJob.
         pods: What is seen of its pods.
         kept: What the cluster last said about it when it was asked (see ``waiting``).
+        told: What was told last of why the job waits: a kubelet that only pauses between two
+            pulls of an image says no more what was wrong.
     """
-    mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
-    for pod in mine:
-        if pod.waiting in _WAITING_WORDS and pod.waiting not in ("ContainerCreating",):
-            return _WAITING_WORDS[pod.waiting]
-    if kept is not None and kept.get("uid") == job.uid and kept["reason"] == "forbidden":
-        return "forbidden", kept["message"]
-    if (text := _unscheduled(mine)) is not None:
-        return "unschedulable", text
-    if any(pod.node for pod in mine):
-        return "preparing", "preparing the container"
-    if job.phase == "Restarting":
-        return "restarting", "starting again"
-    if kept is not None and kept.get("uid") == job.uid:
-        return kept["reason"], kept["message"]
-    return "queued", "waiting in the queue"
+    mine = tuple(pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting)
+    evidence = _Evidence(job, mine, _of_this(job, kept), told)
+    return next(found for hold in _HOLDS if (found := hold(evidence)) is not None)
 
 
 def is_explained(job: ObservedJob, pods: Iterable[ObservedPod], *, ranks: int) -> bool:
     """Say whether what is seen of the job's pods explains why it waits; else it is asked for."""
     mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
-    if len(mine) < ranks:
-        return False
-    return _unscheduled(mine) is not None or any(pod.node for pod in mine)
+    return len(mine) >= ranks and _first_stuck(mine) is not None
 
 
-def _unscheduled(pods: Iterable[ObservedPod]) -> str | None:
-    waiting = [pod for pod in pods if pod.unscheduled and not pod.node]
+def same_but_for_numbers(one: str | None, other: str | None) -> bool:
+    """Say whether two messages differ in their numbers alone, as counts of nodes do often."""
+    return _without_numbers(one) == _without_numbers(other)
+
+
+# What may hold a job, one by one
+
+
+def _stuck(evidence: _Evidence) -> Explanation | None:
+    """A container that a kubelet cannot make: image, configuration, start."""
+    found = _first_stuck(evidence.pods)
+    if found is None:
+        return None
+    pod, stuck = found
+    reason, text = _STUCK_WORDS[stuck.reason]
+    of_image = reason == "image"
+    said = image_error(stuck.message) if of_image else stuck.message
+    details: dict[str, Any] = {
+        "cause": _CAUSES.get(stuck.reason) or cause_of_missing(said, reason),
+        "task": pod.task,
+        "index": pod.index,
+        "pod": pod.name,
+        "node": pod.node,
+        "container": stuck.container,
+    }
+    if of_image and stuck.image:
+        details["image"] = stuck.image
+        text = f"{text}: {stuck.image}"
+    made = Explanation(reason, plain_text(f"{text}: {said}" if said else text, LONGEST), details)
+    told = evidence.told
+    if of_image and not said and told is not None and _is_same_image(told, made):
+        return told
+    return made
+
+
+def _refused(evidence: _Evidence) -> Explanation | None:
+    """Pods that the API server does not make: those that are there wait for the others."""
+    kept = evidence.kept
+    return kept if kept is not None and kept.reason == "forbidden" else None
+
+
+def _unscheduled(evidence: _Evidence) -> Explanation | None:
+    """A pod that no node takes."""
     # Of all of a gang, always the same one's: what is told should not change with every look.
-    first = min(waiting, key=lambda pod: (pod.task, pod.index), default=None)
-    return first.unscheduled if first is not None else None
+    waiting = [pod for pod in evidence.pods if pod.unscheduled and not pod.node]
+    first = min(waiting, key=lambda pod: (pod.undetermined, pod.task, pod.index), default=None)
+    if first is None:
+        return None
+    text, details = first.unscheduled, scheduling_details(first.unscheduled)
+    details |= {"task": first.task, "index": first.index, "pod": first.name}
+    kept = evidence.kept
+    if kept is not None and kept.details.get("cause") == NO_NODE_FITS:
+        # Whatever waits before it: no node would take it if it were alone.
+        text = plain_text(f"{kept.message}; the scheduler says: {text}", LONGEST)
+        details |= kept.details
+    return Explanation("unschedulable", text, details)
 
 
-def explain_failure(
-    job: ObservedJob, pods: Iterable[ObservedPod], runs: Iterable[PodRecord]
-) -> tuple[str, str | None]:
-    """Return why the job failed: the first rank that did decides, but an eviction before all.
-
-    Where a pod was taken away, the others may have failed for want of it. Volcano has deleted
-    the pods that it would have started again, so what is written down of them counts as well;
-    ``runs`` are this attempt's.
-    """
-    failed = [pod for pod in pods if pod.owner_uid == job.uid and _has_failed(pod)]
-    for pod in sorted(failed, key=lambda pod: (not pod.was_evicted, pod.task, pod.index)):
-        if pod.was_evicted:
-            return _evicted(pod.task, pod.index, pod.message or pod.disrupted or pod.reason)
-        if pod.unprepared is not None:
-            return explain_unprepared(*pod.unprepared)
-        if pod.ended is not None and not pod.deleting:  # else it may have been killed after all
-            return _ended(pod.task, pod.index, pod.ended.reason, pod.ended.exit_code)
-    return _explain_by_runs(runs) or ("failed", job.message or None)
+def _preparing(evidence: _Evidence) -> Explanation | None:
+    """A pod with a node, on which nothing is known to be wrong: or its volumes are."""
+    first = min(
+        (pod for pod in evidence.pods if pod.node and not pod.running),
+        key=lambda pod: (pod.task, pod.index),
+        default=None,
+    )
+    if first is None:
+        first = next((pod for pod in evidence.pods if pod.node), None)
+    if first is None:
+        return None
+    kept = evidence.kept
+    if kept is not None and kept.reason == "preparing":
+        return kept
+    details = {"cause": "preparing", "task": first.task, "index": first.index}
+    return Explanation("preparing", "preparing the container", details | {"node": first.node})
 
 
-_KILLED: Final = (137, 143)
+def _restarting(evidence: _Evidence) -> Explanation | None:
+    if evidence.job.phase != "Restarting":
+        return None
+    return Explanation("restarting", "starting again", {"cause": "restarting"})
 
 
-def _explain_by_runs(runs: Iterable[PodRecord]) -> tuple[str, str] | None:
-    """Return why the last pod of some rank failed, that of the rank which did so first."""
-    failed = [run for run in last_runs(runs) if run.exit_code or run.reason in EVICTIONS]
+def _kept(evidence: _Evidence) -> Explanation | None:
+    """What its queue, its PodGroup or the nodes say, which were asked."""
+    kept = evidence.kept
+    return kept if kept is not None and kept.reason != "preparing" else None
 
-    def order(run: PodRecord) -> tuple[bool, float, bool, int]:
-        # Where one has failed the others are killed, within the same second perhaps.
-        ended_at = run.started_at or 0.0 if run.ended_at is None else run.ended_at
-        return run.reason not in EVICTIONS, ended_at, run.exit_code in _KILLED, run.rank
 
-    for run in sorted(failed, key=order):
-        if run.reason in EVICTIONS:
-            return _evicted(run.task, run.index, run.message or run.reason)
-        return _ended(run.task, run.index, run.reason, run.exit_code)
+def _queued(evidence: _Evidence) -> Explanation:
+    return Explanation("queued", "waiting in the queue", {"cause": "queued"})
+
+
+_HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (
+    _stuck,  # a node has it, and cannot start it
+    _refused,
+    _unscheduled,
+    _preparing,
+    _restarting,
+    _kept,
+    _queued,
+)
+
+
+def _of_this(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation | None:
+    """Return what is *kept*, if it is of this VolcanoJob."""
+    if kept is None or kept.get("uid") != job.uid:
+        return None
+    return Explanation(kept["reason"], kept["message"], kept.get("details") or {})
+
+
+def _first_stuck(pods: Iterable[ObservedPod]) -> tuple[ObservedPod, Stuck] | None:
+    for pod in sorted(pods, key=lambda pod: (pod.task, pod.index)):
+        stuck = pod.stuck or (Stuck(container="", reason=pod.waiting) if pod.waiting else None)
+        if stuck is not None and stuck.reason in _STUCK_WORDS:
+            return pod, stuck
     return None
 
 
-def _evicted(task: str, index: int, why: str) -> tuple[str, str]:
-    return "evicted", f"{task} {index} was evicted: {why}"
+def _is_same_image(told: Explanation, now: Explanation) -> bool:
+    same = told.details.get("image") == now.details.get("image")
+    return told.reason == now.reason and same and "image" in now.details
 
 
-def _ended(task: str, index: int, reason: str, exit_code: int | None) -> tuple[str, str]:
-    if reason == "OOMKilled":
-        return "out_of_memory", f"{task} {index} used more memory than it had asked for"
-    return "exit_code", f"{task} {index} ended with exit code {exit_code}"
+def _without_numbers(text: str | None) -> str:
+    return _NUMBER.sub("#", text or "")
 
 
-def explain_unprepared(container: str, message: str) -> tuple[str, str]:
-    """Return why a program never ran: what a container that was to prepare its pod said."""
-    if container == FILES_CONTAINER:
-        return "files", "; ".join(line for line in message.splitlines() if line)
-    return "preparation", f"{container}: {message}"
-
-
-def _has_failed(pod: ObservedPod) -> bool:
-    return pod.phase == "Failed" or pod.was_evicted
+_NUMBER: Final = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:m|[kMGTPE]i?)?(?![\w-])")
+"""A count or a quantity by itself, and no part of a name or an address."""

@@ -104,13 +104,16 @@ class JobRecords:
         return {} if record.sealed is None else self._vault.open(record.id, record.sealed)
 
 
-def decided_as(outcome: Outcome, reason: str, message: str | None) -> dict[str, Any]:
+def decided_as(
+    outcome: Outcome, reason: str, message: str | None, details: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the values of a record whose end is decided, and will be told when it is over."""
     return {
         "outcome": outcome.value,
         "end_state": outcome.value,
         "end_reason": reason,
         "end_message": message,
+        "end_details": None if details is None else dict(details),
     }
 
 

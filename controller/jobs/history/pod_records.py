@@ -10,6 +10,8 @@ from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import EVICTIONS, ObservedPod
 
 MOST_EXITS: Final = 100
+INIT: Final = "Init:"
+"""Before the name of the container that was to prepare a pod and failed, as the pod's reason."""
 _A_MOMENT_SECONDS: Final = 1e-6
 
 
@@ -112,13 +114,14 @@ def _run(
         node=pod.node,
         phase=pod.phase,
         reason=_reason(pod),
-        message=pod.message,
+        message=_message(pod),
         exit_code=_exit_code(pod),
         signal=pod.ended.signal if pod.ended else None,
         seen_at=seen_at,
         started_at=pod.started_at,
         ended_at=_end(pod, gone=gone, now=now, before=before),
         retry=pod.retry,
+        memory_limit=pod.memory_limit,
     )
 
 
@@ -152,7 +155,17 @@ def _vanished(run: PodRecord, looked_until: float) -> PodRecord:
 
 
 def _reason(pod: ObservedPod) -> str:
-    return (pod.reason or pod.disrupted or (pod.ended.reason if pod.ended else ""))[:64]
+    told = pod.reason or pod.disrupted or (pod.ended.reason if pod.ended else "")
+    if not told and pod.unprepared is not None:
+        told = INIT + pod.unprepared[0]
+    return told[:64]
+
+
+def _message(pod: ObservedPod) -> str:
+    """Return what the cluster says of the pod, else the last words of the program that failed."""
+    unprepared = pod.unprepared[1] if pod.unprepared is not None else ""
+    said = pod.message or pod.disruption or unprepared
+    return said or (pod.ended.message if pod.ended is not None else "")
 
 
 def _exit_code(pod: ObservedPod) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from controller.jobs.history.failures import KILLED, explain_run
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import EffectiveTask
 from controller.jobs.spec.problems import JobRejected
@@ -19,9 +20,6 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import EVICTIONS
 from controller.volcano.policies import RESTARTS, Rule, deciding, not_volcanos, retries
-
-KILLED: Final = frozenset({137, 143})
-"""Exit codes of programs that were ended by a signal: where one fails the others may be killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +176,7 @@ def described(run: PodRecord | None, task: str) -> str:
     """Return what happened, for people: how a pod failed, or that a task is done."""
     if run is None:
         return f"the task {task} is done"
-    if run.exit_code is None:
-        return f"{run.task} {run.index} failed"
-    return f"{run.task} {run.index} ended with exit code {run.exit_code}"
+    return explain_run(run).message
 
 
 def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | None) -> int:

@@ -20,6 +20,7 @@ from controller.jobs.reconcile.lifecycle import (
     Conclude,
     Confirm,
     ConfirmPods,
+    Details,
     EndOverdue,
     Expose,
     Finish,
@@ -175,8 +176,8 @@ class Actions:
         async with self._records.lead() as transaction:
             await upsert_pod_records(transaction, runs)
             if seen.job is not None and seen.job.retries:
-                retries = seen.job.retries
-                await move_attempt(transaction, record.id, record.attempt, retries=retries)
+                counts = {"retries": seen.job.retries, "restarts": seen.job.restarts}
+                await move_attempt(transaction, record.id, record.attempt, **counts)
             written = await pod_records_of(transaction, record.id, record.attempt)
         if seen.departed:
             return None  # another look forgets those
@@ -202,6 +203,7 @@ class Actions:
             "state": next_state(record.state, note.happening),
             "reason": note.reason,
             "message": note.message,
+            "details": _dated(note.details, self._records.clock()),
         }
         started = None
         if note.happening is Happening.STARTED:
@@ -245,6 +247,11 @@ class Actions:
             expires_at=record.expires_at,
             pods=seen.pods,
         )
+
+
+def _dated(details: Details, now: float) -> dict[str, Any] | None:
+    """Return *details* with the time at which they were told."""
+    return None if details is None else {**details, "at": now}
 
 
 def _own(seen: ObservedState, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:

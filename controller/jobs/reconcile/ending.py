@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
@@ -12,13 +12,19 @@ from controller.jobs.history.job_record import JobRecords, decided_as
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state
-from controller.jobs.reconcile.lifecycle import Conclude, Confirm, ObservedState, StartNextAttempt
+from controller.jobs.reconcile.lifecycle import (
+    Conclude,
+    Confirm,
+    Details,
+    ObservedState,
+    StartNextAttempt,
+)
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, lock_job
-from controller.store.jobs.pods import pod_records_of
+from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress import (
     CompanionRecord,
     attempts_of,
@@ -28,6 +34,7 @@ from controller.store.jobs.progress import (
     make_due_now,
     move_attempt,
     record_attempt,
+    start_attempt,
 )
 from controller.store.jobs.timers import replace_timers
 from controller.volcano.names import volcano_job_name
@@ -72,11 +79,14 @@ class EndActions:
             "state": next_state(record.state, Happening.WAITS),
             "reason": step.why,
             "message": step.message,
+            "details": step.details,
         }
         async with self._records.lead() as transaction:
             if await self._records.move(transaction, record, **values):
                 outcome = _OUTCOMES[step.why]
-                await self._close_attempt(transaction, seen, outcome, step.why, step.message)
+                await self._close_attempt(
+                    transaction, seen, outcome, step.why, step.message, step.details
+                )
 
     async def replace(self, record: JobRecord) -> None:
         """Begin the next attempt once nothing of the last one is left."""
@@ -168,14 +178,16 @@ class EndActions:
 
     async def conclude(self, step: Conclude, seen: ObservedState) -> None:
         """Decide how the job ends."""
-        decided: dict[str, Any] = decided_as(step.outcome, step.reason, step.message)
-        starts = [run.started_at for run in seen.runs.values() if run.started_at is not None]
-        if seen.record.started_at is None and starts:
-            decided["started_at"] = min(starts)  # it ran between two looks
+        decided = decided_as(step.outcome, step.reason, step.message, step.details)
+        first = _first_start(seen.runs.values())
+        if seen.record.started_at is None and first is not None:
+            decided["started_at"] = first  # it ran between two looks
         async with self._records.lead() as transaction:
             if await self._records.move(transaction, seen.record, **decided):
                 outcome = step.outcome.value
-                await self._close_attempt(transaction, seen, outcome, step.reason, step.message)
+                await self._close_attempt(
+                    transaction, seen, outcome, step.reason, step.message, step.details
+                )
 
     async def _close_attempt(
         self,
@@ -184,18 +196,18 @@ class EndActions:
         outcome: str,
         reason: str,
         message: str | None,
+        details: Details = None,
     ) -> None:
+        of_it = seen.record.id, seen.record.attempt
         values: dict[str, Any] = {"outcome": outcome, "reason": reason, "message": message}
         job = seen.job if seen.job is not None else seen.last
         if job is not None and job.uid == seen.record.uid:
-            values["retries"] = job.retries  # else what was seen last stays
-        await move_attempt(
-            transaction,
-            seen.record.id,
-            seen.record.attempt,
-            ended_at=self._records.clock(),
-            **values,
-        )
+            # Else what was seen last stays.
+            values |= {"retries": job.retries, "restarts": job.restarts}
+        ended_at = self._records.clock()
+        await move_attempt(transaction, *of_it, ended_at=ended_at, details=details, **values)
+        if (first := _first_start(seen.runs.values())) is not None:
+            await start_attempt(transaction, *of_it, at=first)
 
     async def confirm(self, step: Confirm, seen: ObservedState) -> None:
         """Do what follows from it that the VolcanoJob is gone, if the cluster itself says so."""
@@ -228,10 +240,15 @@ class EndActions:
             "state": state if state in FINAL_STATES else outcome,
             "reason": record.end_reason,
             "message": record.end_message,
+            "details": record.end_details,
             "finished_at": self._records.clock(),
         }
         async with self._records.lead() as transaction:
-            exits = exits_of(await pod_records_of(transaction, record.id, record.attempt))
+            runs = await pod_records_of(transaction, record.id)
+            if record.started_at is None:
+                # Some of its pods ran, and never as many as it takes to say that the job does.
+                over["started_at"] = _first_start(runs)
+            exits = exits_of([run for run in runs if run.attempt == record.attempt])
             # The job before its due times, as who hands them over does: locks have one order.
             await self._records.move(transaction, record, **over, sealed=None, exits=exits)
             await drop_due(transaction, record.id)
@@ -278,3 +295,8 @@ class EndActions:
             return False
         await self.remove(record, found.uid)
         return True
+
+
+def _first_start(runs: Iterable[PodRecord]) -> float | None:
+    """Return when the first program of these pods began; None where none did."""
+    return min((run.started_at for run in runs if run.started_at is not None), default=None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from controller.jobs.cluster.recovery import to_keep
-from controller.jobs.history.explanations import explain_failure, explain_waiting
+from controller.jobs.history.explanations import explain_waiting, same_but_for_numbers
+from controller.jobs.history.failures import explain_failure
 from controller.jobs.history.pod_records import are_recorded, is_of, retries_of
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
@@ -34,6 +35,7 @@ from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 from controller.volcano.policies import RESTARTS
+from controller.volcano.waiting import Explanation
 
 # What can be seen of a job
 
@@ -85,6 +87,9 @@ class ObservedState:
 
 # What may be the next step
 
+Details: TypeAlias = Mapping[str, Any] | None
+"""What is known of a reason, for programs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rest:
@@ -120,11 +125,12 @@ class Note:
     happening: Literal[Happening.WAITS, Happening.STARTED, Happening.SUSPENDED]
     reason: str | None
     message: str | None
+    details: Details = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """Run one hook of every plugin that has not done it."""
+    """PodRecord one hook of every plugin that has not done it."""
 
     hook: Hook
 
@@ -149,6 +155,7 @@ class StartNextAttempt:
 
     why: Literal["evicted", "resumed", "retried"]
     message: str
+    details: Details = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,11 @@ class Conclude:
     outcome: Outcome
     reason: str
     message: str | None = None
+    details: Details = field(default=None, compare=False)
 
+
+QUIET_SECONDS: Final = 300.0
+"""How long a message is not told again of which only numbers have changed."""
 
 LOST: Final = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
 
@@ -411,8 +422,23 @@ def _expose_first(seen: ObservedState, step: Step) -> Step:
 
 
 def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
-    reason, message = explain_waiting(job, seen.pods, seen.record.explained)
-    return _note_if_new(seen, Note(Happening.WAITS, reason, message))
+    record = seen.record
+    told = Explanation(record.reason or "", record.message or "", record.details or {})
+    found = explain_waiting(job, seen.pods, record.explained, told)
+    note = Note(Happening.WAITS, found.reason, found.message, found.details)
+    step = _note_if_new(seen, note)
+    if isinstance(step, Rest) or not _is_told_but_for_numbers(record, note):
+        return step
+    # Counts of nodes and quotas change with every job that comes and goes.
+    since = (record.details or {}).get("at")
+    again_at = since + QUIET_SECONDS if isinstance(since, int | float) else seen.now
+    return step if seen.now >= again_at else Rest()
+
+
+def _is_told_but_for_numbers(record: JobRecord, note: Note) -> bool:
+    same_state = record.state == next_state(record.state, note.happening)
+    same = same_state and record.reason == note.reason
+    return same and same_but_for_numbers(record.message, note.message)
 
 
 def _running(seen: ObservedState) -> Step:
@@ -438,12 +464,29 @@ def _stopped(seen: ObservedState, job: ObservedJob) -> Step:
     if seen.record.ordered is not None and not seen.record.stopping:
         return _as_ordered(seen.record)
     if not seen.record.stopping or job.phase != "Aborted":
-        return Conclude(State.FAILURE, "stopped", f"its VolcanoJob is {job.phase}")
+        return _stopped_by_others(seen, job)
     if _still_runs(seen):
         return Rest()
     if seen.record.desired == "suspended":
         return _note_if_new(seen, _SUSPENDED)
     return StartNextAttempt("resumed", "resumed, and submitted again")
+
+
+def _stopped_by_others(seen: ObservedState, job: ObservedJob) -> Conclude:
+    """Return the end of a VolcanoJob that Volcano has stopped: by a policy, or for a command."""
+    policies = policies_of(seen.record)
+    found = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
+    details = found.details if found is not None else None
+    followed = triggered(policies, seen.runs.values())
+    if followed is not None and followed.rule.action == _STOPS.get(job.phase):
+        return replace(_carried_out(followed), details=details)
+    text = f"its VolcanoJob is {job.phase}"
+    if found is not None and found.message:
+        text = f"{text}: {found.message}"
+    return Conclude(State.FAILURE, "stopped", text, details)
+
+
+_STOPS: Final = MappingProxyType({"Aborted": "AbortJob", "Terminated": "TerminateJob"})
 
 
 def _failed(seen: ObservedState, job: ObservedJob) -> Step:
@@ -475,25 +518,28 @@ def _after_failure(
     seen: ObservedState, job: ObservedJob, policies: Policies, followed: Triggered | None
 ) -> Conclude | StartNextAttempt:
     record = seen.record
-    reason, message = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
-    failure = Conclude(State.FAILURE, reason, message)
+    found = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
+    failure = _UNEXPLAINED
+    if found is not None:
+        failure = Conclude(State.FAILURE, found.reason, found.message, found.details)
+    message, details = failure.message or "it failed", failure.details
     if _is_ordered(record):
         return _as_ordered(record) if record.ordered else failure
     if followed is not None and followed.rule.action not in RESTARTS:
-        return _carried_out(followed)
+        return replace(_carried_out(followed), details=details)
     if record.evictions < seen.evictions_allowed:
-        if reason == "evicted":
-            return StartNextAttempt("evicted", f"{message}; submitted again")
+        if failure.reason == "evicted":
+            return StartNextAttempt("evicted", f"{message}; submitted again", details)
         if _has_paid_for_evictions(seen, job):
             why = "retries that went to evictions are given back"
-            return StartNextAttempt("evicted", f"{message}; submitted again: {why}")
+            return StartNextAttempt("evicted", f"{message}; submitted again: {why}", details)
     if record.retries_used + used_retries(job.retries, seen.runs.values(), None) >= policies.most:
         return failure
     if followed is not None:
-        return StartNextAttempt("retried", _retold(followed, policies))
+        return StartNextAttempt("retried", _retold(followed, policies), details)
     if policies.restarts and not any(has_failed(run) for run in seen.runs.values()):
         text = "no record says which of its policies applied, so nothing is started again"
-        return replace(failure, message=f"{message or 'it failed'}; {text}")
+        return replace(failure, message=f"{message}; {text}")
     return failure
 
 

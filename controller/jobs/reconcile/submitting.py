@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects, NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
@@ -262,9 +262,9 @@ class SubmitActions:
         companions: Sequence[CompanionRecord],
     ) -> None:
         now = self._records.clock()
-        reason, message = explain_waiting(made, ())
-        queue = plan.volcano_job.queue
-        values = {"uid": made.uid, "queue": queue, "reason": reason, "message": message}
+        found = explain_waiting(made, ())
+        values: dict[str, Any] = {"uid": made.uid, "queue": plan.volcano_job.queue}
+        values |= {"reason": found.reason, "message": found.message, "details": found.details}
         async with self._records.lead() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)

@@ -40,8 +40,9 @@ class JobRecord:
     ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
     of ours to stop the VolcanoJob is or was on its way. ``removed_uid`` is that of the VolcanoJob
     whose deletion was accepted last, ``ordered`` the action that a delayed policy had us command.
-    ``explained`` is why the VolcanoJob of its ``uid`` waits: a ``reason`` and a ``message``.
-    of ours to stop the VolcanoJob is or was on its way.
+    ``explained`` is why the VolcanoJob of its ``uid`` waits: a ``reason``, a ``message`` and
+    ``details``. ``details`` and ``end_details`` are what is known of the job's own reason, and of
+    the reason of its end; they go with the reason to which they belong.
     ``parked`` says why the leader's version cannot go on with it.
     """
 
@@ -80,8 +81,11 @@ class JobRecord:
     ordered: str | None = None
     ordered_why: str | None = None
     kept: str | None = None
-    explained: Mapping[str, str] | None = None
+    explained: Mapping[str, Any] | None = None
     parked: str | None = None
+    details: Mapping[str, Any] | None = None
+    end_details: Mapping[str, Any] | None = None
+    priority_value: int | None = None
 
     def __repr__(self) -> str:
         return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"
@@ -335,8 +339,11 @@ async def move_job(
 ) -> JobRecord:
     """Set *values* of a job that this transaction holds; return how it is then.
 
-    A transition is remembered, and told, if it is one; with *exits*, how its ranks ended.
+    A transition is remembered, and told, if it is one; with *exits*, how its ranks ended. Details
+    belong to a reason: those of the last one go with it.
     """
+    if values.keys() & {"reason", "message"}:
+        values.setdefault("details", None)
     after = replace(record, **values)
     await transaction.execute(_CHANGE, {"which": record.id, **values})
     if _told(after) != _told(record):

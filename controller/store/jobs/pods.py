@@ -38,6 +38,7 @@ class PodRecord:
     started_at: float | None
     ended_at: float | None
     retry: int | None = None
+    memory_limit: str | None = None
 
 
 _OF_JOB: Final = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -40,6 +40,9 @@ class Attempt:
     retries: int
     used: int | None = None
     """How many of the job's retries it has used, once another attempt has begun."""
+    restarts: int | None = None
+    """How often its pods were started over; None where only ``retries`` is known."""
+    details: Mapping[str, Any] | None = None
 
 
 _ATTEMPTS: Final = (
@@ -71,7 +74,8 @@ async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **va
 async def retries_within(transaction: Transaction, job_id: str, attempt: int) -> int:
     """Return how often Volcano itself has started the attempt over, as was seen last."""
     table = tables.attempts.c
-    query = sa.select(table.retries).where(table.job_id == job_id, table.attempt == attempt)
+    counted = sa.func.coalesce(table.restarts, table.retries)
+    query = sa.select(counted).where(table.job_id == job_id, table.attempt == attempt)
     return int(await transaction.scalar(query) or 0)
 
 

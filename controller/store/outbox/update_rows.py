@@ -36,6 +36,8 @@ class _JobState(Protocol):
     def reason(self) -> str | None: ...
     @property
     def message(self) -> str | None: ...
+    @property
+    def details(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class UpdateRow:
     reason: str | None
     message: str | None
     exits: Sequence[Mapping[str, Any]] | None
+    details: Mapping[str, Any] | None = None
 
 
 async def record_transition(
@@ -88,6 +91,7 @@ def _row(
         "reason": record.reason,
         "message": record.message,
         "exits": None if exits is None else list(exits),
+        "details": record.details,
     }
 
 

@@ -33,7 +33,7 @@ CONTAINERS = st.none() | st.lists(
             "state": st.none() | st.fixed_dictionaries(
                 {},
                 optional={
-                    "waiting": st.none() | st.just({"reason": "ImagePullBackOff"}),
+                    "waiting": st.none() | st.just({"reason": "ImagePullBackOff", "message": "m"}),
                     "running": st.none() | st.just({"startedAt": TIME}),
                     "terminated": st.none() | ENDED,
                 },
@@ -87,6 +87,14 @@ JOB_STATUSES = some(
     retryCount=st.integers(0, 9),
     conditions=st.none() | st.lists(some(status=TEXT, lastTransitionTime=TEXT).filter(bool)),
 )
+AMOUNTS = st.none() | st.just({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}})
+ASKED = st.none() | st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["job", "sidecar"])},
+        optional={"resources": AMOUNTS, "image": TEXT, "command": st.just(["x"])},
+    ),
+    max_size=2,
+)
 PORTS = st.none() | st.lists(some(port=st.integers(1, 99), name=TEXT).filter(bool), max_size=2)
 
 
@@ -95,7 +103,7 @@ def both(read: Callable[[Mapping[str, Any]], Any], shape: Any, sent: Any) -> tup
     return read(WHOLE.decode(text)), read(FieldTransform(shape).decode(text))
 
 
-@given(METADATA, some(nodeName=TEXT, containers=TEXT), PODS)
+@given(METADATA, some(nodeName=TEXT, containers=ASKED), PODS)
 def test_a_trimmed_pod_reads_as_the_whole_one(metadata: Any, spec: Any, status: Any) -> None:
     sent = {"metadata": metadata, "spec": spec, "status": status}
     whole, trimmed = both(read_pod, fields.Pod, sent)

@@ -119,7 +119,8 @@ NO_NODE = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity
 def test_why_it_waits_is_what_the_cluster_says(
     pods: tuple[ObservedPod, ...], kept: dict[str, str] | None, told: tuple[str, str]
 ) -> None:
-    assert explain_waiting(make_observed("Pending"), pods, kept) == told
+    found = explain_waiting(make_observed("Pending"), pods, kept)
+    assert (found.reason, found.message) == told
     record = replace(SUBMITTED, explained=kept)
     runs = written_down(record, *pods)
     step = decide(make_seen(record, make_observed("Pending"), *pods, runs=runs))
@@ -530,7 +531,7 @@ def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, PodRecord]:
         # The one that failed first, and not those that were killed for it.
         (gone("a") | gone("b", 1, exit_code=7), "exit_code", "job 1 ended with exit code 7"),
         (gone("a", exit_code=1, ended_at=9.0) | gone("b", 1, ended_at=8.0),
-         "exit_code", "job 1 ended with exit code 143"),
+         "exit_code", "job 1 ended with exit code 143 (SIGTERM)"),
         # The last pod of a rank, and not one that was made good for.
         (gone("a", exit_code=9) | gone("b", exit_code=7, seen_at=6.0),
          "exit_code", "job 0 ended with exit code 7"),

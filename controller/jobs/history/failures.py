@@ -1,0 +1,301 @@
+"""Why a job has failed, from what is seen and written down of its pods. No I/O.
+
+A pod fails in one of few ways (:data:`_WAYS`), and where one fails the others may be killed for it.
+So what decides is the pod that was taken away, else the one that failed first by itself.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from controller.jobs.history.pod_records import INIT, last_runs
+from controller.store.jobs.pods import PodRecord
+from controller.volcano.causes import start_error
+from controller.volcano.names import FILES_CONTAINER
+from controller.volcano.observed import EVICTIONS, ObservedJob, ObservedPod
+from controller.volcano.waiting import Explanation
+from shared.plain import plain_tail, plain_text
+
+LONGEST: Final = 2000
+"""Of a message, in characters."""
+MOST_LINES: Final = 20
+LONGEST_TAIL: Final = 2000
+"""Of the last lines of a log, in characters."""
+
+KILLED: Final = frozenset({137, 143})
+"""Exit codes of programs that were ended by a signal: where one fails the others may be killed."""
+
+_START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
+"""A kubelet's words for a program that could not be started (containerd, Docker)."""
+_DEADLINE: Final = "DeadlineExceeded"
+_NOT_LOCATED: Final = "ContainerStatusUnknown"
+
+_EVICTED: Final = MappingProxyType(
+    {
+        "Preempting": ("preempted", "a critical pod needed its place"),
+        "Preempted": ("preempted", "a job of higher priority needed its place"),
+        "PreemptionByScheduler": ("preempted", "a job of higher priority needed its place"),
+        "Evict": ("preempted", "the scheduler gave its place to another job"),
+        "NodeLost": ("node_lost", "its node no longer answers"),
+        "DeletionByTaintManager": ("node_lost", "its node is unreachable, or takes no such pods"),
+        "DeletionByPodGC": ("node_lost", "its node is gone"),
+        "Shutdown": ("node_shutdown", "its node shut down"),
+        "NodeShutdown": ("node_shutdown", "its node shut down"),
+        "Terminated": ("node_shutdown", "its node shut down"),
+        "TerminationByKubelet": ("node_shutdown", "its node shut down, or ran out of something"),
+        "EvictionByEvictionAPI": ("drained", "it was asked to leave its node"),
+    }
+)
+"""Causes, and what people are told, by the reasons of pods that the cluster took away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """How one pod failed, from what is seen of it or written down."""
+
+    rank: int | None
+    task: str
+    index: int
+    pod: str
+    node: str
+    at: float
+    reason: str
+    message: str
+    exit_code: int | None
+    signal: int | None
+    memory_limit: str | None
+    evicted: bool
+    tail: str = ""
+    unprepared: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """What people are told it is."""
+        return f"{self.task} {self.index}"
+
+    @property
+    def order(self) -> tuple[bool, float, bool, str, int]:
+        """Which decides. Times are whole seconds, and one may be killed for another."""
+        killed = self.exit_code in KILLED
+        return not self.evicted, self.at, killed, self.task, self.index
+
+
+def explain_failure(
+    job: ObservedJob, pods: Iterable[ObservedPod], runs: Iterable[PodRecord]
+) -> Explanation | None:
+    """Return why the job failed; None where neither its pods nor Volcano say anything.
+
+    Where a pod was taken away, the others may have failed for want of it. Volcano has deleted
+    the pods that it would have started again, so what is written down of them counts as well.
+
+    Args:
+        job: The VolcanoJob.
+        pods: What is seen of its pods.
+        runs: What is written down of this attempt's pods.
+    """
+    known = {run.pod_uid: run for run in runs}
+    seen = [
+        _of_pod(pod, known.get(pod.uid))
+        for pod in pods
+        if pod.owner_uid == job.uid and _has_failed(pod)
+    ]
+    written = [_of_run(run) for run in last_runs(known.values()) if _was_failed(run)]
+    for found in (seen, written):
+        for failure in sorted(found, key=lambda one: one.order):
+            if (told := _told(failure)) is not None:
+                return told
+    return Explanation("failed", job.message, {"cause": "volcano"}) if job.message else None
+
+
+def explain_run(run: PodRecord) -> Explanation:
+    """Return how the pod of *run* failed."""
+    failure = _of_run(run)
+    text = f"{failure.name} failed"
+    return _told(failure) or Explanation("failed", text, _details(failure, "failed"))
+
+
+def explain_unprepared(container: str, message: str) -> tuple[str, str]:
+    """Return why a program never ran: what a container that was to prepare its pod said."""
+    if container == FILES_CONTAINER:
+        return "files", "; ".join(line for line in message.splitlines() if line)
+    return "preparation", f"{container}: {message}"
+
+
+def log_tail(said: str) -> list[str]:
+    """Return the last lines of what a program wrote, as its pod's status has them."""
+    # Kubelets put them there (``FallbackToLogsOnError``), so no log must be read for it.
+    return plain_tail(said, LONGEST_TAIL).split("\n")[-MOST_LINES:] if said.strip() else []
+
+
+# The ways in which a pod fails, one by one
+
+
+def _was_taken(one: _Failure) -> Explanation | None:
+    if not one.evicted:
+        return None
+    cause, words = _EVICTED.get(one.reason, ("evicted", ""))
+    said = ": ".join(text for text in (words, one.message) if text) or one.reason
+    return _made("evicted", f"{one.name} was evicted: {said}", one, cause)
+
+
+def _was_not_prepared(one: _Failure) -> Explanation | None:
+    if one.unprepared is None:
+        return None
+    reason, text = explain_unprepared(*one.unprepared)
+    return _made(reason, text, one, reason)
+
+
+def _was_too_long(one: _Failure) -> Explanation | None:
+    if one.reason != _DEADLINE:
+        return None
+    said = f"{one.name} ran for longer than its pod may: {one.message or _DEADLINE}"
+    return _made("failed", said, one, "deadline")
+
+
+def _did_not_begin(one: _Failure) -> Explanation | None:
+    if one.exit_code is None or one.reason not in _START_ERRORS:
+        return None
+    why = start_error(one.tail or one.message) or one.reason
+    said = f"{one.name} could not start its program (exit code {one.exit_code}): {why}"
+    return _made("exit_code", said, one, "start_error")
+
+
+def _took_too_much(one: _Failure) -> Explanation | None:
+    if one.exit_code is None or one.reason != "OOMKilled":
+        return None
+    said = f"{one.name} used more memory than it had asked for"
+    if one.memory_limit:
+        said = f"{said}: {one.memory_limit}"
+    return _made("out_of_memory", said, one, "out_of_memory", tail=one.tail)
+
+
+def _was_not_found(one: _Failure) -> Explanation | None:
+    if one.exit_code is None or one.reason != _NOT_LOCATED:
+        return None
+    said = f"{one.name} was lost by its node (exit code {one.exit_code}): {one.tail or one.reason}"
+    return _made("exit_code", said, one, "node_lost")
+
+
+def _ended(one: _Failure) -> Explanation | None:
+    if not one.exit_code:
+        return None
+    name = _signal_name(one)
+    said = f"{one.name} ended with exit code {one.exit_code}"
+    if name is not None:
+        said = f"{said} ({name})"
+    cause = "exit_code" if name is None else "signal"
+    return _made("exit_code", said, one, cause, tail=one.tail)
+
+
+def _was_not_taken(one: _Failure) -> Explanation | None:
+    """A kubelet did not admit it, or gave it up: it says so of the pod."""
+    said = ": ".join(text for text in (one.reason, one.message) if text)
+    if one.exit_code is not None or not said:
+        return None
+    return _made("failed", f"{one.name} failed on its node: {said}", one, "node_refused")
+
+
+_WAYS: Final[tuple[Callable[[_Failure], Explanation | None], ...]] = (
+    _was_taken,
+    _was_not_prepared,
+    _was_too_long,
+    _did_not_begin,
+    _took_too_much,
+    _was_not_found,
+    _ended,
+    _was_not_taken,
+)
+
+
+def _told(failure: _Failure) -> Explanation | None:
+    return next((told for way in _WAYS if (told := way(failure)) is not None), None)
+
+
+def _made(reason: str, text: str, one: _Failure, cause: str, *, tail: str = "") -> Explanation:
+    lines = log_tail(tail)
+    details = _details(one, cause) | ({"log_tail": lines} if lines else {})
+    return Explanation(reason, plain_text(text, LONGEST), details)
+
+
+def _details(one: _Failure, cause: str) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "cause": cause,
+        "rank": one.rank,
+        "task": one.task,
+        "index": one.index,
+        "pod": one.pod,
+        "node": one.node,
+        "exit_code": one.exit_code,
+        "signal": one.signal,
+        "memory_limit": one.memory_limit,
+    }
+    return {name: value for name, value in details.items() if value not in (None, "")}
+
+
+def _signal_name(one: _Failure) -> str | None:
+    """Return the signal that ended it: a kubelet gives its number, or 128 more as the code."""
+    number = one.signal or (one.exit_code or 0) - 128
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+# What is seen, and what is written down
+
+
+def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
+    # One that is being deleted may have been killed after all: what it ended with says nothing.
+    ended = None if pod.deleting and not pod.was_evicted else pod.ended
+    at = ended.finished_at if ended is not None else None
+    known = pod.reason or pod.disrupted
+    return _Failure(
+        rank=run.rank if run is not None and run.rank >= 0 else None,
+        task=pod.task,
+        index=pod.index,
+        pod=pod.name,
+        node=pod.node,
+        at=at or pod.started_at or 0.0,
+        reason=known or (ended.reason if ended is not None else ""),
+        message=pod.message or pod.disruption,
+        exit_code=ended.exit_code if ended is not None else None,
+        signal=ended.signal if ended is not None else None,
+        memory_limit=pod.memory_limit,
+        evicted=pod.was_evicted,
+        tail=ended.message if ended is not None else "",
+        unprepared=pod.unprepared,
+    )
+
+
+def _of_run(run: PodRecord) -> _Failure:
+    evicted = run.reason in EVICTIONS
+    of_pod = evicted or run.reason == _DEADLINE or run.exit_code is None
+    init = run.reason.removeprefix(INIT) if run.reason.startswith(INIT) else None
+    return _Failure(
+        rank=run.rank if run.rank >= 0 else None,
+        task=run.task,
+        index=run.index,
+        pod=run.pod,
+        node=run.node,
+        at=(run.started_at or 0.0) if run.ended_at is None else run.ended_at,
+        reason=run.reason,
+        message=run.message if of_pod else "",
+        exit_code=run.exit_code,
+        signal=run.signal,
+        memory_limit=run.memory_limit,
+        evicted=evicted,
+        tail="" if of_pod else run.message,
+        unprepared=None if init is None else (init, run.message),
+    )
+
+
+def _has_failed(pod: ObservedPod) -> bool:
+    return pod.phase == "Failed" or pod.was_evicted
+
+
+def _was_failed(run: PodRecord) -> bool:
+    return bool(run.exit_code) or run.reason in EVICTIONS or run.phase == "Failed"

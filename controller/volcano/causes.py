@@ -1,0 +1,134 @@
+"""The causes that a cluster's words name: of refused pods, full queues, nodes and images. No I/O.
+
+Kubernetes and Volcano say in sentences what programs would have to tell apart. Each table holds
+patterns of these sentences, of several versions; the first that fits decides, and a sentence that
+none fits still is shown as it is, with the cause that its reason has by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_MOST_RESOURCES: Final = 8
+
+
+def _table(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), cause) for pattern, cause in rows)
+
+
+_REFUSALS: Final = _table(
+    (r"(?:exceeded|failed) quota: ", "quota"),
+    (r"no PriorityClass with name", "missing_priority_class"),
+    (r"service ?account.* not found", "missing_service_account"),
+    (r"RuntimeClass .*not found|pod rejected: RuntimeClass", "missing_runtime_class"),
+    (r"violates PodSecurity", "pod_security"),
+    (r"(?:maximum|minimum) \S+ usage per|limit to request ratio", "limit_range"),
+    (r"denied (?:the )?request", "admission"),
+    (r"because it is being terminated", "namespace_ends"),
+)  # fmt: skip
+"""Of pods that the API server does not make (admission plugins of kube-apiserver)."""
+
+_SCHEDULING: Final = _table(
+    (r"persistentvolumeclaim \"?[^\"]*\"? ?not found|can't find pvc", "missing_claim"),
+    (r"unbound immediate PersistentVolumeClaims|waiting for first consumer", "unbound_claim"),
+    (r"Insufficient [\w./-]+|Too many pods|NotEnoughResources", "insufficient"),
+    (r"didn'?t match|untolerated taint|had taint|node\(s\) were unschedulable|node selector",
+     "no_matching_node"),
+    (r"0/0 nodes|no nodes available", "no_node"),
+)  # fmt: skip
+"""Of pods that no node takes (plugins of kube-scheduler and of Volcano)."""
+
+_QUEUES: Final = _table(
+    (r"resource in cluster is overused", "cluster_full"),
+    (r"queue resource quota insufficient|overused|insufficient", "queue_full"),
+)
+"""Of PodGroups that are not let into their queue (Volcano, action ``enqueue``)."""
+
+_MISSING: Final = _table(
+    (r"couldn't find key|references non-existent secret key|non-existent config key",
+     "missing_key"),
+    (r"secrets? \"[^\"]*\" not found", "missing_secret"),
+    (r"configmaps? \"[^\"]*\" not found", "missing_config_map"),
+    (r"persistentvolumeclaims? \"[^\"]*\" not found", "missing_claim"),
+    (r"executable file .*not found|no such file or directory|permission denied|exec format error",
+     "start_error"),
+)  # fmt: skip
+"""Of containers that are not made, and of volumes that are not mounted (kubelets)."""
+
+_INSUFFICIENT: Final = re.compile(
+    r"[Ii]nsufficient ((?:[a-z0-9.-]+/)?[A-Za-z0-9][\w.-]*?)(?=[.,;:]?(?:\s|$))"
+)
+
+_IMAGE_WRAPPERS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r'^Back-off pulling image "[^"]*"(?::\s*|$)',
+        r"^(?:ErrImagePull|ImagePullBackOff):\s*",
+        r"^rpc error: code = \w+ desc = ",
+        r"^Error response from daemon: ",
+        r'^failed to pull and unpack image "[^"]*": ',
+        r'^failed to pull image "[^"]*": ',
+        r'^failed to resolve (?:reference|image) "[^"]*": ',
+        r"^(?:initializing source|pinging container registry|reading manifest) \S+: ",
+    )
+)
+"""Who passes on what a registry has said, of which image: that is said once already."""
+
+_START_WRAPPERS: Final = re.compile(
+    r"^.*(?:unable to start container process|container_linux\.go:\d+|starting container process"
+    r" caused|container create failed|failed to start container \"[^\"]*\"): ",
+    re.DOTALL,
+)
+_UNKNOWN: Final = re.compile(r":\s*unknown$")
+
+
+def cause_of_refusal(text: str) -> str:
+    """Return why the API server does not make a pod."""
+    return _first(_REFUSALS, text) or "refused"
+
+
+def cause_of_scheduling(text: str) -> str:
+    """Return why no node takes a pod, or a gang."""
+    return _first(_SCHEDULING, text) or "unschedulable"
+
+
+def cause_of_queue(text: str) -> str:
+    """Return why a PodGroup is not let into its queue."""
+    return _first(_QUEUES, text) or "queued"
+
+
+def cause_of_missing(text: str, otherwise: str) -> str:
+    """Return what a container, or a volume of it, lacks."""
+    return _first(_MISSING, text) or otherwise
+
+
+def resources_in(text: str) -> list[str]:
+    """Return the resources of which there are not enough, in the order in which they are named."""
+    return list(dict.fromkeys(_INSUFFICIENT.findall(text)))[:_MOST_RESOURCES]
+
+
+def scheduling_details(text: str) -> dict[str, Any]:
+    """Return what programs may want to know of a sentence of the scheduler's."""
+    found = resources_in(text)
+    details: dict[str, Any] = {"cause": cause_of_scheduling(text)}
+    return details | ({"resources": found} if found else {})
+
+
+def image_error(text: str) -> str:
+    """Return what a registry, or the lack of one, has to say; empty where only a pause is told."""
+    before = None
+    while text != before:
+        before = text
+        for wrapper in _IMAGE_WRAPPERS:
+            text = wrapper.sub("", text, count=1)
+    return text.strip()
+
+
+def start_error(text: str) -> str:
+    """Return why a program could not be started, without the names of those who tried."""
+    return _UNKNOWN.sub("", _START_WRAPPERS.sub("", text, count=1)).strip() or text
+
+
+def _first(table: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
+    return next((cause for pattern, cause in table if pattern.search(text)), "")

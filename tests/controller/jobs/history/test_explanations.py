@@ -1,0 +1,144 @@
+"""Why a job waits: the first thing that holds it, from pods as Kubernetes shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.explanations import (
+    LONGEST,
+    explain_waiting,
+    is_explained,
+    same_but_for_numbers,
+)
+from controller.volcano.observed import ObservedPod, read_pod
+from controller.volcano.waiting import Explanation
+from tests.controller.samples import UID, make_observed
+from tests.controller.volcano.test_causes import NOT_FOUND
+
+WAITS = make_observed("Pending")
+
+
+def pod(index: int = 0, *, waiting: Any = None, init: Any = None, unscheduled: Any = None,
+        node: str = "n1") -> ObservedPod:  # fmt: skip
+    owner = {"uid": UID, "controller": True}
+    conditions = (
+        [{"type": "PodScheduled", "status": "False", **unscheduled}] if unscheduled else None
+    )
+    main = {"name": "job", "image": "nope:1", "state": {"waiting": waiting, "terminated": None}}
+    first = {"name": "fumarole-files", "image": "helper:1", "state": {"waiting": init}}
+    return read_pod(
+        {
+            "metadata": {"name": f"j-j1-job-{index}", "uid": f"p{index}",
+                         "labels": {"volcano.sh/task-spec": "job"}, "ownerReferences": [owner]},
+            "spec": {"nodeName": None if unscheduled else node},
+            "status": {"phase": "Pending", "conditions": conditions,
+                       "containerStatuses": [main] if waiting else None,
+                       "initContainerStatuses": [first] if init else None},
+        }
+    )  # fmt: skip
+
+
+def waits(reason: str, message: str | None = None) -> dict[str, Any]:
+    return {"reason": reason, "message": message}
+
+
+NO_GPU = {
+    "reason": "Unschedulable",
+    "message": "0/2 nodes are unavailable: 2 Insufficient a.b/gpu.",
+}
+OF_GANG = {"reason": "Undetermined", "message": "pod group is not ready, 2 Pending, 2 minAvailable"}
+QUOTA = {
+    "uid": UID,
+    "reason": "forbidden",
+    "message": "exceeded quota",
+    "details": {"cause": "quota"},
+}
+TOO_LARGE = {"uid": UID, "reason": "unschedulable", "message": "no node could take it now",
+             "details": {"cause": "no_node_fits"}}  # fmt: skip
+FULL = {"uid": UID, "reason": "queued", "message": "waiting in the queue: full"}
+MOUNT = {"uid": UID, "reason": "preparing", "message": "preparing the container: no secret",
+         "details": {"cause": "missing_secret"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pods", "kept", "reason", "cause", "text"),
+    [
+        ((pod(waiting=waits("ErrImagePull", NOT_FOUND)),), QUOTA, "image", "image_pull",
+         "the image cannot be pulled: nope:1: docker.io/library/nope:1: not found"),
+        # Of another container than the job's own, too.
+        ((pod(init=waits("ImagePullBackOff"), waiting=waits("PodInitializing")),), None, "image",
+         "image_pull", "the image cannot be pulled: helper:1"),
+        ((pod(waiting=waits("InvalidImageName", "couldn't parse")),), None, "image", "image_name",
+         "the image's name is not valid: nope:1: couldn't parse"),
+        ((pod(waiting=waits("CreateContainerConfigError", 'secret "s" not found')),), None,
+         "configuration", "missing_secret",
+         'the container cannot be configured: secret "s" not found'),
+        ((pod(unscheduled=NO_GPU),), QUOTA, "forbidden", "quota", "exceeded quota"),
+        ((pod(unscheduled=NO_GPU),), FULL, "unschedulable", "insufficient",
+         "0/2 nodes are unavailable: 2 Insufficient a.b/gpu."),
+        # The pod that a node is lacking for, and not those that wait for it.
+        ((pod(0, unscheduled=OF_GANG), pod(1, unscheduled=NO_GPU)), None, "unschedulable",
+         "insufficient", "0/2 nodes are unavailable: 2 Insufficient a.b/gpu."),
+        ((pod(unscheduled=NO_GPU),), TOO_LARGE, "unschedulable", "no_node_fits",
+         "no node could take it now; the scheduler says: 0/2 nodes are unavailable: 2 Insufficient "
+         "a.b/gpu."),
+        ((), TOO_LARGE, "unschedulable", "no_node_fits", "no node could take it now"),
+        ((pod(waiting=waits("ContainerCreating")),), MOUNT, "preparing", "missing_secret",
+         "preparing the container: no secret"),
+        ((pod(waiting=waits("ContainerCreating")),), None, "preparing", "preparing",
+         "preparing the container"),
+        # A pod that has lost its node's volume waits for a node again, perhaps.
+        ((), MOUNT, "queued", "queued", "waiting in the queue"),
+        ((), {**QUOTA, "uid": "another"}, "queued", "queued", "waiting in the queue"),
+        # Of a version that kept no details.
+        ((), {"uid": UID, "reason": "queued", "message": "full"}, "queued", None, "full"),
+    ],
+)  # fmt: skip
+def test_the_first_thing_that_holds_a_job_is_told(
+    pods: tuple[ObservedPod, ...], kept: Any, reason: str, cause: str | None, text: str
+) -> None:
+    found = explain_waiting(WAITS, pods, kept)
+    assert (found.reason, found.message) == (reason, text)
+    assert found.details.get("cause") == cause
+
+
+def test_a_kubelet_that_pauses_between_two_pulls_takes_no_word_back() -> None:
+    failed = explain_waiting(WAITS, [pod(waiting=waits("ErrImagePull", NOT_FOUND))])
+    pauses = pod(waiting=waits("ImagePullBackOff", 'Back-off pulling image "nope:1"'))
+    assert explain_waiting(WAITS, [pauses], told=failed) == failed
+    # Of another image it says nothing.
+    other = Explanation("image", "of another", {"image": "other:1"})
+    assert explain_waiting(WAITS, [pauses], told=other).message == (
+        "the image cannot be pulled: nope:1"
+    )
+
+
+def test_only_what_a_pod_itself_says_need_not_be_asked_for() -> None:
+    assert is_explained(WAITS, [pod(waiting=waits("ErrImagePull"))], ranks=1)
+    assert not is_explained(WAITS, [pod(waiting=waits("ErrImagePull"))], ranks=2)
+    assert not is_explained(WAITS, [pod(unscheduled=NO_GPU)], ranks=1)
+    assert not is_explained(WAITS, [], ranks=1)
+
+
+def test_what_a_kubelet_says_is_cut() -> None:
+    found = explain_waiting(WAITS, [pod(waiting=waits("ErrImagePull", "\x00" + "x" * 99999))])
+    assert len(found.message) <= LONGEST
+    assert "\x00" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("0/4 nodes: 3 Insufficient cpu", "0/5 nodes: 1 Insufficient cpu", True),
+        ("used: requests.cpu=500m, limited: 4", "used: requests.cpu=2, limited: 4", True),
+        ("2 Insufficient cpu", "2 Insufficient memory", False),
+        ("exceeded quota: q1", "exceeded quota: q2", False),
+        (None, "", True),
+    ],
+)
+def test_messages_of_which_only_numbers_changed_are_the_same(
+    one: str | None, other: str | None, same: bool
+) -> None:
+    assert same_but_for_numbers(one, other) is same

@@ -1,0 +1,135 @@
+"""Why a job has failed, from pods as kubelets show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.failures import LONGEST_TAIL, MOST_LINES, explain_failure, log_tail
+from controller.jobs.history.pod_records import are_recorded, make_pod_records
+from controller.volcano.observed import ObservedPod, read_pod
+from tests.controller.samples import UID, make_job, make_observed
+from tests.controller.volcano.test_causes import NO_PROGRAM, RUNC
+
+NEVER = "1970-01-01T00:00:00Z"
+AT = "2026-11-22T10:00:00Z"
+
+
+def pod(index: int = 0, *, ended: Any = None, init: Any = None, **status: Any) -> ObservedPod:
+    """Return a pod that has failed, as a kubelet shows it; Go writes null for what is not there."""
+    container = {"name": "job", "state": {"waiting": None, "running": None, "terminated": ended}}
+    limits = {"limits": {"memory": "64Mi"}}
+    owner = {"uid": UID, "controller": True, "kind": "Job"}
+    labels = {"volcano.sh/task-spec": "job", "fumarole.dev/job": "j1"}
+    return read_pod(
+        {
+            "metadata": {"name": f"j-j1-job-{index}", "uid": f"pod-{index}", "namespace": "jobs",
+                         "labels": labels, "ownerReferences": [owner], "annotations": None},
+            "spec": {"nodeName": "n1", "containers": [{"name": "job", "resources": limits}]},
+            "status": {"phase": "Failed", "conditions": None, "containerStatuses": [container],
+                       "initContainerStatuses": init, **status},
+        }
+    )  # fmt: skip
+
+
+def ended(code: int, reason: str = "Error", message: str | None = None, **more: Any) -> Any:
+    return {"exitCode": code, "reason": reason, "message": message, "signal": None,
+            "startedAt": AT, "finishedAt": AT, **more}  # fmt: skip
+
+
+def disrupted(reason: str, message: str = "") -> dict[str, Any]:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    return {"conditions": [condition | {"message": message}]}
+
+
+CASES: list[tuple[ObservedPod, str, str, str]] = [
+    (pod(ended=ended(3, message="one\ntwo\n")), "exit_code", "exit_code",
+     "job 0 ended with exit code 3"),
+    (pod(ended=ended(139)), "exit_code", "signal", "job 0 ended with exit code 139 (SIGSEGV)"),
+    (pod(ended=ended(255)), "exit_code", "exit_code", "job 0 ended with exit code 255"),
+    (pod(ended=ended(137, "OOMKilled")), "out_of_memory", "out_of_memory",
+     "job 0 used more memory than it had asked for: 64Mi"),
+    # With cgroups v2 the kernel may kill a child, of which the program says what it likes.
+    (pod(ended=ended(1, "OOMKilled")), "out_of_memory", "out_of_memory",
+     "job 0 used more memory than it had asked for: 64Mi"),
+    (pod(ended=ended(128, "StartError", f"{RUNC}{NO_PROGRAM}: unknown", startedAt=NEVER)),
+     "exit_code", "start_error",
+     f"job 0 could not start its program (exit code 128): {NO_PROGRAM}"),
+    (pod(ended=ended(137, "ContainerStatusUnknown", "could not be located", startedAt=None,
+                     finishedAt=None)),
+     "exit_code", "node_lost", "job 0 was lost by its node (exit code 137): could not be located"),
+    (pod(reason="Evicted", message="The node was low on resource: memory.", ended=ended(137)),
+     "evicted", "evicted", "job 0 was evicted: The node was low on resource: memory."),
+    (pod(**disrupted("PreemptionByScheduler", "default-scheduler: preempting")), "evicted",
+     "preempted", "job 0 was evicted: a job of higher priority needed its place: "
+     "default-scheduler: preempting"),
+    (pod(**disrupted("DeletionByTaintManager")), "evicted", "node_lost",
+     "job 0 was evicted: its node is unreachable, or takes no such pods"),
+    (pod(conditions=[{"type": "Ready", "status": "False", "reason": "Evict",
+                      "message": "Pod is evicted, because of preempt"}]),
+     "evicted", "preempted", "job 0 was evicted: the scheduler gave its place to another job: "
+     "Pod is evicted, because of preempt"),
+    (pod(reason="DeadlineExceeded", message="Pod was active on the node longer than the specified "
+         "deadline", ended=ended(137)), "failed", "deadline",
+     "job 0 ran for longer than its pod may: Pod was active on the node longer than the specified "
+     "deadline"),
+    (pod(reason="OutOfcpu", message="Node didn't have enough resource: cpu"), "failed",
+     "node_refused", "job 0 failed on its node: OutOfcpu: Node didn't have enough resource: cpu"),
+    (pod(init=[{"name": "fumarole-files",
+                "state": {"terminated": ended(1, message="no /home/a")}}]),
+     "files", "files", "no /home/a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shown", "reason", "cause", "message"), CASES)
+def test_a_failure_is_told_by_what_is_seen_of_the_pod_and_by_what_is_written_down(
+    shown: ObservedPod, reason: str, cause: str, message: str
+) -> None:
+    runs = make_pod_records(make_job(), 1, runs={}, present=[shown], departed=[], now=9e9,
+                     looked_until=0.0)  # fmt: skip
+    assert are_recorded({run.pod_uid: run for run in runs}, [shown], [])
+    for found in (
+        explain_failure(make_observed("Failed"), [shown], runs),
+        # Volcano has deleted it: it would have been started again.
+        explain_failure(make_observed("Failed"), [], runs),
+    ):
+        assert found is not None
+        assert (found.reason, found.message) == (reason, message)
+        assert found.details["cause"] == cause
+        assert (found.details["rank"], found.details["node"]) == (0, "n1")
+
+
+def test_the_last_lines_are_told_in_bounds() -> None:
+    (shown, *_) = CASES[0]
+    found = explain_failure(make_observed("Failed"), [shown], [])
+    assert found is not None
+    assert found.details["log_tail"] == ["one", "two"]
+    assert log_tail("") == []
+    many = log_tail("".join(f"line {n}\n" for n in range(999)))
+    assert (len(many), many[-1]) == (MOST_LINES, "line 998")
+    assert len("".join(log_tail("x" * 99999))) <= LONGEST_TAIL
+
+
+def test_a_program_that_was_never_started_has_used_no_time() -> None:
+    shown = pod(ended=ended(128, "StartError", startedAt=NEVER))
+    assert shown.started_at is None
+    (run,) = make_pod_records(make_job(), 1, runs={}, present=[shown], departed=[], now=9e9,
+                       looked_until=0.0)  # fmt: skip
+    assert run.started_at is None
+    assert run.ended_at is not None
+
+
+def test_the_one_that_failed_first_decides_and_not_the_first_rank() -> None:
+    killed = pod(0, ended=ended(137, finishedAt="2026-11-22T10:00:02Z"))
+    culprit = pod(1, ended=ended(3))
+    found = explain_failure(make_observed("Failed"), [killed, culprit], [])
+    assert found is not None
+    assert found.message == "job 1 ended with exit code 3"
+
+
+def test_where_no_pod_says_anything_volcano_does() -> None:
+    assert explain_failure(make_observed("Failed"), [], []) is None
+    found = explain_failure(make_observed("Failed", message="plugin failed"), [], [])
+    assert found is not None
+    assert (found.reason, found.message) == ("failed", "plugin failed")

@@ -1,0 +1,126 @@
+"""Causes from sentences of Kubernetes, kubelets, container runtimes and several Volcanos."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.volcano.causes import (
+    cause_of_missing,
+    cause_of_queue,
+    cause_of_refusal,
+    cause_of_scheduling,
+    image_error,
+    resources_in,
+    start_error,
+)
+
+NOT_FOUND = (
+    "rpc error: code = NotFound desc = failed to pull and unpack image "
+    '"docker.io/library/nope:1": failed to resolve reference "docker.io/library/nope:1": '
+    "docker.io/library/nope:1: not found"
+)
+RUNC = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+    "runc create failed: unable to start container process: "
+)
+NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        # As recorded from 1.36.2, and as its admission plugins write them.
+        ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota"),
+        ("failed quota: q: must specify limits.memory for: main", "quota"),
+        ("no PriorityClass with name gone was found", "missing_priority_class"),
+        ('error looking up service account ns/a: serviceaccount "a" not found',
+         "missing_service_account"),
+        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "pod_security"),
+        ("maximum cpu usage per Container is 2, but limit is 4", "limit_range"),
+        ('admission webhook "a.example" denied the request: no', "admission"),
+        ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "admission"),
+        ('pod rejected: RuntimeClass "kata" not found', "missing_runtime_class"),
+        ("something of next year", "refused"),
+    ],
+)  # fmt: skip
+def test_why_a_pod_is_not_made(text: str, cause: str) -> None:
+    assert cause_of_refusal(text) == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "resources"),
+    [
+        ("0/4 nodes are unavailable: 4 Insufficient nvidia.com/gpu.", "insufficient",
+         ["nvidia.com/gpu"]),
+        ("0/9 nodes are available: 3 Insufficient cpu, 6 Insufficient memory. preemption: 0/9 "
+         "nodes are available: 9 No preemption victims found for incoming pod.", "insufficient",
+         ["cpu", "memory"]),
+        ("1/1 tasks in gang unschedulable: pod group is not ready, 1 Pending, 2 minAvailable; "
+         "Pending: 1 Unschedulable", "unschedulable", []),
+        ("0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity/selector.",
+         "no_matching_node", []),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint {gpu: true}.",
+         "no_matching_node", []),
+        ('0/1 nodes are unavailable: persistentvolumeclaim "data" not found.', "missing_claim", []),
+        ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+         "unbound_claim", []),
+    ],
+)  # fmt: skip
+def test_why_no_node_takes_a_pod(text: str, cause: str, resources: list[str]) -> None:
+    assert cause_of_scheduling(text) == cause
+    assert resources_in(text) == resources
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("queue resource quota insufficient", "queue_full"),  # 1.8
+        ("queue resource quota insufficient: insufficient nvidia.com/gpu", "queue_full"),  # 1.15
+        ("resource in cluster is overused: overused cpu", "cluster_full"),
+        ("something of next year", "queued"),
+    ],
+)
+def test_why_a_group_is_not_let_in(text: str, cause: str) -> None:
+    assert cause_of_queue(text) == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ('secret "gone" not found', "missing_secret"),
+        ("couldn't find key token in Secret jobs/s", "missing_key"),
+        ('MountVolume.SetUp failed for volume "v" : configmap "gone" not found',
+         "missing_config_map"),
+        ("timed out waiting for the condition", "otherwise"),
+    ],
+)  # fmt: skip
+def test_what_a_container_lacks(text: str, cause: str) -> None:
+    assert cause_of_missing(text, "otherwise") == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (NOT_FOUND, "docker.io/library/nope:1: not found"),
+        (f'Back-off pulling image "nope:1": ErrImagePull: {NOT_FOUND}',
+         "docker.io/library/nope:1: not found"),
+        # Kubelets before 1.32 say no more than this between two pulls.
+        ('Back-off pulling image "nope:1"', ""),
+        ("", ""),
+        ("unexpected status code 401 Unauthorized", "unexpected status code 401 Unauthorized"),
+    ],
+)  # fmt: skip
+def test_what_a_registry_says_is_told_once(text: str, said: str) -> None:
+    assert image_error(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{RUNC}{NO_PROGRAM}: unknown", NO_PROGRAM),
+        (f"Error: container create failed: {NO_PROGRAM}", NO_PROGRAM),
+        ("something else", "something else"),
+    ],
+)
+def test_why_a_program_is_not_started(text: str, said: str) -> None:
+    assert start_error(text) == said

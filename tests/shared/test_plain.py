@@ -1,0 +1,41 @@
+"""What others say is shown as text, and in bounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.plain import plain_tail, plain_text
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (None, ""),
+        ("  as it is\n", "as it is"),
+        ("nul\x00and\x07bell", "nul and bell"),
+        ("\x1b[31mred\x1b[0m \x1b]0;title\x07text", "red text"),
+        ("two\r\nlines", "two\nlines"),
+        ("half \ud800 of a pair", "half \ufffd of a pair"),
+        ("gnp.\u202eexe", "gnp. exe"),
+        (17, "17"),
+    ],
+)
+def test_only_text_is_left(said: object, shown: str) -> None:
+    assert plain_text(said, 100) == shown
+
+
+def test_a_long_text_keeps_its_beginning_and_a_log_its_end() -> None:
+    assert plain_text("abcdef", 4) == "abc…"
+    assert plain_tail("abcdef", 4) == "…def"
+    assert plain_text("abcd", 4) == plain_tail("abcd", 4) == "abcd"
+
+
+@given(st.text(st.characters(), max_size=300), st.integers(1, 50))
+def test_whatever_is_said_can_be_stored_and_sent(said: str, most: int) -> None:
+    for shown in (plain_text(said, most), plain_tail(said, most)):
+        assert len(shown) <= most
+        assert "\x00" not in shown
+        assert "\x1b" not in shown
+        shown.encode()
