@@ -1,11 +1,12 @@
 """``python -m controller``: the controller process, from its environment to its exit code.
 
-``python -m controller route-keys FILE…`` writes the public halves of signing keys instead: the JSON
-Web Key set for ``FUMAROLE_GATEWAY_ROUTE_KEYS``.
+Commands: ``route-keys FILE…`` writes the public halves of signing keys, the JSON Web Key set for
+``FUMAROLE_GATEWAY_ROUTE_KEYS``; ``explain URL|JOB`` says why a session or a job cannot be used.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import logging
@@ -15,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,9 @@ import uvloop
 
 from controller.app import serve
 from controller.configuration import Configuration, read_configuration
+from controller.explain.command import as_text, explain
 from controller.kube.errors import KubeError
-from shared.command_line import settings_from_command
+from shared.command_line import Command, settings_from_command
 from shared.errors import FumaroleError
 from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
@@ -33,6 +35,7 @@ from shared.signing_keys import public_key_set, read_signing_keys
 PREFIXES: Final = ("FUMAROLE_CONTROLLER_", "FUMAROLE_PLUGIN_")
 """Of settings that a controller knows all of."""
 
+MOST_TOKEN: Final = 16384
 MOST_THREADS: Final = 64
 THREADS_SECONDS: Final = 1.0
 _THREADS: Final = "blocking"
@@ -41,12 +44,34 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Run the controller until SIGTERM or SIGINT; end at once at a second one."""
-    match sys.argv[1:]:
-        case ["route-keys", *paths] if paths:
-            write_route_keys(paths)
-        case _:
-            run()
+    """Run the controller until SIGTERM or SIGINT (at once at a second one), or a command."""
+    run(
+        settings_from_command(
+            "fumarole-controller",
+            _read,
+            summary="Run jobs as VolcanoJobs, and publish the routes of their sessions.",
+            reference="docs/controller.md",
+            commands=(
+                Command("route-keys", "write the public halves of signing keys", _files, _keys),
+                Command("explain", "say why a session or a job cannot be used", _what, _explain),
+            ),
+        )
+    )
+
+
+def _read() -> Configuration:
+    return or_exit(read_configuration, prefix=PREFIXES)
+
+
+# Commands
+
+
+def _files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="+", help="PEM files with signing keys")
+
+
+def _keys(given: argparse.Namespace) -> None:
+    write_route_keys(given.file)
 
 
 def write_route_keys(paths: Sequence[str]) -> None:
@@ -59,15 +84,32 @@ def write_route_keys(paths: Sequence[str]) -> None:
     print(json.dumps(public_key_set(keys), indent=1))
 
 
-def run() -> None:
-    """Run the controller."""
-    configuration = settings_from_command(
-        "fumarole-controller",
-        partial(or_exit, read_configuration, prefix=PREFIXES),
-        summary="Run jobs as VolcanoJobs, and publish the routes of their sessions. "
-        "With 'route-keys FILE…': write the public halves of signing keys instead.",
-        reference="docs/controller.md",
+def _what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="url|job", help="a session's address or sid, or a job's id")
+    parser.add_argument(
+        "--token", action="store_true", help="read a token for the session from standard input"
     )
+    parser.add_argument("--json", action="store_true", help="write what the API responds")
+
+
+def _explain(given: argparse.Namespace) -> None:
+    settings = _read().settings
+    logging.basicConfig(level=logging.ERROR)  # what is found is said once
+    token = sys.stdin.read(MOST_TOKEN + 1).strip() if given.token else None
+    try:
+        explained = asyncio.run(explain(settings, given.what, token))
+    except (FumaroleError, KubeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_SETTINGS) from None
+    print(json.dumps(asdict(explained)) if given.json else as_text(explained))
+    raise SystemExit(EXIT_FAILED if explained.cause else 0)
+
+
+# The process
+
+
+def run(configuration: Configuration) -> None:
+    """Run the controller."""
     configuration.settings.log.apply()
     try:
         uvloop.run(_run(configuration))

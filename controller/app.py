@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 
 from controller.api.application import ApiParts, make_api_app
 from controller.configuration import Configuration
+from controller.explain.explainer import Explainer
 from controller.hub.server import serving_hub
 from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -49,7 +50,7 @@ from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.jobs.hook_runs import blocked_calls
 from controller.store.vault import Vault
-from shared.bus import BusReader, Keys, ReportReader, connect
+from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jwks import KeySource
 from shared.metrics import make_ops_app, make_registry
 from shared.process import write_address_file
@@ -239,6 +240,15 @@ async def _start_api(
         kube=kube,
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),
         defaults=settings.jobs,
+        explainer=Explainer(
+            store=process.store,
+            inspector=BusInspector(redis, names),
+            kube=kube,
+            keys=keys,
+            issuer=settings.token_issuer,
+            instance=settings.instance,
+            clock=time.time,
+        ),
         offered_fields=core.pipeline.offered_fields,
         job_fields=core.pipeline.job_fields,
         clock=time.time,

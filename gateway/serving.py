@@ -51,7 +51,9 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
             registry.register(collector)
         registry.register(FollowedMeters(gateway.feed))
         registry.register(TableMeters(gateway.feed))
-        conditions = make_conditions(gateway.feed, make_bounds(settings), time.time)
+        conditions = make_conditions(
+            gateway.feed, make_bounds(settings), time.time, gateway.failures.recent
+        )
         debug = make_debug_route(gateway.feed, conditions)
         ops = make_ops_app(registry, gateway.reasons, [debug])
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))

@@ -5,11 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from shared.version import VERSION
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something that a program does instead of its work."""
+
+    name: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
 
 
 def settings_from_command(
@@ -19,11 +30,12 @@ def settings_from_command(
     summary: str,
     reference: str,
     arguments: Sequence[str] | None = None,
+    commands: Sequence[Command] = (),
 ) -> T:
     """Return the settings that a process is to run with.
 
-    The process ends here with exit code 0 after ``--help``, ``--version`` and a successful
-    ``--check``, and with exit code 2 for an unknown argument.
+    The process ends here with exit code 0 after ``--help``, ``--version``, a successful
+    ``--check`` and a command, and with exit code 2 for an unknown argument.
 
     Args:
         program: The command's name.
@@ -31,6 +43,7 @@ def settings_from_command(
         summary: What the program does, in one sentence.
         reference: The page of the documentation that lists the settings.
         arguments: The command line's; by default this process' own.
+        commands: What the program does instead of its work, if it is named.
     """
     parser = argparse.ArgumentParser(
         prog=program,
@@ -43,7 +56,17 @@ def settings_from_command(
         action="store_true",
         help="read the settings and the files that they name, list every problem, and end",
     )
-    check: bool = parser.parse_args(arguments).check
+    if commands:
+        named = parser.add_subparsers(title="commands, instead", metavar="")
+        for command in commands:
+            its = named.add_parser(command.name, help=command.summary, description=command.summary)
+            command.add_arguments(its)
+            its.set_defaults(command=command.run)
+    given = parser.parse_args(arguments)
+    if commands and "command" in given:
+        given.command(given)
+        sys.exit(0)
+    check: bool = given.check
     settings = read()
     if check:
         print("the settings are good")

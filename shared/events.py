@@ -130,13 +130,23 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
         if self.at is None:  # kept out by __post_init__
             raise MalformedEvent("a revocation needs its time")
         score = self.at.timestamp() + REVOCATION_KEPT_SECONDS
-        if self.kid is not None:
-            return Revocation(f"kid:{self.kid}", score)
-        if self.jti is not None:
-            return Revocation(f"jti:{self.jti}", score)
-        if self.sub is not None:
-            return Revocation(f"sub:{self.sid}:{self.sub}", score)
-        return Revocation(f"all:{self.sid}", score)
+        member = self.member_of(sid=self.sid, jti=self.jti, sub=self.sub, kid=self.kid)
+        return Revocation(member, score)
+
+    @staticmethod
+    def member_of(
+        *,
+        sid: str | None = None,
+        jti: str | None = None,
+        sub: str | None = None,
+        kid: str | None = None,
+    ) -> str:
+        """Return the member of the revoked set that ends these grants."""
+        if kid is not None:
+            return f"kid:{kid}"
+        if jti is not None:
+            return f"jti:{jti}"
+        return f"all:{sid}" if sub is None else f"sub:{sid}:{sub}"
 
 
 class Heartbeat(_Envelope, frozen=True, kw_only=True, tag="Heartbeat"):

@@ -14,6 +14,7 @@ from controller.api.error_responses import errors_as_json, without_nul
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.request_bodies import MAX_BODY_BYTES
+from controller.api.resources.explain import ExplainResource
 from controller.api.resources.job_commands import JobWishes
 from controller.api.resources.jobs import Jobs
 from controller.api.resources.logs import Logs
@@ -24,6 +25,7 @@ from controller.api.resources.tasks import TasksResource
 from controller.api.resources.updates import UpdatesResource
 from controller.api.resources.usage import Usage
 from controller.api.server_sent_events import EventStreams
+from controller.explain.explainer import Explainer
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
@@ -48,6 +50,7 @@ class ApiParts:
     sessions: SessionService
     kube: Kube
     capacity: CapacityOf
+    explainer: Explainer
     defaults: JobDefaults
     offered_fields: Collection[str]
     job_fields: Mapping[str, type[BaseModel]]
@@ -117,6 +120,7 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
         *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),
         *UpdatesResource(store, streams).operations(),
         *SessionsResource(parts.sessions).operations(),
+        *ExplainResource(parts.explainer).operations(),
         *Usage(store, parts.commands).operations(),
         *products.operations(),
         *MaintenanceResource(store, clock=parts.clock).operations(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from aiohttp import web
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.bus.feed import Feed
     from shared.networks import Bounds
+    from shared.reports import Failure
 
 
 class FollowedMeters(Collector):
@@ -99,10 +100,19 @@ def rank_of(feed: Feed) -> tuple[int, ...]:
 
 
 def make_conditions(
-    feed: Feed, bounds: Bounds, wall: Callable[[], float]
+    feed: Feed,
+    bounds: Bounds,
+    wall: Callable[[], float],
+    failing: Callable[[], Mapping[str, Failure]] = dict,
 ) -> Callable[[], Conditions]:
     """Return what tells the conditions under which hosts are served at the moment."""
-    return lambda: Conditions(bus=feed.bus, dialling=feed.dialling, bounds=bounds, now=wall())
+    return lambda: Conditions(
+        bus=feed.bus,
+        dialling=feed.dialling,
+        bounds=bounds,
+        now=wall(),
+        failing=failing(),
+    )
 
 
 def describe(

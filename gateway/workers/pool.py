@@ -13,12 +13,13 @@ import random
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal
 
 import msgspec
 
+from gateway.core.access.explain import FAILING, SERVED
 from gateway.workers import messages as m
 from gateway.workers.accepting import Shares
 from gateway.workers.channel import Channel
@@ -344,12 +345,17 @@ class WorkerPool:
     async def describe(self, host: str | None) -> dict[str, Any]:
         """Return what the worker furthest behind knows of the table, and of *host* in it.
 
-        A worker that is too late is not asked.
+        A worker that is too late is not asked. An app fails for those workers that dialled it.
         """
-        behind = furthest_behind(await self._ask_all(m.Look(0, described=True, host=host)))
+        standings = await self._ask_all(m.Look(0, described=True, host=host))
+        behind = furthest_behind(standings)
         told: dict[str, Any] = {}
         if behind is not None and behind.described is not None:
             told = json.loads(behind.described)
+        if _why(told) == SERVED:
+            others = (json.loads(one.described) for one in standings if one.described is not None)
+            failing = next((one for one in others if _why(one) == FAILING), told)
+            told["host"] = failing["host"]
         return told
 
     async def _ask_all(self, look: m.Look) -> list[m.Standing]:
@@ -362,6 +368,11 @@ def furthest_behind(standings: Iterable[m.Standing]) -> m.Standing | None:
     told = list(standings)
     accepting = [standing for standing in told if standing.accepting]
     return min(accepting or told, key=attrgetter("rank"), default=None)
+
+
+def _why(described: Mapping[str, Any]) -> object:
+    host = described.get("host")
+    return host.get("why") if isinstance(host, dict) else None
 
 
 def _answer(waiting: asyncio.Future[m.Standing | None], standing: m.Standing | None) -> None:

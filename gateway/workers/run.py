@@ -119,7 +119,9 @@ class Worker:
         follower = gateway.feed
         self._counted: list[Collector] = [*collectors(gateway, path), FollowedMeters(follower)]
         self._table: list[Collector] = [TableMeters(follower)]
-        self._conditions = make_conditions(follower, make_bounds(gateway.settings), time.time)
+        self._conditions = make_conditions(
+            follower, make_bounds(gateway.settings), time.time, gateway.failures.recent
+        )
         self._listener: Listener | None = None
 
     # Connections

@@ -12,11 +12,14 @@ log of events and snapshots, subscribes, and marks tokens as used.
 - ``reports``: what gateways tell the controller, for display; ``asks``: which grants it is to
   revoke, since their users have signed out.
 
+``inspection``: how one session stands, for people.
+
 docs/proxy-events.md is the contract.
 """
 
 from shared.bus.asks import Ask, AskReader, Asks, AskWriter, place_of
 from shared.bus.connection import connect
+from shared.bus.inspection import BusInspector, BusStanding
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import LOG_PART, BusReader, LogPart, Mark, Snapshot, parse_head
@@ -33,7 +36,9 @@ __all__ = [
     "AskReader",
     "AskWriter",
     "Asks",
+    "BusInspector",
     "BusReader",
+    "BusStanding",
     "Keys",
     "LogPart",
     "Mark",

@@ -167,6 +167,9 @@ async def test_a_target_out_of_bounds_is_503_and_one_that_is_not_there_502(world
     cookie = await world.gateway.open(nobody)
     answer = await world.gateway.ask(nobody, "GET", "/", {"Cookie": cookie})
     assert (answer.status, code_of(answer)) == (502, "app_unreachable")
+    host = world.gateway.host(nobody).split(":")[0]
+    told = json.loads((await world.gateway.ask_ops(f"/debug/routes?host={host}")).text)["host"]
+    assert (told["why"], told["failed"]["code"]) == ("failing", "app_unreachable")
 
 
 async def test_a_route_that_cannot_be_read_is_503_and_told_to_operators(world: World) -> None:

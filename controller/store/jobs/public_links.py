@@ -77,6 +77,14 @@ async def take_links(
 _OF_JOB: Final = sa.select(_table.c.name).where(_table.c.job_id == sa.bindparam("of")).limit(1)
 
 
+async def job_of_link(transaction: Transaction, name: str) -> str | None:
+    """Return which job has the public name now."""
+    job_id: str | None = await transaction.scalar(
+        sa.select(_table.c.job_id).where(_table.c.name == name)
+    )
+    return job_id
+
+
 async def has_links(transaction: Transaction, job_id: str) -> bool:
     """Say whether the job has any name."""
     return (await transaction.scalar(_OF_JOB, {"of": job_id})) is not None

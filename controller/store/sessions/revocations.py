@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +57,14 @@ async def revocations_that_matter(
     """Return the revocations that a grant could still outlive, added after revision *after*."""
     found, _ = await revocations_after(transaction, after, now=now)
     return found
+
+
+async def revoked_at_members(
+    transaction: Transaction, members: Collection[str]
+) -> dict[str, float]:
+    """Return when those of the members were revoked that were."""
+    query = sa.select(_table.c.member, _table.c.at).where(_table.c.member.in_(members))
+    return {row.member: row.at for row in await transaction.execute(query)}
 
 
 async def revocations_after(

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from shared.routes import Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.core.bus_state import Bus
     from shared.networks import Bounds
+    from shared.reports import Failure
     from shared.routes import Found, Route, RouteTable
 
 SERVED: Final = "served"
+FAILING: Final = "failing"
 WHY: Final[dict[str, str]] = {
     "no_table": "no route table could be read yet",
     "bus_closed": "the bus has been lost for longer than its grace",
@@ -28,10 +32,13 @@ WHY: Final[dict[str, str]] = {
     "controller_silent": "the controller has been silent for longer than its grace: "
     "what is open goes on, nothing new is dialled",
     "bus_lost": "the bus is lost: whoever has a cookie is served, nobody can open the session",
+    FAILING: "whoever has a right to it is let in, and its app, desktop or terminal failed lately",
     SERVED: "whoever has a right to it is served",
 }
 """Each answer and what it means, the first that holds counts; docs/metrics.md lists them."""
 
+FAILING_SECONDS: Final = 60.0
+"""After a failure that browsers were told of (502, 504); nothing says sooner that it is over."""
 _UNSIGNED: Final = "the route is not signed"
 
 
@@ -43,6 +50,7 @@ class Conditions:
     dialling: bool
     bounds: Bounds
     now: float
+    failing: Mapping[str, Failure]
 
 
 def explain(host: str, table: RouteTable | None, conditions: Conditions) -> dict[str, Any]:
@@ -57,6 +65,8 @@ def explain(host: str, table: RouteTable | None, conditions: Conditions) -> dict
         told["problem"] = None if entry is None else entry.problem
     if found is not None and found.route is not None:
         told |= _told_of(found.route) | {"private": found.private}
+        failed = conditions.failing.get(found.route.sid)
+        told["failed"] = None if failed is None else {"code": failed.code, "at": failed.at}
     return told
 
 
@@ -89,7 +99,11 @@ def _why_route(route: Route, conditions: Conditions) -> str:
         return "forbidden_target"
     if not conditions.dialling:
         return "controller_silent"
-    return SERVED if conditions.bus.opens else "bus_lost"
+    if not conditions.bus.opens:
+        return "bus_lost"
+    failed = conditions.failing.get(route.sid)
+    lately = failed is not None and conditions.now - failed.at < FAILING_SECONDS
+    return FAILING if lately else SERVED
 
 
 def _is_outside(host: str, bounds: Bounds) -> bool:

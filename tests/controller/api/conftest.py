@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
 from controller.api.application import ApiParts, make_api_app
+from controller.explain.explainer import Explainer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.pipeline.plugin_loading import make_plugins
@@ -29,6 +30,7 @@ from controller.settings import read_settings
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.vault import Vault
+from shared.bus import BusInspector, Keys, connect
 from shared.jwks import KeySource
 from shared.settings import Environment
 from tests.controller.kube.api_server import Script, says, serving
@@ -145,6 +147,16 @@ async def api(
         kube=kube,
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
         defaults=jobs,
+        explainer=Explainer(
+            store=store,
+            # Nothing is asked of Redis here: it is away.
+            inspector=BusInspector(connect("redis://127.0.0.1:1/0"), Keys("test")),
+            kube=kube,
+            keys=KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic),
+            issuer=ISSUER,
+            instance="test",
+            clock=time.time,
+        ),
         offered_fields=pipeline.offered_fields,
         job_fields=pipeline.job_fields,
         clock=time.time,

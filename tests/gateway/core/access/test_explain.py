@@ -13,11 +13,16 @@ from gateway.core.bus_state import Bus
 from shared.errors import TokenRefused
 from shared.events import Head
 from shared.networks import Bounds
+from shared.reports import Failure
 from shared.routes import RouteReader, RouteTable
 from tests.gateway.bus.following import BASE, encode, make_route, sid_of
 
 GOOD = Conditions(
-    bus=Bus.FOLLOWING, dialling=True, bounds=Bounds([ip_network("127.0.0.0/8")]), now=100.0
+    bus=Bus.FOLLOWING,
+    dialling=True,
+    bounds=Bounds([ip_network("127.0.0.0/8")]),
+    now=100.0,
+    failing={},
 )
 ONE = f"{sid_of(1)}.{BASE}"
 TARGET = {"scheme": "http", "port": 1, "base_path": "/", "id": "pod-1"}
@@ -38,6 +43,19 @@ def why(table: RouteTable | None, host: str = ONE, **conditions: Any) -> str:
     told = explain(host, table, replace(GOOD, **conditions))
     assert told["means"] == WHY[told["why"]]
     return str(told["why"])
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0, "failing"), (59, "failing"), (61, "served")])
+def test_an_app_that_failed_lately_is_not_said_to_be_served(seconds: int, expected: str) -> None:
+    failing = {
+        sid_of(1): Failure("app_unreachable", 100.0 - seconds),
+        sid_of(2): Failure("x", 99.0),
+    }
+    table = table_of(make_route(sid_of(1)))
+    assert why(table, failing=failing) == expected
+    told = explain(ONE, table, replace(GOOD, failing=failing))
+    assert told["failed"] == {"code": "app_unreachable", "at": 100.0 - seconds}
+    assert why(table_of(make_route(sid_of(1), state="closing")), failing=failing) == "closing"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""``/v1/explain``: why a session or a job cannot be used."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Literal, Self
+
+from aiohttp import web
+from pydantic import Field, model_validator
+
+from controller.api.error_responses import invalid
+from controller.api.operations import Operation
+from controller.api.query_parameters import Query, read_query
+from controller.api.request_bodies import read_model
+from controller.api.response_models import ResponseModel
+from controller.explain.explainer import Explainer
+from controller.explain.findings import Explained
+from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.problems import Problem
+
+Sid = Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
+
+
+class ExplainQuery(Query):
+    """What is to be explained: one of the two."""
+
+    sid: Sid | None = None
+    job: Annotated[str, Field(max_length=64)] | None = None
+
+
+class ExplainRequest(Strict):
+    """A session's token, and which session it is to open; without one, the token's own."""
+
+    token: Annotated[str, Field(min_length=1, max_length=16384)]
+    sid: Sid | None = None
+
+    @model_validator(mode="after")
+    def _is_ascii(self) -> Self:
+        if not self.token.isascii():
+            raise ValueError("a token has no such characters")
+        return self
+
+
+class FindingView(ResponseModel):
+    """What one look saw, and when."""
+
+    step: Literal["token", "grant", "job", "route", "gateways", "pod", "port", "probe"]
+    ok: bool | None = Field(description="None where nothing can be said.")
+    seen: str
+    at: float
+    cause: str | None = Field(description="Where it fails: a word for programs.")
+
+
+class Explanation(ResponseModel):
+    """All that was looked at on the way; the first that fails is named, with what to do."""
+
+    job: str | None
+    sid: str | None
+    step: str | None = Field(description="The first that fails; None where none does.")
+    cause: str | None
+    sentence: str
+    findings: list[FindingView]
+
+
+class ExplainResource:
+    """The handlers of the resource."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        self._explainer = explainer
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                method="GET",
+                path="/v1/explain",
+                summary="Say why a session or a job cannot be used",
+                handler=self.look,
+                query=ExplainQuery,
+                answer=Explanation,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/explain",
+                summary="Say why a token does not open its session",
+                handler=self.look_with_token,
+                body=ExplainRequest,
+                answer=Explanation,
+            ),
+        ]
+
+    async def look(self, request: web.Request) -> web.Response:
+        """Explain a session or a job."""
+        wanted = read_query(request, ExplainQuery)
+        if (wanted.sid is None) == (wanted.job is None):
+            raise invalid([Problem("sid", "either sid or job must be given")])
+        if wanted.sid is not None:
+            return _view(await self._explainer.session(wanted.sid))
+        return _view(await self._explainer.job(wanted.job or ""))
+
+    async def look_with_token(self, request: web.Request) -> web.Response:
+        """Explain a session by a token for it, which is kept nowhere."""
+        asked = await read_model(request, ExplainRequest)
+        return _view(await self._explainer.session(asked.sid, token=asked.token))
+
+
+def _view(explained: Explained) -> web.Response:
+    shown = Explanation.model_validate(asdict(explained))
+    return web.json_response(shown.model_dump(mode="json"))

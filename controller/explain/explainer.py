@@ -1,0 +1,357 @@
+"""Looks at everything on the way into a session, each thing once and within seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller.explain.findings import Explained, Finding, conclude
+from controller.explain.judgements import (
+    Place,
+    judge_gateways,
+    judge_grant,
+    judge_job,
+    judge_pod,
+    judge_port,
+    judge_probe,
+    judge_route,
+    judge_token,
+    refused_token,
+)
+from controller.explain.probe import Probed, probe
+from controller.jobs.history.unreadable import read_known
+from controller.jobs.spec.endpoints import probed_endpoint
+from controller.jobs.spec.model import Job
+from controller.kube.client import Kube
+from controller.kube.errors import KubeError, NotFound
+from controller.kube.kinds import PODS, SERVICES
+from controller.sessions.routes import pod_at
+from controller.store.database import Store
+from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.jobs.pods import PodRecord, pod_records_of
+from controller.store.sessions.hubs import Hub, alive_hubs
+from controller.store.sessions.revocations import revoked_at_members
+from controller.store.sessions.session_rows import Session, find_session, live_sessions_of
+from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, rank_service_name
+from controller.volcano.observed import ObservedPod, read_pod, read_service
+from shared.bus import BusInspector, BusStanding
+from shared.errors import BusUnavailable, TokenRefused, UnreadableRoute
+from shared.events import GrantRevoked
+from shared.jwks import KeySource
+from shared.jws import strict_json_object
+from shared.reports import REPORT_SECONDS, GatewayReport
+from shared.routes import RouteReader, Target
+from shared.tokens import SessionClaims, peek, verify_session_token
+
+READ_SECONDS: Final = 3.0
+"""For Redis, and for the cluster, each."""
+AT_ONCE: Final = 4
+"""Explanations under way in one process; others wait."""
+_SOON_SECONDS: Final = REPORT_SECONDS + 0.5
+"""Within which a gateway that keeps up has reported again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the store says of a job, and of a session of it."""
+
+    record: JobRecord
+    session: Session | None
+    runs: Sequence[PodRecord]
+    hubs: Mapping[str, Hub]
+
+
+class Explainer:
+    """Explains sessions and jobs.
+
+    Args:
+        store: What was asked for.
+        inspector: Reads Redis.
+        kube: The cluster.
+        keys: The orchestrator's keys.
+        issuer: The only ``iss`` of its tokens.
+        instance: This installation's name.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        inspector: BusInspector,
+        kube: Kube,
+        keys: KeySource,
+        issuer: str,
+        instance: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._inspector = inspector
+        self._kube = kube
+        self._keys = keys
+        self._issuer = issuer
+        self._instance = instance
+        self._clock = clock
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._routes = RouteReader()
+
+    async def job(self, job_id: str) -> Explained:
+        """Explain a job: by its newest session, where it has one that has not ended.
+
+        Raises:
+            StoreUnavailable: If the store does not answer.
+        """
+        async with self._turn:
+            async with self._store.read() as transaction:
+                live = await live_sessions_of(transaction, [job_id])
+            if live:
+                newest = max(live, key=lambda one: (one.created_at, one.sid))
+                return await self._session(newest.sid, [], None)
+            facts = await self._facts(job_id, None)
+            if facts is None:
+                unknown = self._unknown("job_unknown", f"There is no job {job_id[:64]}")
+                return conclude([unknown], job=job_id, sid=None)
+            findings = [judge_job(facts.record, None, now=self._clock())]
+            if not facts.record.is_final:
+                findings += await self._pods(facts)
+            return conclude(findings, job=job_id, sid=None)
+
+    async def session(self, sid: str | None, *, token: str | None = None) -> Explained:
+        """Explain a session, and whether *token* opens it; without *sid*, the token's own.
+
+        Raises:
+            StoreUnavailable: If the store does not answer.
+        """
+        async with self._turn:
+            findings: list[Finding] = []
+            claims = None
+            if token is not None:
+                try:
+                    named = peek(token)
+                    sid = sid or named.sid
+                    known = await self._keys.keys_for(named.kid)
+                    claims = verify_session_token(
+                        named, keys=known, issuer=self._issuer, now=self._clock()
+                    )
+                except TokenRefused as refused:
+                    findings.append(self._refused(token, refused))
+            if sid is None:
+                return conclude(findings, job=None, sid=None)
+            return await self._session(sid, findings, claims)
+
+    def _refused(self, token: str, refused: TokenRefused) -> Finding:
+        now, ahead = self._clock(), None
+        if refused.reason == "early":
+            # The signature is verified before the times are.
+            told = strict_json_object(peek(token).parts.payload)
+            ahead = max(told["iat"], told.get("nbf", 0)) - now
+        return refused_token(refused, ahead=ahead, now=now)
+
+    def _unknown(self, cause: str, seen: str) -> Finding:
+        return Finding(step="job", ok=False, cause=cause, seen=seen, at=self._clock())
+
+    async def _session(
+        self, sid: str, findings: list[Finding], claims: SessionClaims | None
+    ) -> Explained:
+        standing, error = await self._standing(sid, claims)
+        if claims is not None:
+            used = standing.used if standing is not None else None
+            findings.append(judge_token(claims, sid=sid, used=used, now=self._clock()))
+            findings.append(await self._grant(claims))
+        async with self._store.read() as transaction:
+            session = await find_session(transaction, sid)
+        facts = await self._facts(session.job_id, session) if session is not None else None
+        if facts is None or session is None:
+            findings.append(self._unknown("session_unknown", f"There is no session {sid[:64]}"))
+            return conclude(findings, job=None, sid=sid)
+        findings.append(judge_job(facts.record, session, now=self._clock()))
+        if findings[-1].ok:
+            findings += await self._way(session, facts, standing, error)
+        return conclude(findings, job=session.job_id, sid=sid)
+
+    async def _grant(self, claims: SessionClaims) -> Finding:
+        members = [
+            GrantRevoked.member_of(kid=claims.kid),
+            GrantRevoked.member_of(jti=claims.jti),
+            GrantRevoked.member_of(sid=claims.sid, sub=claims.sub),
+            GrantRevoked.member_of(sid=claims.sid),
+        ]
+        async with self._store.read() as transaction:
+            revoked = await revoked_at_members(transaction, members)
+        return judge_grant(claims, revoked, now=self._clock())
+
+    async def _facts(self, job_id: str, session: Session | None) -> _Facts | None:
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, job_id)
+            if record is None:
+                return None
+            runs = await pod_records_of(transaction, job_id)
+            hubs = await alive_hubs(transaction, now=self._clock())
+        return _Facts(record, session, runs, hubs)
+
+    # Redis
+
+    async def _standing(
+        self, sid: str, claims: SessionClaims | None
+    ) -> tuple[BusStanding | None, str]:
+        jti = claims.jti if claims is not None else None
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._inspector.standing(sid, jti=jti), ""
+        except (BusUnavailable, TimeoutError) as error:
+            return None, str(error) or "it does not answer in time"
+
+    async def _reports(self) -> dict[str, GatewayReport] | None:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._inspector.gateways()
+        except (BusUnavailable, TimeoutError):
+            return None
+
+    async def _gateways(self, standing: BusStanding) -> tuple[Finding, dict[str, GatewayReport]]:
+        reports = await self._reports()
+        found = judge_gateways(standing, reports or {}, now=self._clock())
+        if found.cause == "gateway_behind":
+            # What changed just now is in nobody's report yet.
+            await asyncio.sleep(_SOON_SECONDS)
+            reports = await self._reports()
+            found = judge_gateways(standing, reports or {}, now=self._clock())
+        return found, reports or {}
+
+    # From the route to the app
+
+    async def _way(
+        self, session: Session, facts: _Facts, standing: BusStanding | None, error: str
+    ) -> list[Finding]:
+        state, target = self._read_route(session.sid, standing)
+        findings = [judge_route(standing, state, error, now=self._clock())]
+        reports: dict[str, GatewayReport] = {}
+        if standing is not None:
+            found, reports = await self._gateways(standing)
+            findings.append(found)
+        try:
+            pods = await self._list_pods(facts.record)
+        except (KubeError, TimeoutError) as problem:
+            return [*findings, self._no_cluster(problem)]
+        job = read_known(facts.record)
+        place = _place(job, facts, pods, session.rank, session.port)
+        terminal = session.kind == "terminal"
+        findings.append(judge_pod(facts.record, place, terminal=terminal, now=self._clock()))
+        if terminal:
+            return [*findings, await self._hub(session, facts.hubs, target)]
+        if not findings[-1].ok:
+            return findings
+        failures = [
+            (name, report.failing[session.sid])
+            for name, report in reports.items()
+            if session.sid in report.failing
+        ]
+        probed = await self._probe(session, facts.record, place, target)
+        findings.append(judge_port(probed, place, failures, now=self._clock()))
+        if probed is not None and probed.connected == "open" and session.kind == "web":
+            findings.append(judge_probe(probed, now=self._clock()))
+        return findings
+
+    def _read_route(
+        self, sid: str, standing: BusStanding | None
+    ) -> tuple[str | None, Target | None]:
+        if standing is None or standing.route is None or standing.head is None:
+            return None, None
+        try:
+            route = self._routes.read(sid, standing.route, epoch=standing.head.epoch)
+        except UnreadableRoute:
+            return None, None
+        return route.state, route.target
+
+    async def _hub(
+        self, session: Session, hubs: Mapping[str, Hub], target: Target | None
+    ) -> Finding:
+        hub = hubs.get(session.hub_id or "") or next(iter(hubs.values()), None)
+        seen = "No terminal hub is alive"
+        if hub is not None:
+            seen = f"The terminal hub {hub.id[:8]} does not answer"
+            is_ours = target is not None and (target.host, target.port) == (hub.host, hub.port)
+            if not is_ours or (await probe(hub.host, hub.port)).connected == "open":
+                seen = f"the hub {hub.id[:8]} answers" if is_ours else "no shell is assigned yet"
+                ok = True if is_ours else None
+                return Finding(step="port", ok=ok, seen=seen, at=self._clock())
+        return Finding(step="port", ok=False, cause="hub_gone", seen=seen, at=self._clock())
+
+    async def _probe(
+        self, session: Session, record: JobRecord, place: Place, target: Target | None
+    ) -> Probed | None:
+        """Dial the route's target, if it is where the API server says that the pod is.
+
+        Redis alone must not have the controller dial an address of anybody's choice.
+        """
+        if target is None or target.port != session.port or place.pod is None:
+            return None
+        if target.host != place.pod.address and target.host != await self._service(
+            record, session.rank
+        ):
+            return None
+        path = session.base_path if session.kind == "web" and target.scheme == "http" else None
+        name = f"{target.host}:{target.port}"
+        return await probe(target.host, target.port, path=path, name=name)
+
+    async def _service(self, record: JobRecord, rank: int) -> str | None:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                given = await self._kube.get(
+                    SERVICES, rank_service_name(record.id, rank), record.namespace
+                )
+        except (KubeError, TimeoutError):
+            return None
+        service = read_service(given)
+        return service.address if record.uid in service.owners else None
+
+    # The cluster
+
+    async def _list_pods(self, record: JobRecord) -> list[ObservedPod]:
+        labels = f"{INSTANCE_LABEL}={self._instance},{JOB_LABEL}={record.id}"
+        async with asyncio.timeout(READ_SECONDS):
+            try:
+                found = await self._kube.list(PODS, record.namespace, labels=labels)
+            except NotFound:
+                return []
+        return [read_pod(one) for one in found]
+
+    async def _pods(self, facts: _Facts) -> list[Finding]:
+        """Return the first rank's finding that fails; else the first rank's."""
+        try:
+            pods = await self._list_pods(facts.record)
+        except (KubeError, TimeoutError) as error:
+            return [self._no_cluster(error)]
+        job = read_known(facts.record)
+        found: list[Finding] = []
+        for rank in range(job.ranks):
+            place = _place(job, facts, pods, rank, None)
+            found.append(judge_pod(facts.record, place, terminal=False, now=self._clock()))
+            if not found[-1].ok:
+                return [found[-1]]
+            probed = probed_endpoint(job, job.task_of(rank) or "")
+            if probed is not None and place.pod is not None and not place.pod.answers:
+                place = replace(place, port=probed.port)
+                return [found[-1], judge_port(None, place, (), now=self._clock())]
+            if not rank % 100:
+                await asyncio.sleep(0)
+        return found[:1]
+
+    def _no_cluster(self, error: Exception) -> Finding:
+        seen = f"The cluster cannot be asked ({error or 'it does not answer in time'})"
+        return Finding(
+            step="pod", ok=False, cause="cluster_unavailable", seen=seen, at=self._clock()
+        )
+
+
+def _place(
+    job: Job, facts: _Facts, pods: Sequence[ObservedPod], rank: int, port: int | None
+) -> Place:
+    task = next((one for one in job.effective_tasks if one.name == job.task_of(rank)), None)
+    pod = pod_at(rank, job=job, record=facts.record, pods=pods)
+    uid = pod.uid if pod is not None else None
+    earlier = [one for one in facts.runs if one.rank == rank and one.pod_uid != uid]
+    image = task.image if task is not None else ""
+    return Place(rank=rank, image=image or "", pod=pod, earlier=earlier, port=port)

@@ -1,0 +1,227 @@
+"""What the facts of each step mean. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.explain.findings import Finding
+from controller.explain.probe import Probed
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.pods import PodRecord
+from controller.store.sessions.session_rows import Session
+from controller.volcano.observed import ObservedPod
+from shared.bus import BusStanding
+from shared.errors import TokenRefused
+from shared.reports import REPORT_KEPT_SECONDS, Failure, GatewayReport
+from shared.tokens import SessionClaims
+
+SILENT_SECONDS: Final = 6.0
+"""Without a report; gateways report every two."""
+AHEAD_SECONDS: Final = 10.0
+FAILED_SECONDS: Final = 60.0
+"""For how long a failure that a gateway reports counts."""
+
+_TOKEN_CAUSES: Final = {
+    "kid": "wrong_key", "signature": "wrong_key", "algorithm": "wrong_key",
+    "expired": "token_expired", "early": "clock_skew",
+}  # fmt: skip
+_WHOSE: Final = {
+    "jti": "this token's grant",
+    "sub": "the user's grants on this session",
+    "all": "all grants on this session",
+    "kid": "all grants of the signing key",
+}
+_IMAGE: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+     "ImageInspectError", "RegistryUnavailable"}
+)  # fmt: skip
+_BLOCKED: Final = frozenset({"app_timeout", "target_forbidden"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The rank at which a session is, or that is looked at: its last pods, and its image."""
+
+    rank: int
+    image: str
+    pod: ObservedPod | None
+    earlier: Sequence[PodRecord]
+    port: int | None
+
+
+def refused_token(refused: TokenRefused, *, ahead: float | None, now: float) -> Finding:
+    """Return what a token that does not verify fails for; *ahead* is its ``iat`` before *now*."""
+    cause = _TOKEN_CAUSES.get(refused.reason, "token_wrong")
+    seen = f"The token does not verify ({refused})"
+    if cause == "clock_skew" and ahead is not None:
+        seen = f"The token's times are {ahead:.0f} s ahead of the controller's clock"
+    return Finding(step="token", ok=False, cause=cause, seen=seen, at=now)
+
+
+def judge_token(claims: SessionClaims, *, sid: str, used: str | None, now: float) -> Finding:
+    """Return whether a token that verifies opens the session *sid* now."""
+    if claims.sid != sid:
+        seen = f"The token is for the session {claims.sid}, not for {sid}"
+        return Finding(step="token", ok=False, cause="other_session", seen=seen, at=now)
+    if used is not None:
+        seen = f"The token has been used already (jti {claims.jti}, as {used})"
+        return Finding(step="token", ok=False, cause="token_spent", seen=seen, at=now)
+    seen = f"signed with the key {claims.kid}, good for {claims.exp - now:.0f} s more"
+    return Finding(step="token", ok=True, seen=seen, at=now)
+
+
+def judge_grant(claims: SessionClaims, revoked: Mapping[str, float], *, now: float) -> Finding:
+    """Return whether the grant of *claims* is revoked, by the members that stand against it."""
+    for member, at in revoked.items():
+        if member.startswith("jti:") or at >= claims.issued_at:
+            who = member.partition(":")[0]
+            seen = f"The grant was revoked {now - at:.0f} s ago ({_WHOSE[who]})"
+            return Finding(step="grant", ok=False, cause="revoked", seen=seen, at=now)
+    return Finding(step="grant", ok=True, seen="not revoked", at=now)
+
+
+def judge_job(record: JobRecord, session: Session | None, *, now: float) -> Finding:
+    """Return whether the job, and its session, still go on."""
+    if record.is_final:
+        why = ": ".join(part for part in (record.reason, record.message) if part)
+        seen = f"The job {record.id} has ended as {record.state}" + (f" ({why})" if why else "")
+        return Finding(step="job", ok=False, cause="job_over", seen=seen, at=now)
+    if session is not None and session.ended_at is not None:
+        seen = f"The session ended {now - session.ended_at:.0f} s ago ({session.end_reason})"
+        return Finding(step="job", ok=False, cause="session_ended", seen=seen, at=now)
+    return Finding(step="job", ok=True, seen=f"the job is {record.state}", at=now)
+
+
+def judge_route(
+    standing: BusStanding | None, state: str | None, error: str, *, now: float
+) -> Finding:
+    """Return how the session's route stands in Redis; *standing* is None where that is away."""
+    if standing is None:
+        seen = f"Redis cannot be asked ({error})"
+        return Finding(step="route", ok=False, cause="redis_unavailable", seen=seen, at=now)
+    if state is None:
+        there = "holds no table" if standing.head is None else "holds no route that can be read"
+        seen = f"Redis {there} of this session, though it has not ended"
+        return Finding(step="route", ok=False, cause="route_missing", seen=seen, at=now)
+    return Finding(step="route", ok=True, seen=f"the route is {state}", at=now)
+
+
+def judge_gateways(
+    standing: BusStanding, reports: Mapping[str, GatewayReport], *, now: float
+) -> Finding:
+    """Return whether every gateway that reports has read the table as it stood in *standing*."""
+    head = standing.head
+    for name, report in sorted(reports.items()):
+        age = now - report.at
+        if age > REPORT_KEPT_SECONDS + SILENT_SECONDS or age < -AHEAD_SECONDS:
+            # Redis forgets a report after ten seconds: one that seems older is of another clock.
+            way = "behind" if age > 0 else "ahead of"
+            seen = f"The clock of the gateway {name} is {abs(age):.0f} s {way} the controller's"
+            return Finding(step="gateways", ok=False, cause="clock_skew", seen=seen, at=now)
+        if age > SILENT_SECONDS:
+            seen = f"The gateway {name} has reported nothing for {age:.0f} s"
+            return Finding(step="gateways", ok=False, cause="gateway_silent", seen=seen, at=now)
+        if head is not None and (report.epoch != head.epoch or report.seq < head.seq):
+            of = (
+                f"event {report.seq} of {head.seq}"
+                if report.epoch == head.epoch
+                else "another table"
+            )
+            seen = f"The gateway {name} is behind: it has read {of}"
+            return Finding(step="gateways", ok=False, cause="gateway_behind", seen=seen, at=now)
+    if not reports:
+        return Finding(step="gateways", ok=None, seen="no gateway has reported", at=now)
+    seen = f"{len(reports)} up to date"
+    return Finding(step="gateways", ok=True, seen=seen, at=now)
+
+
+def judge_pod(record: JobRecord, place: Place, *, terminal: bool, now: float) -> Finding:
+    """Return whether the program at the rank runs; a terminal needs no port that answers."""
+    pod = place.pod
+
+    def failed(cause: str, seen: str) -> Finding:
+        return Finding(step="pod", ok=False, cause=cause, seen=seen, at=now)
+
+    codes = [one.exit_code for one in place.earlier if one.exit_code not in (None, 0)]
+    again = pod is None or not (pod.ready or pod.unscheduled)
+    if again and (len(codes) > 1 or (pod is not None and pod.waiting == "CrashLoopBackOff")):
+        ended = f"{len(codes)} times" if codes else "again and again"
+        last = f", last with exit code {codes[-1]}" if codes else ""
+        return failed("crash_loop", f"The program at rank {place.rank} ended {ended}{last}")
+    if pod is None or not pod.node:
+        why = (pod.unscheduled if pod is not None else "") or record.message or "no node takes it"
+        asks = f"the job asks for {_amounts(record)}"
+        return failed("pod_pending", f"The pod at rank {place.rank} waits ({why}; {asks})")
+    if pod.waiting in _IMAGE:
+        return failed("image_missing", f"The image {place.image} cannot be pulled ({pod.waiting})")
+    if pod.is_over:
+        code = "" if pod.ended is None else f" with exit code {pod.ended.exit_code}"
+        return failed("pod_failed", f"The program at rank {place.rank} has ended{code}")
+    if not pod.running:
+        why = pod.waiting or "ContainerCreating"
+        return failed("preparing", f"The container at rank {place.rank} is being prepared ({why})")
+    if not pod.ready and not terminal and place.port is not None:
+        seen = f"runs since {now - (pod.started_at or now):.0f} s on {pod.node}, and is not ready"
+        return Finding(step="pod", ok=True, seen=seen, at=now)
+    return Finding(step="pod", ok=True, seen=f"runs on {pod.node}", at=now)
+
+
+def _amounts(record: JobRecord) -> str:
+    gpus = f", {record.gpu:g} gpu" if record.gpu else ""
+    return f"{record.cpu:g} cpu, {record.memory / 2**30:.3g} GiB of memory{gpus}"
+
+
+def judge_port(
+    probed: Probed | None,
+    place: Place,
+    failures: Collection[tuple[str, Failure]],
+    *,
+    now: float,
+) -> Finding:
+    """Return whether the port is open, as the kubelet, the gateways and the controller see it."""
+    pod = place.pod
+
+    def failed(cause: str, seen: str) -> Finding:
+        return Finding(step="port", ok=False, cause=cause, seen=seen, at=now)
+
+    recent = [(name, one) for name, one in failures if 0 <= now - one.at <= FAILED_SECONDS]
+    told = "".join(f"; the gateway {name} said {one.code}" for name, one in recent[:1])
+    blocked = any(one.code in _BLOCKED for _, one in recent)
+    unreachable = any(one.code == "app_unreachable" for _, one in recent)
+    if probed is None or probed.connected == "refused":
+        if probed is None and pod is not None and pod.answers:
+            return Finding(step="port", ok=None, seen="not dialled: no route leads to it", at=now)
+        return failed(
+            "port_closed", f"Nothing listens at port {place.port} of rank {place.rank}{told}"
+        )
+    if probed.connected == "open":
+        if blocked or unreachable:
+            seen = f"The controller reaches port {place.port}, and a gateway does not{told}"
+            return failed("network_blocked", seen)
+        return Finding(step="port", ok=True, seen=f"port {place.port} is open", at=now)
+    if unreachable and not blocked:
+        return failed(
+            "port_closed", f"Nothing answers at port {place.port} of rank {place.rank}{told}"
+        )
+    if blocked or (pod is not None and not pod.answers):
+        seen = f"Packets to port {place.port} of rank {place.rank} are not answered{told}"
+        return failed("network_blocked", seen)
+    # Policies may let gateways through alone; the kubelet, which probes too, and they see no fault.
+    seen = f"the controller does not reach port {place.port}, and no gateway reports a failure"
+    return Finding(step="port", ok=None, seen=seen, at=now)
+
+
+def judge_probe(probed: Probed, *, now: float) -> Finding:
+    """Return what the app answered to a request."""
+    if probed.status is None:
+        ok = False if probed.asked else None
+        seen = "The app accepts connections and does not answer" if probed.asked else "not asked"
+        return Finding(
+            step="probe", ok=ok, cause="app_silent" if probed.asked else None, seen=seen, at=now
+        )
+    seen = f"The app answers {probed.status}"
+    if probed.status >= 500:
+        return Finding(step="probe", ok=False, cause="app_error", seen=seen, at=now)
+    return Finding(step="probe", ok=True, seen=seen, at=now)

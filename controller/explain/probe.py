@@ -1,0 +1,57 @@
+"""Dials a target once, and asks an app one thing: bounded in time and in bytes.
+
+Only what the cluster itself has named as a job's pod or Service, or a hub of ours, is dialled; see
+``explainer``. Nothing is followed anywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+DIAL_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 3.0
+MOST_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """How dialling went, and what status an app answered with, if it was asked and did."""
+
+    connected: Literal["open", "refused", "unanswered"]
+    asked: bool = False
+    status: int | None = None
+
+
+async def probe(host: str, port: int, *, path: str | None = None, name: str = "") -> Probed:
+    """Return what is found at *host* and *port*.
+
+    With *path*, an app is asked for that, under the *name*.
+    """
+    try:
+        async with asyncio.timeout(DIAL_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, limit=MOST_BYTES)
+    except ConnectionRefusedError:
+        return Probed("refused")
+    except (OSError, TimeoutError):
+        return Probed("unanswered")
+    try:
+        if path is None:
+            return Probed("open")
+        head = f"GET {path} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: fumarole-explain\r\n"
+        writer.write(f"{head}Accept: */*\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        status = None
+        with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                status = _status(await reader.readuntil(b"\n"))
+        return Probed("open", asked=True, status=status)
+    finally:
+        writer.transport.abort()
+
+
+def _status(line: bytes) -> int | None:
+    version, _, rest = line.partition(b" ")
+    digits = rest[:3]
+    return int(digits) if version.startswith(b"HTTP/1.") and digits.isdigit() else None

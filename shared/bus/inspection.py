@@ -1,0 +1,92 @@
+"""How one session stands in Redis, for people who look for a fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from shared.bus.keys import Keys
+from shared.bus.reader import parse_head
+from shared.bus.translation import translated
+from shared.events import Head
+from shared.reports import GatewayReport
+
+MOST_GATEWAYS: Final = 256
+MOST_REPORT_BYTES: Final = 1 << 20
+_SCANNED: Final = 1_000_000
+"""Keys of the whole Redis that are passed over, at most."""
+_AT_ONCE: Final = 1000
+
+_decode = msgspec.json.Decoder(GatewayReport).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusStanding:
+    """The head, a session's route as it was written, and how a token was used, at one moment."""
+
+    head: Head | None
+    route: bytes | None
+    used: str | None
+
+
+class BusInspector:
+    """Reads what stands in Redis of one session.
+
+    Args:
+        redis: Where.
+        keys: This installation's names.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def standing(self, sid: str, *, jti: str | None) -> BusStanding:
+        """Return how the session *sid* and the token *jti* stand.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.hgetall(self._keys.head)
+                pipe.hget(self._keys.routes, sid)
+                pipe.get(self._keys.used(jti or "-"))
+                head, route, used = await pipe.execute()
+        mark = used.decode(errors="replace")[:16] if jti is not None and used is not None else None
+        return BusStanding(head=parse_head(head), route=route, used=mark)
+
+    async def gateways(self) -> dict[str, GatewayReport]:
+        """Return the reports of the gateways, by their names.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        found: dict[str, GatewayReport] = {}
+        prefix, scanned = self._keys.gateway(""), 0
+        with translated():
+            async for key in self._redis.scan_iter(match=_literal(prefix) + "*", count=_AT_ONCE):
+                scanned += 1
+                name = key.decode(errors="replace").removeprefix(prefix)[:64]
+                report = await self._report(key)
+                if report is not None:
+                    found[name] = report
+                if len(found) >= MOST_GATEWAYS or scanned >= _SCANNED:
+                    break
+        return found
+
+    async def _report(self, key: bytes) -> GatewayReport | None:
+        # Whoever may write there chooses the length.
+        raw = await self._redis.getrange(key, 0, MOST_REPORT_BYTES)
+        try:
+            return _decode(raw)
+        except msgspec.DecodeError:
+            return None
+
+
+def _literal(text: str) -> str:
+    """Return *text* as a pattern that matches nothing else (Redis' globs)."""
+    return "".join(f"\\{one}" if one in "*?[]^\\" else one for one in text)

@@ -1,0 +1,343 @@
+"""Faults, one after the other, in one running system: each is named by the first sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from deploy.local.cluster import EmbeddedCluster
+from deploy.local.redis import redis_program
+from shared.bus import BusReader, Keys, ReportWriter, connect
+from shared.errors import BusUnavailable
+from shared.reports import Failure, GatewayReport, encode_report
+from tests.controller.running import BASE_DOMAIN, SIGNER, Controller, eventually, running
+from tests.programs import RedisServer
+from tests.shared.samples import SIGNERS, make_claims
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+PORT = 8000
+INTERACTIVE = {"interactive": {"app": {"kind": "web", "port": PORT}}}
+APP = """
+import http.server, signal, sys
+class App(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(int(sys.argv[1]))
+        self.end_headers()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+http.server.ThreadingHTTPServer(("", 8000), App).serve_forever()
+"""
+SLEEP = ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]
+
+
+def python(program: str, *arguments: str) -> dict[str, Any]:
+    return {
+        "image": "python",
+        "invocation": {"command": ["python3", "-c", program, *arguments]},
+        **INTERACTIVE,
+    }
+
+
+JOBS: dict[str, dict[str, Any]] = {
+    "good": python(APP, "200"),
+    "fails": python(APP, "500"),
+    "closed": {"image": "busybox", "invocation": {"command": SLEEP}, **INTERACTIVE},
+    "typo": {"image": "no-such-image", "invocation": {"command": SLEEP}},
+    "crashes": {
+        "image": "busybox",
+        "invocation": {"command": ["sh", "-c", "sleep 1; exit 3"]},
+        "policies": [{"event": "PodFailed", "action": "RestartJob"}],
+        "max_retry": 60,
+    },
+}
+
+
+GREEDY = {"image": "busybox", "invocation": {"command": SLEEP}, "resources": {"gpu": 64}}
+
+
+@dataclass
+class World:
+    """What runs, and its sessions by the names of their jobs."""
+
+    controller: Controller
+    hub: Controller
+    redis_server: RedisServer
+    redis: Redis
+    keys: Keys
+    sids: dict[str, str]
+    report: dict[str, Any]
+    """What the gateway's next reports say other than that all is well."""
+
+    async def report_once(self) -> None:
+        head = await BusReader(self.redis, self.keys).head()
+        if head is None:
+            return
+        told: dict[str, Any] = {"at": time.time(), "epoch": head.epoch, "seq": head.seq}
+        told |= {"version": "1", "lag_seconds": 0.0, "failing": {}}
+        raw = encode_report(GatewayReport(**told | self.report))
+        await ReportWriter(self.redis, self.keys, "gateway-1").write(raw)
+
+    async def keep_reporting(self) -> None:
+        while True:
+            with suppress(BusUnavailable):
+                await self.report_once()
+            await asyncio.sleep(0.5)
+
+    async def explain(self, query: str) -> dict[str, Any]:
+        told = await self.controller.call("GET", f"/v1/explain?{query}")
+        assert told["sentence"]
+        return told
+
+    async def with_token(self, token: str, **given: Any) -> dict[str, Any]:
+        return await self.controller.call("POST", "/v1/explain", {"token": token} | given)
+
+    def token(self, job: str = "good", *, now: float | None = None, **claims: Any) -> str:
+        given: dict[str, Any] = {"sid": self.sids[job], "job": job, "jti": "t-fresh"}
+        return SIGNER.sign(make_claims(now, **given | claims))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("explained")
+    with RedisServer(redis_program(), tmp_path_factory.mktemp("redis")) as server:
+        async with EmbeddedCluster() as cluster:
+            given: dict[str, Any] = {
+                "kubeconfig": cluster.kubeconfig("controller"),
+                "redis_url": server.url,
+                "FUMAROLE_CONTROLLER_HUB_LISTEN": "127.0.0.1:0",
+            }
+            controller = Controller(folder / "one", instance="explained", **given)
+            hub = Controller(folder / "one", instance="explained", roles="hub", name="hub", **given)
+            redis = connect(server.url)
+            async with running(controller), running(hub):
+                sids: dict[str, str] = {}
+                for name, job in JOBS.items():
+                    await controller.submit(name, **job)
+                    kind: dict[str, Any] = {"kind": "terminal"}
+                    if "interactive" in job:
+                        kind = {"endpoint": "app"}
+                    sids[name] = await controller.open(name, **kind)
+                sids["shell"] = await controller.open("good", kind="terminal")
+                one = World(controller, hub, server, redis, Keys("explained"), sids, {})
+                reporting = asyncio.create_task(one.keep_reporting())
+                try:
+                    yield one
+                finally:
+                    reporting.cancel()
+            await redis.aclose()
+
+
+async def until(world: World, query: str, cause: str | None) -> dict[str, Any]:
+    """Return the explanation once it names *cause*; until then the job is on its way there."""
+    last: dict[str, Any] = {}
+
+    async def look() -> dict[str, Any] | None:
+        last.clear()
+        last.update(await world.explain(query))
+        return last if last["cause"] == cause else None
+
+    try:
+        return await eventually(look, seconds=90)
+    except AssertionError:
+        raise AssertionError(f"{cause} was not named: {json.dumps(last, indent=1)}") from None
+
+
+async def test_where_nothing_fails_each_step_says_what_it_saw_and_when(world: World) -> None:
+    told = await until(world, f"sid={world.sids['good']}", None)
+    assert told["sentence"] == "Nothing that was looked at fails."
+    steps = [one["step"] for one in told["findings"]]
+    assert steps == ["job", "route", "gateways", "pod", "port", "probe"]
+    assert all(one["ok"] and abs(time.time() - one["at"]) < 60 for one in told["findings"])
+    assert told["findings"][-1]["seen"] == "The app answers 200"
+    good = await world.with_token(world.token())
+    assert (good["cause"], good["findings"][0]["step"]) == (None, "token")
+
+
+# Each fault: what is wrong with the token or what is done, and the sentence that names it.
+
+
+async def test_a_token_that_opens_nothing_is_named(world: World) -> None:
+    now, sid = time.time(), world.sids["good"]
+    forged = SIGNERS["ES256"].sign(make_claims(sid=sid))
+    reader = BusReader(world.redis, world.keys)
+    await reader.mark_used("t-spent", "open", kept_until=now + 600, now=now)
+    given = [
+        (forged, "wrong_key", "publish the signing key"),
+        (world.token(jti="t-spent"), "token_spent", "has been used already"),
+        (world.token(now=now - 3600), "token_expired", "has expired"),
+        (
+            world.token(now=now + 300),
+            "clock_skew",
+            "s ahead of the controller's clock: synchronise",
+        ),
+        ("no token", "token_wrong", "does not verify"),
+        (world.token(sid=world.sids["fails"]), "other_session", "is for the session"),
+    ]
+    for token, cause, words in given:
+        told = await world.with_token(token, sid=sid)
+        assert (told["cause"], told["step"]) == (cause, "token"), told
+        assert words in told["sentence"]
+        assert token not in json.dumps(told)
+
+
+async def test_a_grant_that_was_revoked_is_named(world: World) -> None:
+    token, sid = world.token(sub="eve"), world.sids["good"]
+    await world.controller.call("POST", f"/v1/sessions/{sid}/revoke", {"sub": "eve"})
+    told = await world.with_token(token)
+    assert (told["cause"], told["step"]) == ("revoked", "grant"), told
+    assert "The grant was revoked" in told["sentence"]
+    assert "the user's grants on this session" in told["sentence"]
+    assert (await world.with_token(world.token(sub="bob")))["cause"] is None
+
+
+async def test_a_route_that_is_missing_is_named(world: World) -> None:
+    sid = world.sids["good"]
+    route = await world.redis.hget(world.keys.routes, sid)
+    await world.redis.hdel(world.keys.routes, sid)
+    try:
+        told = await world.explain(f"sid={sid}")
+    finally:
+        await world.redis.hset(world.keys.routes, sid, route)
+    assert (told["cause"], told["step"]) == ("route_missing", "route"), told
+    assert "holds no route" in told["sentence"]
+
+
+async def test_an_address_that_redis_alone_names_is_not_dialled(world: World) -> None:
+    sid, dialled = world.sids["good"], asyncio.Event()
+    async with await asyncio.start_server(lambda *_: dialled.set(), "127.0.0.1", 0) as server:
+        route = await world.redis.hget(world.keys.routes, sid)
+        assert route is not None
+        changed = json.loads(route)
+        changed["target"]["host"] = "127.0.0.1"
+        for port in (server.sockets[0].getsockname()[1], PORT):
+            changed["target"]["port"] = port
+            await world.redis.hset(world.keys.routes, sid, json.dumps(changed))
+            try:
+                told = await world.explain(f"sid={sid}")
+            finally:
+                await world.redis.hset(world.keys.routes, sid, route)
+            last = told["findings"][-1]
+            assert (last["step"], last["ok"]) == ("port", None), told
+            assert last["seen"].startswith("not dialled")
+    assert not dialled.is_set()
+
+
+@pytest.mark.parametrize(
+    ("report", "cause", "words"),
+    [
+        ({"seq": 0}, "gateway_behind", "The gateway gateway-1 is behind: it has read event"),
+        ({"epoch": "other"}, "gateway_behind", "is behind: it has read another table"),
+        ({"at": 100.0}, "clock_skew", "The clock of the gateway gateway-1 is"),
+    ],
+)
+async def test_a_gateway_that_is_behind_or_whose_clock_is_wrong_is_named(
+    world: World, report: dict[str, Any], cause: str, words: str
+) -> None:
+    world.report.update(report)
+    try:
+        await world.report_once()
+        told = await world.explain(f"sid={world.sids['good']}")
+    finally:
+        world.report.clear()
+        await world.report_once()
+    assert (told["cause"], told["step"]) == (cause, "gateways"), told
+    assert words in told["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("job", "cause", "step", "words"),
+    [
+        ("typo", "image_missing", "pod", "no-such-image cannot be pulled"),
+        ("crashes", "crash_loop", "pod", "last with exit code 3: read the job's log"),
+        ("closed", "port_closed", "port", f"Nothing listens at port {PORT} of rank 0"),
+        ("fails", "app_error", "probe", "The app answers 500: read the job's log"),
+    ],
+)
+async def test_what_is_wrong_with_a_job_is_named_by_its_session_and_by_itself(
+    world: World, job: str, cause: str, step: str, words: str
+) -> None:
+    for query in (f"sid={world.sids[job]}", f"job={job}"):
+        told = await until(world, query, cause)
+        assert told["step"] == step
+        assert words in told["sentence"], told["sentence"]
+        assert (told["job"], told["sid"]) == (job, world.sids[job])
+
+
+async def test_a_job_that_waits_for_gpus_is_named(world: World) -> None:
+    # After the others: what comes later to its queue may wait behind it.
+    await world.controller.submit("greedy", **GREEDY)
+    told = await until(world, "job=greedy", "pod_pending")
+    assert (told["step"], told["sid"]) == ("pod", None)
+    assert ", 64 gpu" in told["sentence"], told["sentence"]
+
+
+async def test_a_policy_in_the_way_is_named(world: World) -> None:
+    sid = world.sids["good"]
+    world.report["failing"] = {sid: Failure("app_timeout", time.time())}
+    try:
+        await world.report_once()
+        told = await world.explain(f"sid={sid}")
+    finally:
+        world.report.clear()
+        await world.report_once()
+    assert (told["cause"], told["step"]) == ("network_blocked", "port"), told
+    assert "check the NetworkPolicies" in told["sentence"]
+
+
+async def test_the_command_says_the_same_with_a_token_on_standard_input(world: World) -> None:
+    def run(what: str, *options: str, given: str = "") -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "controller", "explain", what, *options],
+            env={"PATH": "/usr/bin:/bin"} | world.controller.settings,
+            input=given, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    url = f"https://{world.sids['good']}.{BASE_DOMAIN}/"
+    spent = world.token(jti="t-spent")
+    await world.redis.set(world.keys.used("t-spent"), "open")
+    code, text = await asyncio.to_thread(run, url, "--token", given=f"{spent}\n")
+    assert code == 1, text
+    assert text.startswith("The token has been used already")
+    assert spent not in text
+    code, text = await asyncio.to_thread(run, "never-was", "--json")
+    assert json.loads(text)["cause"] == "job_unknown"
+
+
+async def test_what_is_not_asked_for_properly_is_refused(world: World) -> None:
+    for query in ("", "?sid=x", "?job=a&sid=" + world.sids["good"], "?token=x"):
+        await world.controller.call("GET", f"/v1/explain{query}", expect=422)
+    told = await world.explain("sid=" + "a" * 26)
+    assert (told["cause"], told["job"]) == ("session_unknown", None)
+
+
+# What cannot be put right again comes last.
+
+
+async def test_a_hub_that_is_gone_is_named(world: World) -> None:
+    query = f"sid={world.sids['shell']}"
+    await until(world, query, None)
+    await world.hub.kill()
+    told = await world.explain(query)
+    assert (told["cause"], told["step"]) == ("hub_gone", "port"), told
+    assert "bring a controller with the role hub back" in told["sentence"]
+
+
+async def test_a_redis_that_is_gone_is_named(world: World) -> None:
+    world.redis_server.kill()
+    told = await world.explain(f"sid={world.sids['good']}")
+    assert (told["cause"], told["step"]) == ("redis_unavailable", "route"), told
+    assert told["sentence"].startswith("Redis cannot be asked")
+    # What can be seen without it still is.
+    assert [one["step"] for one in told["findings"]][-1] in ("pod", "port", "probe")
