@@ -37,7 +37,7 @@ def read_configuration(environment: Environment) -> Configuration:
     except PluginsRefused as refused:
         environment.problems += refused.problems
     environment.warnings += plugins.warnings
-    plugins = replace(plugins, settings=dict(_read_own_settings(environment, plugins.classes)))
+    plugins = replace(plugins, settings=dict(read_own_settings(environment, plugins.classes)))
     _check_hook_seconds(environment, settings, plugins)
     return Configuration(settings, plugins)
 
@@ -51,9 +51,10 @@ def _check_hook_seconds(
         environment.problem("FUMAROLE_CONTROLLER_HOOK_SECONDS", text)
 
 
-def _read_own_settings(
+def read_own_settings(
     environment: Environment, plugins: Sequence[type[JobPlugin]]
 ) -> Iterator[tuple[str, PluginSettings]]:
+    """Yield each plugin's own settings, if it has some; *environment* collects every problem."""
     owners: dict[str, str] = {}
     for plugin in plugins:
         model = plugin.settings_model

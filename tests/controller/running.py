@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,6 +59,8 @@ class Controller:
         **settings: str,
     ) -> None:
         folder.mkdir(exist_ok=True)
+        self.program: Sequence[str | Path] = (sys.executable, "-m", "controller")
+        self.place = ROOT
         keys = folder / "jwks.json"
         keys.write_bytes(key_set_of(SIGNER))
         link_key = folder / "link.key"
@@ -98,8 +100,8 @@ class Controller:
         environment |= self.settings | {"FUMAROLE_CONTROLLER_ADDRESS_FILE": str(addresses)}
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "controller"],
-                cwd=ROOT, env=environment, stderr=log, stdout=log,
+                self.program,
+                cwd=self.place, env=environment, stderr=log, stdout=log,
             )  # fmt: skip
 
         async def told() -> bool:
@@ -139,9 +141,13 @@ class Controller:
 
     async def leads(self) -> bool:
         """Say whether this one leads."""
+        return "fumarole_controller_leads 1.0" in await self.metrics()
+
+    async def metrics(self) -> str:
+        """Return what it tells Prometheus."""
         url = f"http://{self.addresses['ops']}/metrics"
         async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return "fumarole_controller_leads 1.0" in await answer.text()
+            return await answer.text()
 
     async def _ops(self, path: str) -> tuple[int, Any]:
         url = f"http://{self.addresses['ops']}{path}"

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
+from controller.jobs.pipeline.companion_kinds import CompanionKind
+from controller.kube.client import Kube
+from controller.kube.kinds import VCJOBS, Kind
+from controller.leader.companion_rights import CompanionRights
+from deploy.local.cluster import EmbeddedCluster
 from shared.version import VERSION
+from tests.controller.running import Controller, eventually, running
+from tests.programs import RedisServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,3 +80,152 @@ def test_programs_of_an_installed_wheel_find_their_pages(dist: Path, tmp_path: P
     )  # fmt: skip
     for path in done.stdout.split():
         assert Path(path).is_relative_to(tmp_path / "site")
+
+
+EXAMPLE = ROOT / "docs" / "plugins" / "example"
+BOOKING = CompanionKind(api_version="billing.example.com/v1", kind="Booking", plural="bookings")
+OPEN = {"FUMAROLE_PLUGIN_COST_CENTRE_OPEN": "physics,maths"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A virtual environment with Fumarole and the example of a plugin, both from wheels."""
+
+    folder: Path
+    example: Path
+
+    def program(self, name: str) -> Path:
+        return self.folder / "bin" / name
+
+    def run(self, *command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=self.example, env={"PATH": os.environ["PATH"], **env},
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Install both into an environment of their own; what they depend on comes from this one."""
+    made = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("example") / "package")
+    shutil.copytree(EXAMPLE, made.example, ignore=shutil.ignore_patterns("__pycache__"))
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+    subprocess.run(build, cwd=made.example, check=True, timeout=120, capture_output=True)
+    venv.create(made.folder, with_pip=False)
+    wheels = [*dist.glob("*.whl"), *(made.example / "dist").glob("*.whl")]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", made.program("python"), "install", "--quiet",
+         "--no-index", "--no-deps", *wheels],
+        check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
+    (packages,) = made.folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return made
+
+
+@pytest.mark.needs("node")
+def test_the_example_of_a_plugin_passes_its_own_tests_where_it_is_installed(site: Site) -> None:
+    done = site.run(site.program("python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert done.returncode == 0, done.stdout + done.stderr
+    where = "import controller, cost_centre; print(controller.__file__, cost_centre.__file__)"
+    for path in site.run(site.program("python"), "-c", where).stdout.split():
+        assert Path(path).is_relative_to(site.folder)
+
+
+@pytest.mark.long
+@pytest.mark.needs("node")
+def test_the_example_of_a_plugin_is_typed_against_the_installed_package(
+    site: Site, tmp_path: Path
+) -> None:
+    done = site.run(
+        sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path,
+        "--python-executable", site.program("python"), "src", "tests",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def apply_example(admin: Kube) -> None:
+    """Give the cluster what the example needs, for the account that the embedded one knows."""
+    accounts = [{"kind": "ServiceAccount", "name": "controller", "namespace": "fumarole-system"}]
+    for body in yaml.safe_load_all((EXAMPLE / "kubernetes.yaml").read_text()):
+        if "subjects" in body:
+            body["subjects"] = accounts
+        plural = body["kind"].lower() + "s"
+        await admin.create(Kind(body["apiVersion"], plural, body["kind"], namespaced=False), body)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.needs("node")
+async def test_an_installed_controller_runs_the_example_of_a_plugin(
+    site: Site, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    async with (
+        EmbeddedCluster() as cluster,
+        Kube.connect(cluster.kubeconfig("admin")) as admin,
+        Kube.connect(cluster.kubeconfig("controller")) as kube,
+    ):
+        controller = Controller(
+            tmp_path / "controller",
+            kubeconfig=cluster.kubeconfig("controller"),
+            redis_url=redis_server.url,
+            FUMAROLE_CONTROLLER_EXTRA_PLUGINS="cost_centre",
+        )
+        controller.program, controller.place = [site.program("fumarole-controller")], tmp_path
+        refused = await asyncio.to_thread(
+            site.run, *controller.program, "--check", **controller.settings
+        )
+        assert refused.returncode == 2
+        assert "error: FUMAROLE_PLUGIN_COST_CENTRE_OPEN is not set" in refused.stderr
+        controller.settings |= OPEN
+        async with running(controller):
+            await eventually(lambda: lacks_rights(controller), seconds=60, what="not told")
+            await apply_example(admin)
+            rights = CompanionRights(kube, {BOOKING: "cost_centre"}, namespace=lambda: "jobs")
+
+            async def granted() -> bool:
+                await rights.look()
+                return not rights.problems
+
+            await eventually(granted, seconds=60)
+            await live(controller, admin)
+
+
+async def lacks_rights(controller: Controller) -> bool:
+    """Whether it is ready, and says what is missing."""
+    said = "the plugin cost_centre makes bookings of billing.example.com/v1, which the cluster"
+    return any(said in one for one in await controller.why_not_ready())
+
+
+async def live(controller: Controller, admin: Kube) -> None:
+    """Refuse a job, run another one, and see what the plugin makes of it, and that it goes."""
+    kind = Kind(BOOKING.api_version, BOOKING.plural, BOOKING.kind)
+    wrong = {"id": "no", "owner": {"user": "ada"}, "image": "busybox"}
+    said = {"plugins": {"cost_centre": {"centre": "alchemy"}}}
+    body = {"items": [wrong | said]}
+    answer = await controller.call("POST", "/v1/jobs", body, expect=422)
+    (problem,) = answer["details"]["problems"]
+    assert problem == {
+        "path": "items[0].plugins.cost_centre.centre", "message": "is not open",
+    }  # fmt: skip
+    fields = {"cost_centre": {"centre": "physics"}}
+    await controller.submit("yes", plugins=fields)
+    job = await controller.until("yes", "RUNNING", seconds=90)
+    assert job["plugins"] == fields
+    booking = await admin.get(kind, "j-yes.booking", "jobs")
+    assert booking["spec"] == {"centre": "physics", "currency": "EUR", "user": "ada"}
+    volcano_job = await admin.get(VCJOBS, "j-yes", "jobs")
+    template = volcano_job["spec"]["tasks"][0]["template"]
+    assert template["metadata"]["labels"]["billing.example.com/centre"] == "physics"
+    counted = 'fumarole_plugin_cost_centre_started_total{centre="physics"} 1.0'
+
+    async def is_counted() -> bool:
+        return counted in await controller.metrics()
+
+    await eventually(is_counted)
+    await controller.call("DELETE", "/v1/jobs/yes", expect=202)
+    await controller.until("yes", "SUCCESS", seconds=90)
+
+    async def is_gone() -> bool:
+        return await admin.list(kind, "jobs") == []
+
+    await eventually(is_gone, seconds=60, what="the booking is left behind")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, load_plugins, make_loaded
 from controller.jobs.pipeline.plugin_order import PluginsRefused
-from controller.plugin_api import JobPlugin
+from controller.plugin_api import JobPlugin, JobRejected
+from controller.plugin_api.testing import make_plugin, plan_job
 from controller.plugins import PLUGINS
 from controller.settings import PluginChoice
 from tests.controller.samples import make_context, make_job
 
 STAMP = """
-from controller.plugin_api import JobPlugin
+from controller.plugin_api import JobPlugin, JobRejected
+from controller.plugin_api.testing import make_plugin, plan_job
 
 class Stamp(JobPlugin):
     name = "stamp"
@@ -278,3 +282,30 @@ async def test_a_broken_plugin_ends_the_start_with_its_name(
     assert await one.exit_code() == 2
     assert "error: the plugin stamp of broken cannot be loaded: RuntimeError" in one.tail()
     assert "Traceback" not in one.tail()
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "plugins" / "write-your-own.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if "JobPlugin)" in one])
+async def test_every_plugin_on_the_page_is_whole_and_starts(install: Install, block: str) -> None:
+    (name,) = re.findall(r"name: ClassVar\[str\] = \"(\w+)\"", block)
+    (made,) = re.findall(r"class (\w+)\(JobPlugin\)", block)
+    install("page", "of_the_page", block, **{name: made})
+    (plugin,) = [one for one in load(name).classes if one.name == name]
+    settings = {"FUMAROLE_PLUGIN_COST_CENTRE_URL": "https://example.com"}
+    assert make_plugin(plugin, settings=settings).name == name
+    with suppress(JobRejected):
+        said = {"plugins": {name: {"centre": "AB"}}} if plugin.job_fields_model else {}
+        planned = await plan_job(plugin, make_job(**said), settings=settings)
+        assert planned.manifest
+
+
+def test_the_pages_tests_pass_for_the_pages_plugin(install: Install, tmp_path: Path) -> None:
+    (tests,) = [one for one in BLOCKS if "def test_" in one]
+    install("page", "cost_centre", BLOCKS[0])
+    found: dict[str, Any] = {}
+    exec(compile(tests, "page", "exec"), found)
+    ran = [test() for name, test in found.items() if name.startswith("test_")]
+    assert len(ran) == 2

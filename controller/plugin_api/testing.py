@@ -1,0 +1,131 @@
+"""For tests of plugins: what a plugin makes of a job, without a cluster, a store or Redis.
+
+The plugin runs behind ``task``, which makes the pods, with the deployment's defaults. It is checked
+as at a controller's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.configuration import read_own_settings
+from controller.jobs.pipeline.builder import Companion
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
+from controller.jobs.pipeline.plugin_checks import problems_of_plugin
+from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
+from controller.jobs.pipeline.plugin_order import PluginsRefused
+from controller.jobs.spec.model import Job
+from controller.plugins.task import TaskPlugin
+from controller.settings import read_settings
+from controller.store.jobs.connections import Caller, Peer
+from shared.settings import Environment
+
+__all__ = ["Planned", "make_job", "make_plugin", "plan_job"]
+
+INSTANCE = "test"
+NAMESPACE = "jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What would be made of a job: its VolcanoJob as it is sent, and its companions."""
+
+    manifest: Mapping[str, Any]
+    companions: tuple[Companion, ...]
+
+
+def make_job(**fields: Any) -> Job:
+    """Return a job that says what it must, and *fields*.
+
+    Raises:
+        pydantic.ValidationError: If no job can say that.
+    """
+    least = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
+    return Job.model_validate(least | fields)
+
+
+def make_plugin(plugin: type[JobPlugin], *, settings: Mapping[str, str] | None = None) -> JobPlugin:
+    """Return the plugin as a controller makes it, whose environment is *settings*.
+
+    What it may do with sessions, links, peers and the ledger does nothing.
+
+    Raises:
+        PluginsRefused: If a controller would not start with it.
+    """
+    (made,) = _make([plugin], settings or {})
+    return made
+
+
+async def plan_job(
+    plugin: type[JobPlugin], job: Job, *, settings: Mapping[str, str] | None = None
+) -> Planned:
+    """Return what is made of *job*, as when it is found out whether it can be accepted.
+
+    Raises:
+        JobRejected: With every problem of the job.
+        PluginFailed: If the plugin fails otherwise.
+        PluginsRefused: If a controller would not start with the plugin.
+    """
+    plugins = _make([TaskPlugin, plugin], settings or {})
+    pipeline = Pipeline(plugins, instance=INSTANCE, namespace=NAMESPACE)
+    pipeline.refuse_unclaimed(job)
+    plan = await pipeline.plan(job)
+    return Planned(plan.volcano_job.manifest(), plan.companions)
+
+
+def _make(plugins: Sequence[type[JobPlugin]], settings: Mapping[str, str]) -> list[JobPlugin]:
+    problems = [
+        f"the plugin {plugin.name} {problem}"
+        for plugin in plugins
+        for problem in problems_of_plugin(plugin)
+    ]
+    environment = Environment(settings)
+    own = {} if problems else dict(read_own_settings(environment, plugins))
+    if problems := [*problems, *environment.problems]:
+        raise PluginsRefused(problems)
+    defaults = read_settings(Environment({"FUMAROLE_CONTROLLER_FAIR_SHARE": "off", **settings}))
+    nothing = _Nothing()
+    context = PluginContext(
+        instance=INSTANCE,
+        jobs=defaults.jobs,
+        sessions=nothing,
+        control=nothing,
+        ledger=nothing,
+        links=nothing,
+        peers=nothing,
+    )
+    return make_loaded(LoadedPlugins(tuple(plugins), settings=own), context)
+
+
+class _Nothing:
+    """What plugins may do with the rest of a controller, and nothing comes of it."""
+
+    async def routes_may_have_changed(self, job_id: str) -> None:
+        return
+
+    async def end_sessions(self, job_id: str, *, reason: str) -> None:
+        return
+
+    async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
+        return dict.fromkeys(job_ids)
+
+    async def write_up(self, job_id: str) -> float | None:
+        return None
+
+    async def expose(self, job: Job) -> None:
+        return
+
+    async def release(self, job_id: str) -> None:
+        return
+
+    async def find(self, job_ids: Collection[str]) -> dict[str, Peer]:
+        return {}
+
+    async def callers_of(self, job_id: str) -> list[Caller]:
+        return []
+
+    async def has_ended(self, job_id: str) -> None:
+        return
