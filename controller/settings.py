@@ -91,6 +91,7 @@ class JobDefaults:
     fair_share: FairShare | None
     reserved_links: frozenset[str]
     pods: PodSettings
+    most_stop_grace_seconds: int = 600
     images: AllowedImages | None = None
 
 
@@ -269,6 +270,9 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         fair_share=read_fair_share(environment, restricted=restricted),
         reserved_links=_reserved_links(environment),
         pods=pods,
+        most_stop_grace_seconds=read(
+            "FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS", count(1, 10**6), 600
+        ),
         images=environment.optional("FUMAROLE_CONTROLLER_IMAGES", parse_images),
     )
 

@@ -77,7 +77,7 @@ class _Kept:
         """Take note of how the pod is, or was last."""
         self.over = pod.is_over
         if pod.ended is not None:
-            self.last_words = getattr(pod.ended, "message", "")
+            self.last_words = pod.ended.message
         if pod.is_over or gone:
             self.ended.set()
 

@@ -9,6 +9,8 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import Job
 from controller.volcano.manifest import Container, Json, Mount, Task, Volume
 
+KUBERNETES_GRACE_SECONDS: Final = 30
+
 _VOLUME: Final = "work"
 
 
@@ -19,6 +21,7 @@ class MiscellaneousPlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "miscellaneous"
+    fields: ClassVar[frozenset[str]] = frozenset({"stop_grace_seconds"})
     # After whatever mounts something: it makes the working directory if nobody else has.
     after: ClassVar[tuple[str, ...]] = ("task", "*")
     before: ClassVar[tuple[str, ...]] = ("minikube", "proxy")
@@ -26,14 +29,26 @@ class MiscellaneousPlugin(JobPlugin):
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Change every task."""
         pods = self.context.jobs.pods
+        grace = self._grace(job, builder)
         for task in builder.volcano_job.tasks:
             self._restrict(task)
+            if grace is not None:
+                task.template.more["terminationGracePeriodSeconds"] = grace
         for container in builder.containers():
             container.security_context = self._rights()
             if pods.change_working_directory:
                 container.working_directory = self.context.jobs.working_directory
         for task in builder.volcano_job.tasks:
             self._ensure_place_to_work(task)
+
+    def _grace(self, job: Job, builder: JobBuilder) -> int | None:
+        """Return how long programs have to end once they are told to; None: Kubernetes' 30 s."""
+        most = self.context.jobs.most_stop_grace_seconds
+        if job.stop_grace_seconds is None:
+            return most if most < KUBERNETES_GRACE_SECONDS else None
+        if job.stop_grace_seconds > most:
+            builder.refuse("stop_grace_seconds", f"at most {most} here")
+        return job.stop_grace_seconds
 
     def _rights(self) -> Json:
         pods = self.context.jobs.pods

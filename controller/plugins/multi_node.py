@@ -1,8 +1,8 @@
 """Tells every rank which one it is and where the others are, in files that any program can read.
 
-Most of it is one projected volume: a ConfigMap that all ranks share, and the pod's own index and
-processors from the downward API. That cannot add: where a rank is more than an index or a number
-that its whole task has, a container of ours adds, before the job's program.
+Most of it is one projected volume: a ConfigMap that all ranks share, and the pod's own annotations
+and processors from the downward API. That can neither add nor end a line: where a task has several
+replicas, a container of ours does, before the job's program.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from controller.volcano.names import (
     pod_name,
     volcano_job_name,
 )
+from controller.volcano.quantity import Quantity
 
 MOST_BYTES: Final = 1_000_000
 """Of the ConfigMap, of which an API server keeps a mebibyte."""
@@ -33,6 +34,7 @@ _WRITTEN: Final = "ranks-written"
 _SOURCE: Final = "/ranks/source"
 _TARGET: Final = "/ranks/written"
 _RANK_ANNOTATION: Final = "fumarole.dev/rank"
+_CORES_ANNOTATION: Final = "fumarole.dev/cores"
 
 PREPARE: Final = """\
 source=$1 target=$2 first=$3 seconds=$4
@@ -40,6 +42,8 @@ shift 4
 cp -L "$source"/* "$target"/ || exit 1
 rank=$((first + INDEX))
 echo "$rank" > "$target/rank.txt" || exit 1
+cores=$(cat "$source/cores.txt") || exit 1
+echo "$cores" > "$target/cores.txt" || exit 1
 end=$(($(date +%s) + seconds))
 domain=$(sed -n 's/^search \\([^ ]*\\).*/\\1/p' /etc/resolv.conf)
 known() {
@@ -62,6 +66,8 @@ done
 """
 """Copies what is known, writes the rank, and waits until the ranks in its ranges have addresses.
 
+Every file ends with a line break: what the downward API writes does not.
+
 BusyBox has no ``getent``, and its ``nslookup`` does not look through the search domains.
 """
 
@@ -74,8 +80,8 @@ class MultiNodePlugin(JobPlugin):
     """
 
     name: ClassVar[str] = "multi_node"
-    # The ranks follow the tasks.
-    after: ClassVar[tuple[str, ...]] = ("task",)
+    # The ranks follow the tasks; how many processors there are, a virtual machine's part.
+    after: ClassVar[tuple[str, ...]] = ("task", "kata_container")
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add the ConfigMap, and the folder to every task."""
@@ -94,9 +100,11 @@ class MultiNodePlugin(JobPlugin):
     def _add_to(self, builder: JobBuilder, job: Job, task: EffectiveTask, name: str) -> None:
         template = builder.task(task.name).template
         seconds = self.context.jobs.pods.wait_for_names_seconds if job.ranks > 1 else 0
-        template.volumes.append(Volume(name=_VOLUME, source=_source(task, template, name)))
+        cores = builder.container(task.name).resources["cpu"]
+        source = _source(task, template, name, cores)
+        template.volumes.append(Volume(name=_VOLUME, source=source))
         volume = _VOLUME
-        if seconds or _must_add(task):
+        if seconds or task.replicas > 1:
             volume = _WRITTEN
             template.volumes.append(Volume(name=volume, source={"emptyDir": {"sizeLimit": "16Mi"}}))
             template.init_containers.append(self._prepare(job, task, seconds))
@@ -120,10 +128,6 @@ class MultiNodePlugin(JobPlugin):
         )
 
 
-def _must_add(task: EffectiveTask) -> bool:
-    return task.first > 0 and task.replicas > 1
-
-
 def _data(job: Job) -> dict[str, str]:
     nodes = list(_nodes(job))
     return {
@@ -140,21 +144,25 @@ def _nodes(job: Job) -> Iterator[str]:
             yield f"{pod_name(job.id, task.name, index)}.{volcano_job_name(job.id)}"
 
 
-def _source(task: EffectiveTask, template: PodTemplate, name: str) -> dict[str, Any]:
+def _source(
+    task: EffectiveTask, template: PodTemplate, name: str, cores: Quantity
+) -> dict[str, Any]:
+    cores_field: dict[str, Any] = {
+        "resourceFieldRef": {
+            "containerName": JOB_CONTAINER,
+            "resource": "limits.cpu",
+            "divisor": "1",
+        }
+    }
     rank = INDEX_LABEL
     if task.replicas == 1:
         rank = _RANK_ANNOTATION
-        template.annotations[rank] = str(task.first)
+        template.annotations[rank] = f"{task.first}\n"
+        template.annotations[_CORES_ANNOTATION] = f"{-(-cores.milli // 1000)}\n"
+        cores_field = {"fieldRef": {"fieldPath": _annotation(_CORES_ANNOTATION)}}
     items = [
         {"path": "rank.txt", "fieldRef": {"fieldPath": _annotation(rank)}},
-        {
-            "path": "cores.txt",
-            "resourceFieldRef": {
-                "containerName": JOB_CONTAINER,
-                "resource": "limits.cpu",
-                "divisor": "1",
-            },
-        },
+        {"path": "cores.txt", **cores_field},
     ]
     return {
         "projected": {"sources": [{"configMap": {"name": name}}, {"downwardAPI": {"items": items}}]}

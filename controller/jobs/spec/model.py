@@ -304,6 +304,7 @@ class Job(Strict):
     topology: Topology = Topology()
     runtime: SiteName | None = None
     time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    stop_grace_seconds: Annotated[int, Field(ge=1, le=10**6)] | None = None
     invocation: Invocation = Invocation()
     parameters: dict[ParameterName, Parameter] = Field(default_factory=dict, max_length=1000)
     output: Path | None = None

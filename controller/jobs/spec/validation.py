@@ -185,7 +185,7 @@ def _feature_problems(job: Job, features: Features) -> Iterator[Found]:
     peers = [name for name, one in job.parameters.items() if one.type == "peer"]
     if not features.peers:
         yield from ((f"parameters.{name}", "the product offers no peers") for name in peers)
-    if features.kinds is not None and job.kind not in features.kinds:
+    if features.kinds is not None and job.kind is not None and job.kind not in features.kinds:
         yield "kind", "must be one of " + ", ".join(features.kinds)
 
 

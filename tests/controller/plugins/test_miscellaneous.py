@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.controller.plugins.making import pod_of
+from tests.controller.plugins.making import pod_of, problems_of
 
 
 async def test_a_pod_is_what_the_restricted_pod_security_standard_asks_for() -> None:
@@ -41,3 +41,13 @@ async def test_the_deployment_decides_user_and_place() -> None:
     assert pod["securityContext"]["runAsNonRoot"] is False
     assert pod["containers"][0]["workingDir"] == "/"
     assert "work" not in [one["name"] for one in pod["volumes"]]
+
+
+async def test_how_long_a_program_has_to_end_is_the_jobs_to_say_within_a_bound() -> None:
+    assert "terminationGracePeriodSeconds" not in await pod_of()
+    assert (await pod_of(stop_grace_seconds=5))["terminationGracePeriodSeconds"] == 5
+    most = {"FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS": "20"}
+    assert (await pod_of(settings=most))["terminationGracePeriodSeconds"] == 20
+    assert await problems_of(settings=most, stop_grace_seconds=21) == {
+        "stop_grace_seconds": "at most 20 here"
+    }

@@ -45,8 +45,8 @@ async def test_a_line_of_nodes_is_what_the_ranks_own_file_says() -> None:
     assert data["number_of_nodes.txt"] == "5\n"
 
 
-async def test_a_single_task_needs_no_container_of_ours() -> None:
-    pod = await pod_of(replicas=3)
+async def test_a_single_replica_needs_no_container_of_ours() -> None:
+    pod = await pod_of(resources={"cpu": 1.5})
     assert "initContainers" not in pod
     (volume,) = [one for one in pod["volumes"] if one["name"] == "ranks"]
     config_map, downward = volume["projected"]["sources"]
@@ -54,22 +54,27 @@ async def test_a_single_task_needs_no_container_of_ours() -> None:
     rank, cores = downward["downwardAPI"]["items"]
     assert rank == {
         "path": "rank.txt",
-        "fieldRef": {"fieldPath": "metadata.annotations['volcano.sh/task-index']"},
+        "fieldRef": {"fieldPath": "metadata.annotations['fumarole.dev/rank']"},
     }
-    assert cores["resourceFieldRef"] == {
-        "containerName": "job", "resource": "limits.cpu", "divisor": "1",
-    }  # fmt: skip
+    assert cores == {
+        "path": "cores.txt",
+        "fieldRef": {"fieldPath": "metadata.annotations['fumarole.dev/cores']"},
+    }
+    (task,) = (await plan_of(resources={"cpu": 1.5})).volcano_job.tasks
+    annotations = task.template.annotations
+    assert annotations["fumarole.dev/rank"] == "0\n"
+    assert annotations["fumarole.dev/cores"] == "2\n"
     mount = {"name": "ranks", "mountPath": "/etc/ucloud", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
 
 
-async def test_only_a_rank_that_is_a_sum_needs_one() -> None:
+async def test_a_task_of_several_replicas_needs_one() -> None:
     plan = await plan_of(**TRAIN)
     master, worker, evaluation = plan.volcano_job.tasks
     assert master.template.init_containers == []
-    assert master.template.annotations["fumarole.dev/rank"] == "0"
+    assert master.template.annotations["fumarole.dev/rank"] == "0\n"
     assert evaluation.template.init_containers == []
-    assert evaluation.template.annotations["fumarole.dev/rank"] == "4"
+    assert evaluation.template.annotations["fumarole.dev/rank"] == "4\n"
     (helper,) = worker.template.init_containers
     assert helper.command[4:] == ["/ranks/source", "/ranks/written", "1", "0"]
     manifest = helper.manifest()
@@ -115,6 +120,7 @@ def prepare(folder: Path, *, index: int, first: int, ranges: list[str], names: s
     for rank in range(4):
         (source / f"node-{rank}.txt").write_text(f"node{rank}\n")
     (source / "job_id.txt").write_text("j1\n")
+    (source / "cores.txt").write_text("3")
     known = programs / "getent"
     known.write_text(f'#!/bin/sh\ncase " {names} " in *" $2 "*) exit 0;; esac; exit 2\n')
     (programs / "nslookup").write_text("#!/bin/sh\nexit 1\n")
@@ -128,6 +134,7 @@ def prepare(folder: Path, *, index: int, first: int, ranges: list[str], names: s
     )  # fmt: skip
     assert (target / "job_id.txt").read_text() == "j1\n"
     assert (target / "rank.txt").read_text() == f"{first + index}\n"
+    assert (target / "cores.txt").read_text() == "3\n"
     return done.stdout
 
 
@@ -158,6 +165,7 @@ def test_a_name_is_looked_up_in_full_where_there_is_no_getent(tmp_path: Path) ->
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
     (tmp_path / "source" / "node-0.txt").write_text("j-j1-job-0.j-j1\n")
+    (tmp_path / "source" / "cores.txt").write_text("1")
     (tmp_path / "resolv").write_text("nameserver 10.0.0.1\nsearch jobs.svc.cluster.local svc\n")
     programs = tmp_path / "bin"
     programs.mkdir()

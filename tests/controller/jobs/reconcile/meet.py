@@ -9,6 +9,7 @@ import time
 
 folder, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 files = {path.name: path.read_text().strip() for path in folder.iterdir() if path.is_file()}
+assert all(path.read_text().endswith("\n") for path in folder.iterdir() if path.is_file())
 rank = int(files["rank.txt"])
 server = socket.create_server(("0.0.0.0", 7000))
 met = [threading.Event() for _ in range(count)]

@@ -143,7 +143,7 @@ async def test_a_numa_topology_is_taken_with_files_and_a_second_task(world: Worl
     assert record.state == "SUCCESS", record.message
 
 
-async def test_a_rank_of_a_single_task_needs_nobodys_help_to_know_itself(world: World) -> None:
+async def test_each_rank_of_a_single_task_knows_itself(world: World) -> None:
     (world.folder / "alone").mkdir()
     record = await world.run(
         "alone", image="python", replicas=2, output="/home/alone",
