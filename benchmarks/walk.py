@@ -2,14 +2,17 @@
 
 One GET, and one WebSocket upgrade, go through the data path of :mod:`benchmarks.hot_path`. Counted
 are the files of the product that take part, and how often the walk changes from one to another,
-calls and returns alike. ``--files`` prints them in the order in which they are entered.
+calls and returns alike. ``--files`` prints them in the order in which they are entered. ``--job``
+walks along a job's life in the controller instead (see :mod:`benchmarks.job_walk`).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -25,12 +28,24 @@ PRODUCT: Final = ("gateway", "shared")
 
 @dataclass
 class Walk:
-    """Where a request came by."""
+    """Where a request, or a job, came by; ``calls`` and ``queries`` are a job's alone."""
 
+    product: tuple[str, ...] = PRODUCT
     files: dict[str, None] = field(default_factory=dict)
     """In the order in which they were entered first."""
     changes: int = 0
+    calls: int = 0
+    queries: int = 0
     _at: str = ""
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        """Note where the interpreter comes by until this is left."""
+        sys.setprofile(self.note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
 
     def note(self, frame: FrameType | None, event: str, _argument: Any) -> None:
         """Note where the interpreter is; for :func:`sys.setprofile`."""
@@ -39,24 +54,21 @@ class Walk:
         elif event != "call":
             return
         name = frame.f_code.co_filename if frame is not None else ""
-        if not name.startswith(_WITHIN) or name == self._at:
+        if name == self._at or not name.startswith(self._within):
             return
         self.changes += self._at != ""
         self._at = name
         self.files[str(Path(name).relative_to(ROOT))] = None
 
-
-_WITHIN: Final = tuple(f"{ROOT / package}/" for package in PRODUCT)
+    def __post_init__(self) -> None:
+        self._within = tuple(f"{ROOT / package}/" for package in self.product)
 
 
 async def walk_of(work: Callable[[], Awaitable[None]]) -> Walk:
     """Return the walk of *work*."""
     found = Walk()
-    sys.setprofile(found.note)
-    try:
+    with found.walking():
         await work()
-    finally:
-        sys.setprofile(None)
     return found
 
 
@@ -82,14 +94,22 @@ async def get(bench: Bench) -> None:
     await bench.get(varied=False, times=0)
 
 
+async def _walks_of_a_job() -> dict[str, Walk]:
+    # What a job needs to run is not loaded for a request.
+    return await importlib.import_module("benchmarks.job_walk").job_walks()  # type: ignore[no-any-return]
+
+
 def main() -> int:
     """Walk, and print."""
     parser = argparse.ArgumentParser(prog="walk", description=__doc__)
     parser.add_argument("--files", action="store_true", help="print the files, too")
-    files = parser.parse_args().files
-    for name, walk in uvloop.run(walks()).items():
-        print(f"{name}: {len(walk.files)} files, {walk.changes} changes")
-        for file in walk.files if files else ():
+    parser.add_argument("--job", action="store_true", help="walk along a job's life")
+    asked = parser.parse_args()
+    for name, walk in uvloop.run(_walks_of_a_job() if asked.job else walks()).items():
+        print(f"{name}: {len(walk.files)} files, {walk.changes} changes", end="")
+        print(f", {walk.queries} queries" if walk.queries else "", end="")
+        print(f" in {walk.calls} calls of reconcile" if walk.calls else "")
+        for file in walk.files if asked.files else ():
             print(f"  {file}")
     return 0
 
