@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from controller.jobs.history.states import Happening
 from controller.jobs.pipeline.border import Call, Result
 from controller.jobs.reconcile.lifecycle import Note, ObservedState, Step, Submit
+from controller.jobs.reconcile.workqueue import Reason
 from controller.jobs.submission.dry_run import Answer
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _HOOK_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30)
 
 
+_PUBLISHED_STEPS: Final = {
+    "RecordPods": "WriteDown",
+    "AdoptNewerAttempt": "CatchUp",
+    "StartNextAttempt": "Renew",
+}
+"""Steps that were named otherwise when their label was first read by somebody's dashboards."""
+
+
 class ControllerMetrics:
     """Counts what the reconciler does."""
 
@@ -29,6 +38,12 @@ class ControllerMetrics:
         self._registry = registry
         self._steps = Counter(
             "fumarole_controller_steps", "Steps done for jobs", ["step"], registry=registry
+        )
+        self._enqueued = Counter(
+            "fumarole_controller_enqueued",
+            "How often a job was enqueued to be looked at, by why",
+            ["reason"],
+            registry=registry,
         )
         self._failures = Counter(
             "fumarole_controller_failures",
@@ -88,9 +103,14 @@ class ControllerMetrics:
         )
         unreadable.set_function(parked)
 
+    def job_enqueued(self, reason: Reason) -> None:
+        """Count that a job is to be looked at."""
+        self._enqueued.labels(reason).inc()
+
     def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None:
         """Count a step."""
-        self._steps.labels(type(step).__name__).inc()
+        name = type(step).__name__
+        self._steps.labels(_PUBLISHED_STEPS.get(name, name)).inc()
         age = max(0.0, now - seen.record.created_at)
         if isinstance(step, Submit):
             self._submitting.observe(age)

@@ -182,8 +182,14 @@ class Leader:
         settings, store = self._process.settings, self._process.store
         before, number = await self._raise_term()
         log.info("leads", extra={"term": number})
-        queue = WorkQueue(clock=time.monotonic, random=random.random)
-        changed = _both(queue.add, self._job_changed)
+        queue = WorkQueue(
+            clock=time.monotonic, random=random.random, count=self._metrics.job_enqueued
+        )
+
+        def changed(job_id: str) -> None:
+            queue.enqueue(job_id, "cluster")
+            self._job_changed(job_id)
+
         informer = InformerCache(
             self._kube,
             instance=settings.instance,
@@ -240,7 +246,7 @@ class Leader:
 
     def _look_at_job(self, job_id: str) -> None:
         if self._term is not None:
-            self._term.queue.add(job_id)
+            self._term.queue.enqueue(job_id, "asked")
 
     def _look_at_routes(self, job_id: str) -> None:
         if self._term is not None:
@@ -293,7 +299,7 @@ def _make_reconciler(
 ) -> Reconciler:
     store, term, core = leader.store, leader.term, leader.core
     jobs = leader.settings.jobs
-    calls = PluginCalls(queue.add)
+    calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
     records = JobRecords(store, term=term, vault=core.vault, clock=time.time)
     actions = Actions(
         records,
@@ -349,11 +355,15 @@ def _make_reconciler(
         records,
         kube=leader.kube,
         informer=leader.informer,
-        changed=queue.add,
+        changed=lambda job_id: queue.enqueue(job_id, "cluster"),
         clock=time.monotonic,
         failed=metrics.step_failed,
     )
-    keeper = _make_log_keeper(leader, changed=queue.add, failed=metrics.step_failed)
+    keeper = _make_log_keeper(
+        leader,
+        changed=lambda job_id: queue.enqueue(job_id, "waits"),
+        failed=metrics.step_failed,
+    )
     return Reconciler(
         store=store,
         informer=leader.informer,
@@ -426,11 +436,3 @@ async def _publish(publisher: RoutePublisher, adoption: Adoption) -> None:
     # A store that does not know this cluster's jobs must not wipe their routes.
     await adoption.settled.wait()
     await publisher.run()
-
-
-def _both(one: Callable[[str], None], other: Callable[[str], None]) -> Callable[[str], None]:
-    def call(job_id: str) -> None:
-        one(job_id)
-        other(job_id)
-
-    return call

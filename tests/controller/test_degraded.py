@@ -63,7 +63,7 @@ def test_liveness_fails_only_where_jobs_wait_and_nothing_moves(
     one._moves()
     now[0] += 10_000
     assert one.faults() == ()  # there is nothing to do
-    queue.add("j1")
+    queue.enqueue("j1", "asked")
     assert one.faults() == ()
     now[0] += module.STILL_SECONDS
     assert len(one.faults()) == 1

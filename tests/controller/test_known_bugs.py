@@ -106,7 +106,7 @@ async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Cloc
     )
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     nothing: Any = Nothing()
-    informer: Any = BusyPicture(queue.add)
+    informer: Any = BusyPicture(lambda job_id: queue.enqueue(job_id, "cluster"))
     reconciler = Reconciler(
         store=store,
         informer=informer,

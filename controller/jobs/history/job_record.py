@@ -50,17 +50,19 @@ class JobRecords:
         async with self._store.read() as transaction:
             yield transaction
 
-    async def move(self, transaction: Transaction, record: JobRecord, **values: Any) -> bool:
-        """Set *values*, unless somebody has asked for something else since *record* was read.
+    async def move(
+        self, transaction: Transaction, record: JobRecord, **values: Any
+    ) -> JobRecord | None:
+        """Set *values*, and return the record as it is then, once the transaction ends.
 
-        Then nothing is done, since it was decided for a job that is no longer so; the next look
-        decides anew.
+        Nothing is set, and None returned, where somebody has asked for something else since
+        *record* was read: it was decided for a job that is no longer so, and the next look decides
+        anew.
         """
         now = await self.held(transaction, record)
         if now is None:
-            return False
-        await move_job(transaction, now, now=self.clock(), **values)
-        return True
+            return None
+        return await move_job(transaction, now, now=self.clock(), **values)
 
     async def held(self, transaction: Transaction, record: JobRecord) -> JobRecord | None:
         """Return the job as it is now, held, if what *record* was decided for is still so."""
@@ -75,11 +77,12 @@ class JobRecords:
         if now is not None and now.removed_uid != uid:
             await move_job(transaction, now, now=self.clock(), removed_uid=uid)
 
-    async def tell(self, record: JobRecord, **values: Any) -> None:
-        """Set *values*, where they are not what *record* says."""
-        if any(getattr(record, name) != value for name, value in values.items()):
-            async with self.lead() as transaction:
-                await self.move(transaction, record, **values)
+    async def tell(self, record: JobRecord, **values: Any) -> JobRecord | None:
+        """Set *values*, where they are not what *record* says; return it as it is then."""
+        if all(getattr(record, name) == value for name, value in values.items()):
+            return record
+        async with self.lead() as transaction:
+            return await self.move(transaction, record, **values)
 
     def job_of(self, record: JobRecord) -> Job:
         """Return the job with its secrets, so that it can be submitted.

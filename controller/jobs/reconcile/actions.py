@@ -47,6 +47,7 @@ from controller.jobs.reconcile.policy_actions import PolicyActions
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.store.jobs.hook_runs import HookState
+from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.pods import pod_records_of, upsert_pod_records
 from controller.store.jobs.progress import move_attempt, start_attempt
 from controller.volcano.observed import ObservedPod
@@ -96,7 +97,7 @@ class Actions:
         self._policies = PolicyActions(records, cluster)
 
     async def do(self, step: Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
-        """Do *step*; return how the job is seen then, where that is known without another look.
+        """Do *step*; return how the job is observed then, None where that takes another look.
 
         Raises:
             Later: If it must wait for something that is not there yet.
@@ -115,11 +116,11 @@ class Actions:
                 # The watch will show it; looking again is for when it does not.
                 raise RequeueAfter(LOOK_AGAIN_SECONDS)
             case Note():
-                await self._note(step, seen)
+                return seen.after(await self._note(step, seen))
             case RunHooks():
                 await self._run_hooks(step, seen)
             case KeepForRecovery(what):
-                await self._submitting.keep_for_recovery(seen, what)
+                return seen.after(await self._submitting.keep_for_recovery(seen, what))
             case Stop():
                 await self._ending.stop(seen)
             case StartNextAttempt():
@@ -129,7 +130,7 @@ class Actions:
             case AdoptNewerAttempt():
                 await self._ending.catch_up(seen)
             case Conclude():
-                await self._ending.conclude(step, seen)
+                return seen.after(await self._ending.conclude(step, seen))
             case Confirm():
                 await self._ending.confirm(step, seen)
             case Order():
@@ -137,7 +138,7 @@ class Actions:
             case SetTimers(timers):
                 await self._policies.set_timers(seen.record, timers)
             case ConfirmPods():
-                await self._confirm_pods(step, seen)
+                return await self._confirm_pods(step, seen)
             case Remove(uid):
                 await self._ending.remove(seen.record, uid)
             case RemovePods(pods):
@@ -183,21 +184,22 @@ class Actions:
             return None  # another look forgets those
         return replace(seen, runs={run.pod_uid: run for run in written})
 
-    async def _confirm_pods(self, step: ConfirmPods, seen: ObservedState) -> None:
+    async def _confirm_pods(self, step: ConfirmPods, seen: ObservedState) -> ObservedState | None:
         """Do what follows from the pods, unless their cache is behind."""
         if not await self._policies.are_as_seen(seen):
             raise RequeueAfter(1.0)
         match step.then:
             case Conclude() as conclusion:
-                await self._ending.conclude(conclusion, seen)
+                return seen.after(await self._ending.conclude(conclusion, seen))
             case StartNextAttempt() as renewal:
                 await self._ending.renew(renewal, seen)
             case Order() as order:
                 await self._policies.order(order, seen)
             case _:
                 assert_never(step.then)
+        return None
 
-    async def _note(self, note: Note, seen: ObservedState) -> None:
+    async def _note(self, note: Note, seen: ObservedState) -> JobRecord | None:
         record = seen.record
         values: dict[str, Any] = {
             "state": next_state(record.state, note.happening),
@@ -210,8 +212,10 @@ class Actions:
             started = self._start_of(seen)
             values["started_at"] = record.started_at or started
         async with self._records.lead() as transaction:
-            if await self._records.move(transaction, record, **values) and started is not None:
+            after = await self._records.move(transaction, record, **values)
+            if after is not None and started is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=started)
+        return after
 
     def _start_of(self, seen: ObservedState) -> float:
         """Return when this attempt began to run: when its first program did, if that is known."""

@@ -176,18 +176,20 @@ class EndActions:
         # The watch will show it; looking again is for when it does not.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def conclude(self, step: Conclude, seen: ObservedState) -> None:
-        """Decide how the job ends."""
+    async def conclude(self, step: Conclude, seen: ObservedState) -> JobRecord | None:
+        """Decide how the job ends; return its record then, None if it was not decided."""
         decided = decided_as(step.outcome, step.reason, step.message, step.details)
         first = _first_start(seen.runs.values())
         if seen.record.started_at is None and first is not None:
             decided["started_at"] = first  # it ran between two looks
         async with self._records.lead() as transaction:
-            if await self._records.move(transaction, seen.record, **decided):
+            after = await self._records.move(transaction, seen.record, **decided)
+            if after is not None:
                 outcome = step.outcome.value
                 await self._close_attempt(
                     transaction, seen, outcome, step.reason, step.message, step.details
                 )
+        return after
 
     async def _close_attempt(
         self,

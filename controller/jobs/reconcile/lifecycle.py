@@ -58,6 +58,7 @@ class ObservedState:
     ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
     ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over.
     ``logs_until`` is until when pods that have ended are to stay, since their logs are being read.
+    ``knows_hooks`` says that ``hooks`` were read, whether or not they mattered yet.
     """
 
     record: JobRecord
@@ -83,6 +84,27 @@ class ObservedState:
     parked: str | None = None
     overdue: bool = False
     logs_until: float | None = None
+    knows_hooks: bool = True
+
+    def after(self, record: JobRecord | None) -> ObservedState | None:
+        """Return how the job is observed after a step that changed its record, and nothing else.
+
+        None where that takes another look: somebody has changed the record meanwhile, another
+        attempt has begun, or what matters from now on was not read.
+        """
+        if record is None or record.is_final:
+            return None
+        if (record.attempt, record.uid) != (self.record.attempt, self.record.uid):
+            return None
+        if hooks_matter(record) and not self.knows_hooks:
+            return None
+        last = self.last if record.outcome is None else None
+        return replace(self, record=record, last=last)
+
+
+def hooks_matter(record: JobRecord) -> bool:
+    """Say whether the next step may be to run a hook."""
+    return record.state == State.RUNNING or record.outcome is not None
 
 
 # What may be the next step

@@ -11,7 +11,7 @@ from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import has_delayed
 from controller.jobs.history.unreadable import why_parked
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle import ObservedState, hooks_matter
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.addresses import rank_services_of
 from controller.store.database import Store, Transaction
@@ -24,6 +24,7 @@ from controller.store.jobs.progress import CompanionRecord, Hook, attempts_of, c
 from controller.store.jobs.timers import timers_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.phases import Progress, progress_of
 
 _NOTHING: Final = HookState()
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
@@ -87,8 +88,9 @@ class Observer:
             has_basis = any(one.basis is not None for one in companions)
             callers = await callers_of(transaction, job_id) if has_basis else []
             timers = await timers_of(transaction, job_id) if acts and has_delayed(record) else {}
-            acts = record.state == "RUNNING" or record.outcome is not None
-            hooks = await hooks_of(transaction, job_id, record.attempt) if acts else {}
+            job = self._informer.job(record.namespace, job_id)
+            knows_hooks = _hooks_may_matter(record, job)
+            hooks = await hooks_of(transaction, job_id, record.attempt) if knows_hooks else {}
             held = await self._held(transaction, record)
             gone = await self._gone(transaction, record, pods)
         paused, again_in = self._paused(hooks, busy=busy)
@@ -99,7 +101,7 @@ class Observer:
             again_in = min(left, again_in if again_in is not None else left)
         return ObservedState(
             record=record,
-            job=self._informer.job(record.namespace, job_id),
+            job=job,
             pods=pods,
             departed=self._not_written_down(record, departed, runs),
             last=self._last(record),
@@ -108,6 +110,7 @@ class Observer:
             and self._has_its_services(record, companions),
             lost=self._has_lost(record, companions),
             hooks=hooks,
+            knows_hooks=knows_hooks,
             started=self._is_done("start", hooks),
             completed=self._is_done("complete", hooks),
             cleaned=self._is_done("cleanup", hooks),
@@ -245,6 +248,14 @@ class Observer:
             self._informer.pods.forget(pod)
         for job in self._informer.jobs.departed_of(job_id):
             self._informer.jobs.forget(job)
+
+
+def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:
+    """Say whether a step that follows from what is seen may be to run a hook."""
+    if record.is_final:
+        return False
+    waits = job is None or progress_of(job.phase) is Progress.WAITING
+    return hooks_matter(record) or record.desired == "ended" or not waits
 
 
 def _rank_services(

@@ -1,8 +1,9 @@
 """Brings each job from what is to what should be, one step after another.
 
-A key is a job's id. Whatever changed, the same is done: look at the store and at the cache of
-the cluster, decide (see ``lifecycle``), do the one step, look again. Nothing is done before both
-have been read whole.
+A key is a job's id. Whatever changed, the same is done: the job is observed once, in the store and
+in the cache of the cluster; ``lifecycle`` decides a step; the step is done, and hands on the
+observation where it has changed nothing else than what it wrote. Where it has, the job is enqueued
+and observed anew. Nothing is done before store and cluster have been read whole.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle import ObservedState, Rest, Step, decide
 from controller.jobs.reconcile.observe import Observer
-from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.requeue import Requeue, RequeueAfter
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
@@ -38,7 +39,7 @@ from controller.volcano.observed import ObservedPod
 
 WORKERS: Final = 8
 MOST_STEPS: Final = 20
-"""In one go; a job that wants more is put back, so that it cannot keep others waiting."""
+"""On one observation; a job that wants more is enqueued, so that it cannot keep others waiting."""
 
 LEAST_SECONDS: Final = 0.1
 """Between two looks at a job whose time has come."""
@@ -198,7 +199,7 @@ class Reconciler:
             self._moves()
             key = await self._queue.take()
             try:
-                again = await self.reconcile(key)
+                requeue = await self.reconcile(key)
             except LeadershipLost:
                 raise
             except (KubeError, StoreUnavailable, PluginFailed) as error:
@@ -210,8 +211,8 @@ class Reconciler:
                 self._queue.failed(key, at_least=5.0)
             else:
                 self._queue.done(key)
-                if again is not None:
-                    self._queue.add_later(key, again)
+                if requeue is not None:
+                    self._queue.enqueue(key, requeue.reason, after=requeue.after)
 
     def _try_again(self, key: str, error: Exception) -> None:
         asked = getattr(error, "retry_after_seconds", None) or 0.0
@@ -222,21 +223,19 @@ class Reconciler:
             extra={"job": key, "why": str(error), "in_seconds": round(pause, 1)},
         )
 
-    async def reconcile(self, job_id: str) -> float | None:
-        """Do everything that can be done for the job now; return when to look again, if not None.
+    async def reconcile(self, job_id: str) -> Requeue | None:
+        """Observe the job once and do what follows; return when to look again, if not None.
 
         Raises:
             LeadershipLost: Nothing may be done any more.
             KubeError, StoreUnavailable, PluginFailed: The same is to be tried again.
         """
-        seen: ObservedState | None = None
+        seen = await self._observer.observe(job_id)
+        if seen is None:
+            self._logs.forget(job_id)
+            await self._adoption.look_at(job_id)
+            return None
         for _ in range(MOST_STEPS):
-            if seen is None:
-                seen = await self._observer.observe(job_id)
-            if seen is None:
-                self._logs.forget(job_id)
-                await self._adoption.look_at(job_id)
-                return None
             self._moves()
             self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
             logs_until = self._logs.removal_waits_until(seen.record)
@@ -246,16 +245,18 @@ class Reconciler:
             try:
                 after = await self._actions.do(step, seen)
             except RequeueAfter as later:
-                return later.seconds
+                return Requeue(later.seconds, "waits")
             finally:
                 self._told(job_id)
             self._metrics.step_done(step, seen, now=self._clock())
+            if after is None:
+                break
             seen = after
-        return 0.0
+        return Requeue(0.0, "step")
 
     async def _add_all(self) -> None:
         for job_id in await self._unsettled():
-            self._queue.add(job_id)
+            self._queue.enqueue(job_id, "resync")
 
     async def _unsettled(self) -> list[str]:
         """Return the jobs that something may have to be done for.
@@ -288,7 +289,7 @@ class Reconciler:
             # What many jobs cost must not be felt by the one that changes meanwhile.
             for start in range(0, len(unsettled), RESYNC_PER_SECOND):
                 for job_id in unsettled[start : start + RESYNC_PER_SECOND]:
-                    self._queue.add(job_id)
+                    self._queue.enqueue(job_id, "resync")
                 await asyncio.sleep(1.0)
 
     def look_at_store(self) -> None:
@@ -314,7 +315,7 @@ class Reconciler:
                 # Who is to be let in no more must not wait until a worker has the time.
                 with self._contained.of(f"job {job_id}"):
                     self._told(job_id)
-                self._queue.add(job_id)
+                self._queue.enqueue(job_id, "store")
             await asyncio.sleep(REST_SECONDS)
 
     async def _revision(self) -> int:
@@ -322,10 +323,11 @@ class Reconciler:
             return (await read_store_metadata(transaction)).revision
 
 
-def _soonest(again_in: float | None, until: float | None, now: float) -> float | None:
-    """Return in how many seconds a job is looked at though nothing changes; None: it is not."""
+def _soonest(again_in: float | None, until: float | None, now: float) -> Requeue | None:
+    """Return when a job is looked at though nothing changes; None: it is not."""
     times = [again_in, None if until is None else max(LEAST_SECONDS, until - now)]
-    return min((seconds for seconds in times if seconds is not None), default=None)
+    known = [seconds for seconds in times if seconds is not None]
+    return Requeue(min(known), "due") if known else None
 
 
 async def _running(work: Callable[[], Awaitable[None]]) -> None:

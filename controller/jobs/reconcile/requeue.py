@@ -1,8 +1,19 @@
-"""What the steps of ``lifecycle`` have in common when they are done."""
+"""When a job is looked at again, and why."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from controller.jobs.reconcile.workqueue import Reason
 from shared.errors import FumaroleError
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The job is looked at again ``after`` so many seconds."""
+
+    after: float
+    reason: Reason
 
 
 class RequeueAfter(FumaroleError):

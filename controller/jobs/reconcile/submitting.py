@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.plans import Plans
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.spec.origins import problems_with
@@ -62,11 +64,12 @@ class SubmitActions:
         self._pipeline = pipeline
         self._cluster = cluster
         self._prerequisites = prerequisites
+        self._plans = Plans(clock=time.monotonic)
 
     async def submit(self, record: JobRecord) -> None:
         """Make the VolcanoJob of the current attempt, or find that it was made."""
         try:
-            plan = await self._plan(record)
+            plan = await self._plan_once(record)
         except (JobRejected, VaultClosed) as error:
             await self._fail(record, "rejected", str(error))
             return
@@ -90,6 +93,7 @@ class SubmitActions:
         except KubeError as error:
             await self._refused(record, error)
             return
+        self._plans.forget(record.id)
         await self._record(record, plan, made, companions)
 
     async def _refused(self, record: JobRecord, error: KubeError) -> None:
@@ -154,11 +158,11 @@ class SubmitActions:
                 async with self._records.lead() as transaction:
                     await drop_companion(transaction, record.id, one)
 
-    async def keep_for_recovery(self, seen: ObservedState, what: str) -> None:
+    async def keep_for_recovery(self, seen: ObservedState, what: str) -> JobRecord | None:
         """Keep *what* (JSON) beside the VolcanoJob, for a store that knows nothing of the job."""
         record, owner = seen.record, seen.job
         if owner is None:
-            return
+            return None
         companion = Companion(
             kind="ConfigMap",
             name=recovery_name(record.id),
@@ -176,7 +180,16 @@ class SubmitActions:
             raise RequeueAfter(NOT_KEPT_SECONDS) from error
         async with self._records.lead() as transaction:
             await record_companions(transaction, record.id, [made])
-            await self._records.move(transaction, record, kept=what)
+            return await self._records.move(transaction, record, kept=what)
+
+    async def _plan_once(self, record: JobRecord) -> Plan:
+        """Return the plan of the attempt, which is made again only where it may be another."""
+        made_of = record.attempt, record.created_at, self._pipeline.capabilities.digest
+        plan = self._plans.find(record.id, *made_of)
+        if plan is None:
+            plan = await self._plan(record)
+            self._plans.keep(record.id, plan, *made_of)
+        return plan
 
     async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
         job = self._records.job_of(record)
@@ -279,6 +292,7 @@ class SubmitActions:
             await move_job(transaction, now, now=self._records.clock(), uid=uid)
 
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
+        self._plans.forget(record.id)
         decided = decided_as(State.FAILURE, reason, message)
         async with self._records.lead() as transaction:
             await self._records.move(transaction, record, **decided)

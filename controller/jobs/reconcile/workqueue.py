@@ -1,4 +1,8 @@
-"""A queue of keys: each at most once, never worked on twice at a time, later after a failure."""
+"""A queue of keys: each at most once, never worked on twice at a time, later after a failure.
+
+It is client-go's work queue with delays and rate-limited retries. :meth:`WorkQueue.enqueue` is the
+one way to have a job looked at again, whoever wants that, now or later.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,37 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 60.0
+
+Reason = Literal["asked", "cluster", "store", "resync", "plugin", "step", "due", "waits", "failed"]
+"""Why a job is looked at: the API was asked for something; a watch or another process' write showed
+a change; everything is looked at now and then; a plugin's call has ended; a step was done; its time
+has come; it waits for something; a step has failed."""
 
 
 class WorkQueue:
     """Hands out keys to workers.
 
-    A key that is added while it is worked on is handed out once more afterwards, so that no
+    A key that is enqueued while it is worked on is handed out once more afterwards, so that no
     change goes unseen. Whoever took a key must call :meth:`done` or :meth:`failed` with it.
 
     Args:
         clock: Monotonic seconds.
         random: From 0 to 1, so that what failed together is not tried again together.
+        count: Counts why keys are enqueued.
     """
 
-    def __init__(self, *, clock: Callable[[], float], random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        count: Callable[[Reason], None] = lambda _: None,
+    ) -> None:
+        self._count = count
         self._clock = clock
         self._random = random
         self._ready: dict[str, float] = {}
@@ -44,8 +61,18 @@ class WorkQueue:
         first = next(iter(self._ready.values()), None)
         return 0.0 if first is None else self._clock() - first
 
-    def add(self, key: str) -> None:
-        """Have *key* handed out as soon as a worker is free."""
+    def enqueue(self, key: str, reason: Reason, *, after: float = 0.0) -> None:
+        """Have *key* handed out as soon as a worker is free, or *after* so many seconds.
+
+        What is enqueued twice is handed out once, at the earlier time.
+        """
+        self._count(reason)
+        if after > 0.0:
+            self._enqueue_later(key, after)
+        else:
+            self._enqueue_now(key)
+
+    def _enqueue_now(self, key: str) -> None:
         self._due.pop(key, None)
         if key in self._busy:
             self._again.add(key)
@@ -53,8 +80,7 @@ class WorkQueue:
             self._ready.setdefault(key, self._clock())
             self._changed.set()
 
-    def add_later(self, key: str, seconds: float) -> None:
-        """Have *key* handed out after *seconds*, unless it is added before."""
+    def _enqueue_later(self, key: str, seconds: float) -> None:
         at = self._clock() + seconds
         if at >= self._due.get(key, float("inf")):
             return
@@ -86,21 +112,21 @@ class WorkQueue:
         # A change meanwhile may be the cure, but must not turn the pauses into a hot loop.
         self._again.discard(key)
         self._release(key)
-        self.add_later(key, pause)
+        self.enqueue(key, "failed", after=pause)
         return pause
 
     def _release(self, key: str) -> None:
         self._busy.discard(key)
         if key in self._again:
             self._again.discard(key)
-            self.add(key)
+            self._enqueue_now(key)
 
     def _move_due(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             at, _, key = heapq.heappop(self._later)
             if self._due.get(key) == at:
-                self.add(key)
+                self._enqueue_now(key)
 
     async def _wait(self) -> None:
         self._changed.clear()

@@ -20,6 +20,7 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.reconcile.lifecycle import ObservedState, Step
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
@@ -114,6 +115,22 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
+class CheckedActions(Actions):
+    """Actions whose handed-on observation must be what another look would read."""
+
+    observer: Observer
+
+    async def do(self, step: Step, seen: ObservedState) -> ObservedState | None:
+        after = await super().do(step, seen)
+        if after is not None:
+            fresh = await self.observer.observe(seen.record.id)
+            assert fresh is not None, step
+            assert after.record == fresh.record, step
+            assert (after.runs, after.timers) == (fresh.runs, fresh.timers), step
+            assert not fresh.knows_hooks or after.hooks == fresh.hooks, step
+        return after
+
+
 @dataclass
 class Parts:
     """A reconciler whose steps a test takes itself."""
@@ -163,9 +180,10 @@ def make_parts(
     """Put everything together as the process does."""
     vault = Vault([LINK_KEY])
     queue = WorkQueue(clock=time.monotonic, random=random.random)
-    calls = PluginCalls(queue.add)
+    calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
     cluster = JobObjects(kube, instance=instance)
-    actions = Actions(
+    # A check is no call of the product, at which it could crash.
+    actions = (Actions if isinstance(store, TrippedStore) else CheckedActions)(
         JobRecords(store, term=term, vault=vault, clock=time.time),
         pipeline=pipeline,
         cluster=cluster,
@@ -184,16 +202,15 @@ def make_parts(
         defaults=make_defaults(),
         clock=time.time,
     )
+    observer = Observer(
+        store, informer, pipeline, evictions_allowed=evictions_allowed, is_busy=calls.is_busy
+    )
+    if isinstance(actions, CheckedActions):
+        actions.observer = Observer(store, informer, pipeline, evictions_allowed=evictions_allowed)
     reconciler = Reconciler(
         store=store,
         informer=informer,
-        observer=Observer(
-            store,
-            informer,
-            pipeline,
-            evictions_allowed=evictions_allowed,
-            is_busy=calls.is_busy,
-        ),
+        observer=observer,
         actions=actions,
         adoption=adoption,
         queue=queue,

@@ -12,7 +12,6 @@ import pytest_asyncio
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.monitoring import Monitoring
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.workqueue import WorkQueue
@@ -51,7 +50,7 @@ class World:
             await self.parts.reconciler.reconcile(key)
             self.looks += 1
             self.queue.done(key)
-            self.queue.add(key)
+            self.queue.enqueue(key, "asked")
 
     async def write(self) -> None:
         """Write as the API does, all the time."""
@@ -64,7 +63,7 @@ class World:
 async def world(store: Store) -> AsyncIterator[World]:
     kube = cast(Any, None)
     commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
-    plugins = make_plugins([ExpiryPlugin], make_context(control=commands), wanted=None)
+    plugins = [ExpiryPlugin(make_context(control=commands))]
     pipeline = Pipeline(plugins, instance="test", namespace="jobs")
     async with store.write() as transaction:
         term = await raise_term(transaction)
@@ -124,7 +123,7 @@ async def test_time_is_over_when_it_is_while_a_thousand_jobs_are_looked_at(world
     async with world.store.write() as transaction:
         await insert_jobs(transaction, [(record, {}) for record in waiting])
     for record in waiting:
-        world.queue.add(record.id)
+        world.queue.enqueue(record.id, "asked")
     # Only now: to insert a thousand may take longer than its time.
     await start(world.store, "short", over_in=2.0)
     async with overruns() as machine, asyncio.TaskGroup() as tasks:

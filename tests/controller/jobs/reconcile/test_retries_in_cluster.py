@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from controller.jobs.cluster.recovery import recovery_name
 from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.reconcile.requeue import Requeue
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
@@ -167,7 +168,8 @@ async def test_nobody_writes_to_a_volcano_job_that_was_made(world: World) -> Non
         known = await companions_of(transaction, "untouched")
         (kept,) = [one for one in known if one.name == recovery_name("untouched")]
         await record_companions(transaction, "untouched", [replace(kept, owner_uid="earlier")])
-    assert await world.parts.reconciler.reconcile("untouched") != 0.0
+    looks = [await world.parts.reconciler.reconcile("untouched") for _ in range(3)]
+    assert looks[-1] != Requeue(0.0, "step")
     async with world.parts.store.read() as transaction:
         assert kept.name not in {one.name for one in await companions_of(transaction, "untouched")}
     await world.end("untouched")

@@ -180,7 +180,7 @@ async def test_what_was_due_while_nobody_led_is_done_by_whoever_leads_next(world
     await asyncio.sleep(max(0.0, timer.due_at - time.time()) + 0.5)
     assert (await world.parts.record("absent")).attempt == 1
     again = await world.parts.reconciler.reconcile("absent")
-    assert again is None or again <= 2.0
+    assert again is None or again.after <= 2.0
     record = await world.parts.drive("absent", lambda r: r.attempt == 2 and r.uid is not None)
     assert record.retries_used == 1
     await world.end("absent")
@@ -192,7 +192,8 @@ async def test_the_reconciler_looks_again_when_the_first_of_them_is_due(world: W
     await until_timed(world, "again", "PodPending")
 
     async def settled() -> float | None:
-        return await world.parts.reconciler.reconcile("again")
+        requeue = await world.parts.reconciler.reconcile("again")
+        return requeue.after if requeue is not None and requeue.reason == "due" else None
 
     seconds = await eventually(settled)
     assert 50 < seconds <= 100

@@ -26,32 +26,32 @@ async def nothing_to_take(queue: WorkQueue) -> bool:
 
 
 async def test_a_key_that_is_added_twice_is_handed_out_once(queue: WorkQueue) -> None:
-    queue.add("a")
-    queue.add("a")
+    queue.enqueue("a", "asked")
+    queue.enqueue("a", "asked")
     assert await queue.take() == "a"
     assert await nothing_to_take(queue)
 
 
 async def test_keys_are_handed_out_in_the_order_they_came(queue: WorkQueue) -> None:
     for key in "bca":
-        queue.add(key)
+        queue.enqueue(key, "asked")
     assert [await queue.take() for _ in range(3)] == ["b", "c", "a"]
 
 
 async def test_a_key_is_never_with_two_workers(queue: WorkQueue) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     await queue.take()
-    queue.add("a")
+    queue.enqueue("a", "asked")
     assert await nothing_to_take(queue)
     queue.done("a")
     assert await queue.take() == "a"
 
 
 async def test_a_change_while_it_is_worked_on_is_not_missed(queue: WorkQueue) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     await queue.take()
-    queue.add("a")
-    queue.add("a")
+    queue.enqueue("a", "asked")
+    queue.enqueue("a", "asked")
     queue.done("a")
     await queue.take()
     queue.done("a")
@@ -61,12 +61,12 @@ async def test_a_change_while_it_is_worked_on_is_not_missed(queue: WorkQueue) ->
 async def test_whoever_waits_is_woken(queue: WorkQueue) -> None:
     taking = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
-    queue.add("a")
+    queue.enqueue("a", "asked")
     assert await taking == "a"
 
 
 async def test_what_failed_comes_again_later_and_later(queue: WorkQueue, clock: Clock) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     pauses = []
     for _ in range(12):
         assert await queue.take() == "a"
@@ -79,19 +79,19 @@ async def test_what_failed_comes_again_later_and_later(queue: WorkQueue, clock: 
 
 
 async def test_a_server_that_asks_for_time_gets_it(queue: WorkQueue) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     await queue.take()
     assert queue.failed("a", at_least=7.0) == 7.0
 
 
 async def test_after_a_success_the_pauses_begin_anew(queue: WorkQueue, clock: Clock) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     for _ in range(3):
         await queue.take()
         clock.now += queue.failed("a")
     await queue.take()
     queue.done("a")
-    queue.add("a")
+    queue.enqueue("a", "asked")
     await queue.take()
     assert queue.failed("a") == FIRST_PAUSE_SECONDS
 
@@ -99,9 +99,9 @@ async def test_after_a_success_the_pauses_begin_anew(queue: WorkQueue, clock: Cl
 async def test_a_change_of_what_failed_does_not_become_a_hot_loop(
     queue: WorkQueue, clock: Clock
 ) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     await queue.take()
-    queue.add("a")  # as its own failing write would do by the watch
+    queue.enqueue("a", "asked")  # as its own failing write would do by the watch
     pause = queue.failed("a")
     assert await nothing_to_take(queue)
     clock.now += pause
@@ -111,9 +111,9 @@ async def test_a_change_of_what_failed_does_not_become_a_hot_loop(
 async def test_a_later_look_is_brought_forward_and_not_done_twice(
     queue: WorkQueue, clock: Clock
 ) -> None:
-    queue.add_later("a", 10)
-    queue.add_later("a", 5)
-    queue.add_later("a", 20)
+    queue.enqueue("a", "due", after=10)
+    queue.enqueue("a", "due", after=5)
+    queue.enqueue("a", "due", after=20)
     clock.now += 5
     assert await queue.take() == "a"
     queue.done("a")
@@ -124,9 +124,9 @@ async def test_a_later_look_is_brought_forward_and_not_done_twice(
 async def test_one_that_is_worked_on_when_it_is_due_comes_afterwards(
     queue: WorkQueue, clock: Clock
 ) -> None:
-    queue.add("a")
+    queue.enqueue("a", "asked")
     await queue.take()
-    queue.add_later("a", 1)
+    queue.enqueue("a", "due", after=1)
     clock.now += 1
     assert await nothing_to_take(queue)
     queue.done("a")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from controller.jobs.history.job_record import JobRecords
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.pipeline.plugin_loading import make_plugins
+from controller.jobs.reconcile import plans as module
+from controller.jobs.reconcile.plans import KEPT_SECONDS, Plans
+from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.submitting import SubmitActions
+from controller.jobs.spec.model import Job
+from controller.plugins import PLUGINS
+from controller.store.database import Store
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import insert_job
+from controller.store.vault import Vault
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_context, make_job, make_pipeline, make_record
+
+
+@pytest.fixture
+def plans(clock: Clock) -> Plans:
+    return Plans(clock=clock)
+
+
+async def test_a_plan_is_found_for_what_it_was_made_of_and_for_a_while(
+    plans: Plans, clock: Clock
+) -> None:
+    plan = await make_pipeline().plan(make_job())
+    plans.keep("j1", plan, 1, "digest")
+    assert plans.find("j1", 1, "digest") is plan
+    assert plans.find("j1", 2, "digest") is None
+    assert plans.find("j1", 1, "other") is None
+    clock.now += KEPT_SECONDS
+    assert plans.find("j1", 1, "digest") is None
+
+
+async def test_one_that_waits_is_made_again_and_replaces_what_was_kept(plans: Plans) -> None:
+    plan = await make_pipeline().plan(make_job())
+    plans.keep("j1", plan, 1)
+    plans.keep("j1", replace(plan, waiting=("a licence",)), 1)
+    assert plans.find("j1", 1) is None
+
+
+async def test_never_more_are_kept_than_so_many_nor_longer(
+    plans: Plans, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_PLANS", 2)
+    plan = await make_pipeline().plan(make_job())
+    for number in range(5):
+        plans.keep(f"j{number}", plan)
+    assert list(plans._kept) == ["j3", "j4"]
+    clock.now += KEPT_SECONDS
+    plans.keep("j5", plan)
+    assert list(plans._kept) == ["j5"]
+
+
+class Counting(JobPlugin):
+    """Counts how often it is asked what to make."""
+
+    name: ClassVar[str] = "counting"
+    asked: ClassVar[int] = 0
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        type(self).asked += 1
+
+
+class NeverReady:
+    """A cluster whose namespace is being prepared all the time."""
+
+    async def why_not_ready(self, *_: Any) -> str:
+        return "the namespace is being prepared"
+
+    def look_again_in(self, *_: Any) -> float:
+        return 0.5
+
+
+async def test_plugins_are_asked_once_for_an_attempt_that_is_tried_again_and_again(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counting, "asked", 0)
+    plugins = make_plugins([*PLUGINS, Counting], make_context(), wanted=None)
+    record = make_record()
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+        term = await raise_term(transaction)
+    nothing: Any = NeverReady()
+    actions = SubmitActions(
+        JobRecords(store, term=term, vault=Vault([b"k" * 32]), clock=clock),
+        pipeline=Pipeline(plugins, instance="test", namespace="jobs"),
+        cluster=nothing,
+        prerequisites=nothing,
+    )
+    for _ in range(3):
+        with pytest.raises(RequeueAfter):
+            await actions.submit(record)
+    assert Counting.asked == 1
+    with pytest.raises(RequeueAfter):
+        await actions.submit(replace(record, attempt=2))
+    assert Counting.asked == 2
