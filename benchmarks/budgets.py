@@ -108,6 +108,10 @@ _AMOUNTS: Final = (
     # A job's life costs what it does, however many others there are.
     ("controller: a job's life beside 10,000 that wait, to one alone", "×", "life_waiting", 1.25),
     ("controller: a job's life after 10,000 others, to one alone", "×", "life_over", 1.25),
+    ("controller with 50,000 pods: memory", "MiB", "site_mib", 1024.0),
+    ("controller with 50,000 pods: the loop blocked, at most", "ms", "site_stall_ms", 100.0),
+    ("controller with 50,000 pods: a change → reconciled, p99", "s", "site_p99_s", 2.0),
+    ("controller with 50,000 pods: killed → a standby has taken over", "s", "site_leads_s", 15.0),
 )
 _SUBMISSION: Final = "controller: jobs accepted → VolcanoJobs, to a bare client loop"
 

@@ -10,6 +10,7 @@ from benchmarks import tls
 from benchmarks.budgets import OURS, Verdict, judge_all
 from benchmarks.figures import fill
 from benchmarks.growth import Latency
+from benchmarks.large_site import report as large_site
 from benchmarks.plot import Bars, Lines, draw_bars, draw_lines, round_number
 from benchmarks.results import Results
 from benchmarks.run import PEERS
@@ -35,6 +36,9 @@ def write_report(results: Results, out: Path) -> Path:
     (folder / "results.json").write_text(results.to_json())
     (folder / "costs.svg").write_text(draw_bars(list(_cost_panels(results))))
     (folder / "growth.svg").write_text(draw_lines(_growth_panels(results)))
+    if results.large_site:
+        bars = large_site.make_panels(results.large_site)
+        (folder / "large-site.svg").write_text(draw_bars(bars))
     page = out / "benchmarks.md"
     page.write_text(make_page(results, PROSE.read_text()))
     return page
@@ -55,6 +59,7 @@ def make_page(results: Results, prose: str) -> str:
         "tables": results.tables or "Not measured in this run.",
         "submission": _submission(results),
         "many jobs": _many_jobs(results),
+        "large site": large_site.make_table(results.large_site),
         "lists": results.lists or "Not measured in this run.",
         "problems": _problems(results),
     }

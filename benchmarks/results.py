@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.budgets import Spreads
 from benchmarks.growth import Latency, Point
+from benchmarks.large_site.report import amounts_of
 from benchmarks.measure import median
 from benchmarks.works import Sample
 
@@ -69,6 +70,7 @@ class Results:
     lists: str = ""
     submission: dict[str, float] = field(default_factory=dict)
     many_jobs: dict[str, Any] = field(default_factory=dict)
+    large_site: dict[str, Any] = field(default_factory=dict)
     revocations: dict[str, Any] = field(default_factory=dict)
     attackers: list[dict[str, Any]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class Results:
                 f"life_{beside}": self.many_jobs[beside]["life_ms"] / alone
                 for beside in ("waiting", "over")
             }
-        return amounts | _amounts_of(self.tables)
+        return amounts | _amounts_of(self.tables) | amounts_of(self.large_site)
 
     def to_json(self) -> str:
         """Return all of it."""

@@ -266,6 +266,9 @@ class Run:
             self.say(f"{self.plan.beside:,} jobs beside")
             told = await self._output("benchmarks.many_jobs", "--jobs", str(self.plan.beside))
             self.results.many_jobs = json.loads(told) if told else {}
+            self.say(f"{self.plan.beside:,} jobs with five pods each")
+            told = await self._output("benchmarks.large_site", "--jobs", str(self.plan.beside))
+            self.results.large_site = json.loads(told) if told else {}
         self.say("lists of jobs")
         self.results.lists = await self._output("benchmarks.listing")
 
