@@ -60,9 +60,12 @@ class JobDefaults:
     """What a job gets that does not say it, and what the deployment decides for all jobs.
 
     ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
-    ``history_seconds`` how long its record stays in the store. ``fair_share`` is None where all
-    owners share ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the
-    ledger, ``eviction_retries`` how often a job that was evicted is submitted again. With
+    ``history_seconds`` how long its record stays in the store, ``tombstone_seconds`` how long what
+    is left of it then; ``updates_seconds`` is how long updates are told, None for as long as the
+    record. ``resync_per_second`` is how many jobs are looked at though nothing has changed, None
+    for as many as a share of the time allows. ``fair_share`` is None where all owners share
+    ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the ledger,
+    ``eviction_retries`` how often a job that was evicted is submitted again. With
     ``rank_services`` each rank that people reach has an address that is the job's own. ``images``
     None lets jobs use any.
     """
@@ -77,6 +80,9 @@ class JobDefaults:
     run_as_user: int | None
     retention_seconds: int
     history_seconds: float
+    tombstone_seconds: float
+    updates_seconds: float | None
+    resync_per_second: int | None
     usage_period_seconds: float
     eviction_retries: int
     gateway_namespace: str
@@ -248,6 +254,11 @@ def _job_defaults(environment: Environment) -> JobDefaults:
         run_as_user=environment.optional("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1)),
         retention_seconds=read("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600),
         history_seconds=read("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0),
+        tombstone_seconds=read("FUMAROLE_CONTROLLER_TOMBSTONE_SECONDS", seconds, 30 * 86400.0),
+        updates_seconds=environment.optional("FUMAROLE_CONTROLLER_UPDATES_SECONDS", seconds),
+        resync_per_second=environment.optional(
+            "FUMAROLE_CONTROLLER_RESYNC_PER_SECOND", count(1, 100_000)
+        ),
         usage_period_seconds=read(
             "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS", _period, float(15 * 60)
         ),

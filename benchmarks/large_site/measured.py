@@ -90,7 +90,7 @@ def watch_controller(notes: Notes) -> None:
     """Have the controller's own work noted."""
     reconcile, run = Reconciler.reconcile, Leader.run
 
-    async def noted_reconcile(self: Reconciler, job_id: str) -> float | None:
+    async def noted_reconcile(self: Reconciler, job_id: str) -> Any:
         try:
             return await reconcile(self, job_id)
         finally:

@@ -24,7 +24,7 @@ from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.history.job_record import JobRecords
-from controller.jobs.history.retention import Retention
+from controller.jobs.history.retention import KeptFor, Retention
 from controller.jobs.pipeline.pipeline import HookRecorder
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
@@ -333,7 +333,8 @@ def _make_reconciler(
     retention = Retention(
         store,
         term=term,
-        history_seconds=jobs.history_seconds,
+        keep=KeptFor(jobs.history_seconds, jobs.tombstone_seconds, jobs.updates_seconds),
+        may_be_there=leader.informer.may_have_job,
         clock=time.time,
         failed=metrics.step_failed,
     )
@@ -373,6 +374,7 @@ def _make_reconciler(
         queue=queue,
         told=told,
         metrics=metrics,
+        resync_per_second=jobs.resync_per_second,
         logs=keeper,
         beside=(
             *((keeper.run,) if keeper is not None else ()),

@@ -397,6 +397,7 @@ tombstones: Final = sa.Table(
     sa.Column("job_id", sa.String(40), primary_key=True),
     sa.Column("uid", sa.String(64), primary_key=True),
     sa.Column("at", sa.Double, nullable=False),
+    sa.Index("ix_tombstones_at", "at"),
 )
 
 sessions: Final = sa.Table(

@@ -82,6 +82,10 @@ class Indexer(Generic[T]):
         """Return the object, if it is there."""
         return self._objects.get((namespace, name))
 
+    def job_ids(self) -> list[str]:
+        """Return the jobs that have an object."""
+        return list(self._by_job)
+
     def of_job(self, job_id: str) -> tuple[T, ...]:
         """Return the objects of the job."""
         return tuple(self._by_job.get(job_id, {}).values())
@@ -294,6 +298,10 @@ class InformerCache:
         """Return the VolcanoJob of the job; one of another name that claims to be it is not."""
         found = self.jobs.get(namespace, volcano_job_name(job_id))
         return found if found is not None and found.job_id == job_id else None
+
+    def may_have_job(self, job_id: str) -> bool:
+        """Say whether there is a VolcanoJob of the job, or may be as far as is known."""
+        return VCJOBS.plural in self._trouble or bool(self.jobs.of_job(job_id))
 
     async def run(self) -> None:
         """Keep the cache current; never returns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.jobs.containment import Containment
 from controller.store.database import Store
@@ -14,6 +14,8 @@ from controller.store.jobs.hook_runs import forget_lone_hook_failures
 from controller.store.jobs.job_lists import fill_in_kinds
 from controller.store.jobs.job_rows import forget_these_jobs, long_over
 from controller.store.jobs.public_links import forget_links
+from controller.store.jobs.tombstones import Tombstone, forget_tombstones, old_tombstones
+from controller.store.outbox.update_rows import forget_old_updates
 from controller.store.outbox.usage_entries import forget_usage
 from controller.store.sessions.session_lists import fill_in_owners
 
@@ -21,11 +23,26 @@ EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200
 """So that nobody waits long for the store."""
 
-MOST_ENTRIES: Final = 5000
+PAUSE_SECONDS: Final = 0.1
+MOST_ENTRIES: Final = 1000
 LONE_SECONDS: Final = 86400.0
 """How long is remembered that a hook failed with a job that was never accepted."""
 
 log = logging.getLogger(__name__)
+
+
+class KeptFor(NamedTuple):
+    """How long things are kept, in seconds.
+
+    Attributes:
+        history: The record of a job, from its end.
+        tombstone: What is left of a record that is gone, from then on.
+        updates: What orchestrators were told of a job that is over; None: as long as its record.
+    """
+
+    history: float
+    tombstone: float
+    updates: float | None = None
 
 
 class Retention:
@@ -34,7 +51,8 @@ class Retention:
     Args:
         store: Where they are.
         term: The leader's.
-        history_seconds: How long a job that is over is remembered.
+        keep: How long things are kept.
+        may_be_there: Says of a job whether the cluster may have a VolcanoJob of it.
         clock: Unix seconds.
         failed: Counts what nobody expected.
     """
@@ -44,13 +62,15 @@ class Retention:
         store: Store,
         *,
         term: int,
-        history_seconds: float,
+        keep: KeptFor,
+        may_be_there: Callable[[str], bool],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._term = term
-        self._history_seconds = history_seconds
+        self._keep = keep
+        self._may_be_there = may_be_there
         self._clock = clock
         self._contained = Containment("cannot be forgotten", failed)
 
@@ -75,11 +95,16 @@ class Retention:
             LeadershipLost: If another one leads.
             StoreUnavailable: If the store does not answer.
         """
-        before, total = self._clock() - self._history_seconds, 0
+        before, total = self._clock() - self._keep.history, 0
         with self._contained.of("jobs"):
             total = await self._forget_jobs(before)
         with self._contained.of("usage"):
             await self._forget_usage(before)
+        if self._keep.updates is not None:
+            with self._contained.of("updates"):
+                await self._forget_updates(self._clock() - self._keep.updates)
+        with self._contained.of("tombstones"):
+            await self._forget_tombstones(before - self._keep.tombstone)
         with self._contained.of("links"):
             async with self._store.lead(self._term) as transaction:
                 await forget_links(transaction, now=self._clock())
@@ -101,7 +126,7 @@ class Retention:
             if len(over) < AT_ONCE:
                 return total
             after = over[-1]
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget(self, job_ids: Sequence[str], before: float) -> int:
         """Forget all of them together; where that fails, each that can be."""
@@ -126,11 +151,37 @@ class Retention:
             async with self._store.lead(self._term) as transaction:
                 jobs = await fill_in_kinds(transaction, limit=AT_ONCE)
                 filled = max(jobs, await fill_in_owners(transaction, limit=AT_ONCE))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget_usage(self, before: float) -> None:
         gone = MOST_ENTRIES
         while gone == MOST_ENTRIES:
             async with self._store.lead(self._term) as transaction:
                 gone = await forget_usage(transaction, before=before, limit=MOST_ENTRIES)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _forget_updates(self, before: float) -> None:
+        after = 0
+        while True:
+            async with self._store.lead(self._term) as transaction:
+                after, more = await forget_old_updates(
+                    transaction, before=before, after=after, limit=MOST_ENTRIES
+                )
+            if not more:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _forget_tombstones(self, before: float) -> None:
+        """Forget those of VolcanoJobs that are gone: of one that is there, it says to remove it."""
+        after: Tombstone | None = None
+        while True:
+            async with self._store.lead(self._term) as transaction:
+                old = await old_tombstones(
+                    transaction, before=before, after=after, limit=MOST_ENTRIES
+                )
+                gone = [one for one in old if not self._may_be_there(one.job_id)]
+                await forget_tombstones(transaction, gone)
+            if len(old) < MOST_ENTRIES:
+                return
+            after = old[-1]
+            await asyncio.sleep(PAUSE_SECONDS)

@@ -46,7 +46,10 @@ LEAST_SECONDS: Final = 0.1
 
 AT_ONCE: Final = 500
 RESYNC_SECONDS: Final = 60.0
-RESYNC_PER_SECOND: Final = 20
+RESYNC_AT_ONCE: Final = 20
+LONGEST_REST_SECONDS: Final = 5.0
+RESYNC_SHARE: Final = 0.25
+"""Of the reconciler's time, for looks at what did not change."""
 POLL_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""
 STILL_SECONDS: Final = 300.0
@@ -125,6 +128,8 @@ class Reconciler:
         logs: Told of each job that is looked at.
         clock: Unix seconds.
         beside: What else the leader does all the time, from when it may act.
+        resync_per_second: How many jobs are looked at a second though nothing changed; None: as
+            many as a share of the time allows.
     """
 
     def __init__(
@@ -141,7 +146,9 @@ class Reconciler:
         logs: Logs | None = None,
         clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
+        resync_per_second: float | None = None,
     ) -> None:
+        self._resync_per_second = resync_per_second
         self._store = store
         self._informer = informer
         self._observer = observer
@@ -186,6 +193,8 @@ class Reconciler:
             await self._adoption.settle()
             # Before all are read: what comes meanwhile is seen by one of the two.
             since = await self._revision()
+            # What changes from now on overtakes what was there before.
+            self._queue.move_to_background()
             await self._add_all()
             tasks.create_task(self._resync())
             tasks.create_task(self._poll(since))
@@ -266,7 +275,7 @@ class Reconciler:
         """
         async with self._store.read() as transaction:
             found = dict.fromkeys(await unfinished_jobs(transaction))
-        seen = sorted({job.job_id for job in self._informer.jobs})
+        seen = self._informer.jobs.job_ids()
         for start in range(0, len(seen), AT_ONCE):
             some, settled = seen[start : start + AT_ONCE], set[str]()
             # Where that cannot be read, each of them is looked at.
@@ -286,11 +295,21 @@ class Reconciler:
                     unsettled = await self._unsettled()
             except StoreUnavailable as error:
                 log.warning("the store cannot be read", extra={"why": str(error)})
-            # What many jobs cost must not be felt by the one that changes meanwhile.
-            for start in range(0, len(unsettled), RESYNC_PER_SECOND):
-                for job_id in unsettled[start : start + RESYNC_PER_SECOND]:
-                    self._queue.enqueue(job_id, "resync")
-                await asyncio.sleep(1.0)
+            for start in range(0, len(unsettled), RESYNC_AT_ONCE):
+                await self._look_at_some(unsettled[start : start + RESYNC_AT_ONCE])
+
+    async def _look_at_some(self, job_ids: Sequence[str]) -> None:
+        """Have the jobs looked at, and return when it is time for others."""
+        began = time.monotonic()
+        for job_id in job_ids:
+            self._queue.enqueue(job_id, "resync")
+        await self._queue.background_done()
+        took = time.monotonic() - began
+        if self._resync_per_second is None:
+            # Where changes went first it took long, and says little about what it costs.
+            await asyncio.sleep(min(took * (1 / RESYNC_SHARE - 1), LONGEST_REST_SECONDS))
+        else:
+            await asyncio.sleep(max(0.0, len(job_ids) / self._resync_per_second - took))
 
     def look_at_store(self) -> None:
         """Have looked, at once, at what another process has written."""

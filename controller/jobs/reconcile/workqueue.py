@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable
 from typing import Final, Literal
 
+BACKGROUND_TURN: Final = 10
+"""One key in so many is one of the background though others are ready: none waits for ever."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 60.0
 
@@ -26,6 +28,9 @@ class WorkQueue:
 
     A key that is enqueued while it is worked on is handed out once more afterwards, so that no
     change goes unseen. Whoever took a key must call :meth:`done` or :meth:`failed` with it.
+
+    Keys that only a resync enqueues are in the background: one that has changed overtakes all of
+    them (as in controller-runtime's priority queue, which does so for a first list and a resync).
 
     Args:
         clock: Monotonic seconds.
@@ -44,6 +49,10 @@ class WorkQueue:
         self._clock = clock
         self._random = random
         self._ready: dict[str, float] = {}
+        self._background: dict[str, float] = {}
+        self._taken = 0
+        self._no_background = asyncio.Event()
+        self._no_background.set()
         self._busy: set[str] = set()
         self._again: set[str] = set()
         self._later: list[tuple[float, int, str]] = []
@@ -53,13 +62,13 @@ class WorkQueue:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self._background)
 
     @property
     def waiting_seconds(self) -> float:
         """For how long the key has been ready that waits longest; 0 where none is."""
-        first = next(iter(self._ready.values()), None)
-        return 0.0 if first is None else self._clock() - first
+        firsts = [next(iter(some.values())) for some in (self._ready, self._background) if some]
+        return self._clock() - min(firsts) if firsts else 0.0
 
     def enqueue(self, key: str, reason: Reason, *, after: float = 0.0) -> None:
         """Have *key* handed out as soon as a worker is free, or *after* so many seconds.
@@ -69,6 +78,8 @@ class WorkQueue:
         self._count(reason)
         if after > 0.0:
             self._enqueue_later(key, after)
+        elif reason == "resync":
+            self._enqueue_in_background(key)
         else:
             self._enqueue_now(key)
 
@@ -77,8 +88,25 @@ class WorkQueue:
         if key in self._busy:
             self._again.add(key)
         else:
+            self._leave_background(key)
             self._ready.setdefault(key, self._clock())
             self._changed.set()
+
+    def _enqueue_in_background(self, key: str) -> None:
+        if key not in self._busy and key not in self._ready:
+            self._background.setdefault(key, self._clock())
+            self._no_background.clear()
+            self._changed.set()
+
+    def move_to_background(self) -> None:
+        """Have all keys that are ready wait for what is enqueued from now on."""
+        for key in list(self._ready):
+            del self._ready[key]
+            self._enqueue_in_background(key)
+
+    async def background_done(self) -> None:
+        """Return when no key is in the background."""
+        await self._no_background.wait()
 
     def _enqueue_later(self, key: str, seconds: float) -> None:
         at = self._clock() + seconds
@@ -92,11 +120,25 @@ class WorkQueue:
         """Return the next key, when there is one."""
         while True:
             self._move_due()
-            for key in self._ready:
-                del self._ready[key]
+            if (key := self._next()) is not None:
                 self._busy.add(key)
                 return key
             await self._wait()
+
+    def _next(self) -> str | None:
+        self._taken += 1
+        in_turn = self._taken % BACKGROUND_TURN == 0
+        for keys in (self._background, self._ready) if in_turn else (self._ready, self._background):
+            for key in keys:
+                self._ready.pop(key, None)
+                self._leave_background(key)
+                return key
+        return None
+
+    def _leave_background(self, key: str) -> None:
+        self._background.pop(key, None)
+        if not self._background:
+            self._no_background.set()
 
     def done(self, key: str) -> None:
         """Say that *key* has been worked on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final, Protocol
 
 import sqlalchemy as sa
@@ -125,3 +126,27 @@ async def forget_updates_of(transaction: Transaction, job_ids: Collection[str]) 
     last = await transaction.scalar(newest)
     if last is not None:
         await lift_counter(transaction, "updates_forgotten", last)
+
+
+async def forget_old_updates(
+    transaction: Transaction, *, before: float, after: int, limit: int
+) -> tuple[int, bool]:
+    """Drop updates older than *before* of jobs that are over, among the *limit* after a number.
+
+    Returns:
+        The last number that was looked at, and whether there may be older ones after it.
+    """
+    jobs = tables.jobs.c
+    query = (
+        sa.select(_table.c.id, _table.c.at, jobs.finished_at)
+        .join(tables.jobs, jobs.id == _table.c.job_id)
+        .where(_table.c.id > after)
+        .order_by(_table.c.id)
+        .limit(limit)
+    )
+    rows = (await transaction.execute(query)).all()
+    old = list(takewhile(lambda row: row.at < before, rows))
+    if gone := [row.id for row in old if row.finished_at is not None]:
+        await transaction.execute(sa.delete(_table).where(_table.c.id.in_(gone)))
+        await lift_counter(transaction, "updates_forgotten", gone[-1])
+    return (old[-1].id if old else after), len(old) == limit

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.jobs import containment
 from controller.jobs.containment import Containment
-from controller.jobs.history.retention import Retention
+from controller.jobs.history.retention import KeptFor, Retention
 from controller.jobs.reconcile import reconciler as module
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
@@ -70,6 +70,20 @@ def test_what_is_remembered_of_troubles_is_bounded(
     assert len(caplog.records) == 30
 
 
+def make_retention(
+    store: Store, term: int, clock: Clock, failed: list[Exception], *there: str, **kept: float
+) -> Retention:
+    keep = KeptFor(**{"history": 60.0, "tombstone": 100.0} | kept)
+    return Retention(
+        store,
+        term=term,
+        keep=keep,
+        may_be_there=there.__contains__,
+        clock=clock,
+        failed=failed.append,
+    )
+
+
 async def test_a_job_that_cannot_be_forgotten_keeps_no_other_from_it(
     store: Store, clock: Clock
 ) -> None:
@@ -86,7 +100,7 @@ async def test_a_job_that_cannot_be_forgotten_keeps_no_other_from_it(
             )
         )
     failed: list[Exception] = []
-    retention = Retention(store, term=term, history_seconds=60.0, clock=clock, failed=failed.append)
+    retention = make_retention(store, term, clock, failed)
     assert await retention.tidy() == 4
     async with store.read() as transaction:
         assert await known_jobs(transaction, ids) == {"j2"}
@@ -121,7 +135,7 @@ class Looks:
     async def complete(self) -> None:
         """Everything has been read."""
 
-    jobs = (SimpleNamespace(job_id="there"),)
+    jobs = SimpleNamespace(job_ids=lambda: ["there"])
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from controller.jobs.reconcile.workqueue import (
+    BACKGROUND_TURN,
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     WorkQueue,
@@ -131,3 +132,51 @@ async def test_one_that_is_worked_on_when_it_is_due_comes_afterwards(
     assert await nothing_to_take(queue)
     queue.done("a")
     assert await queue.take() == "a"
+
+
+async def test_what_changes_overtakes_what_is_in_the_background(queue: WorkQueue) -> None:
+    for key in "abc":
+        queue.enqueue(key, "resync")
+    queue.enqueue("c", "cluster")
+    queue.enqueue("d", "cluster")
+    assert len(queue) == 4
+    assert [await queue.take() for _ in range(4)] == ["c", "d", "a", "b"]
+    assert await nothing_to_take(queue)
+
+
+async def test_the_background_is_not_starved(queue: WorkQueue) -> None:
+    queue.enqueue("patient", "resync")
+    for _ in range(BACKGROUND_TURN):
+        queue.enqueue("busy", "cluster")
+        key = await queue.take()
+        queue.done(key)
+        if key == "patient":
+            return
+    pytest.fail("it was not taken")
+
+
+async def test_what_was_ready_before_waits_for_what_comes_now(queue: WorkQueue) -> None:
+    queue.enqueue("before", "cluster")
+    queue.move_to_background()
+    queue.enqueue("now", "cluster")
+    assert [await queue.take() for _ in range(2)] == ["now", "before"]
+
+
+async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_twice(
+    queue: WorkQueue, clock: Clock
+) -> None:
+    queue.enqueue("a", "cluster")
+    assert await queue.take() == "a"
+    queue.enqueue("a", "resync")  # it is being looked at
+    async with asyncio.timeout(5):
+        await queue.background_done()
+    queue.enqueue("b", "resync")
+    clock.now += 3.0
+    assert queue.waiting_seconds == 3.0
+    waiting = asyncio.create_task(queue.background_done())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.enqueue("b", "cluster")  # it has changed
+    async with asyncio.timeout(5):
+        await waiting
+    assert await queue.take() == "b"

@@ -1,0 +1,15 @@
+"""Tombstones by their age: the oldest are forgotten."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0015"
+down_revision = "0014"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add an index; what there was is kept."""
+    op.create_index("ix_tombstones_at", "tombstones", ["at"])

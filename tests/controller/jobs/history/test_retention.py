@@ -1,0 +1,105 @@
+"""How long what was is kept: records, then their tombstones, and what was told of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.jobs.history import retention as module
+from controller.jobs.history.retention import KeptFor, Retention
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs
+from controller.store.outbox.counters import Forgotten
+from controller.store.outbox.update_rows import updates_after, updates_of
+from tests.controller.conftest import Clock
+from tests.controller.samples import make_record
+
+OVER = {"state": "SUCCESS", "outcome": "SUCCESS", "finished_at": 100.0, "created_at": 50.0}
+
+
+async def led(store: Store, *job_ids: str, **fields: object) -> int:
+    """Return a term in which there are these jobs."""
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+        for job_id in job_ids:
+            record = make_record(id=job_id, uid=f"uid-{job_id}", **OVER | fields)
+            await insert_job(transaction, record, labels={})
+    return term
+
+
+def make_retention(
+    store: Store, term: int, clock: Clock, *there: str, updates: float | None = None
+) -> Retention:
+    def failed(error: Exception) -> None:
+        raise error
+
+    return Retention(
+        store,
+        term=term,
+        keep=KeptFor(history=60.0, tombstone=1000.0, updates=updates),
+        may_be_there=there.__contains__,
+        clock=clock,
+        failed=failed,
+    )
+
+
+async def buried(store: Store, *job_ids: str) -> set[str]:
+    async with store.read() as transaction:
+        return {one for one in job_ids if await has_tombstone(transaction, one, f"uid-{one}")}
+
+
+async def test_a_tombstone_goes_some_time_after_its_record(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    jobs = [f"j{number}" for number in range(5)]
+    term = await led(store, *jobs)
+    retention = make_retention(store, term, clock, "j0", "j3")
+    clock.now = 200.0
+    assert await retention.tidy() == 5
+    clock.now = 1100.0
+    assert await retention.tidy() == 0
+    assert await buried(store, *jobs) == set(jobs)
+    # One whose VolcanoJob is there says that it may be removed: without it, it would be adopted.
+    clock.now = 1300.0
+    await retention.tidy()
+    assert await buried(store, *jobs) == {"j0", "j3"}
+    await make_retention(store, term, clock).tidy()
+    assert await buried(store, *jobs) == set()
+
+
+async def test_updates_of_jobs_that_are_over_go_when_they_are_old(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    await led(store, "a", "b")
+    await led(store, "runs", finished_at=None, state="RUNNING", outcome=None)
+    term = await led(store, "c")
+    clock.now = 115.0
+    await make_retention(store, term, clock, updates=70.0).tidy()
+    async with store.read() as transaction:
+        assert len(await updates_after(transaction, 0, limit=10)) == 4
+    clock.now = 125.0
+    await make_retention(store, term, clock, updates=70.0).tidy()
+    async with store.read() as transaction:
+        assert await known_jobs(transaction, ["a", "b", "c", "runs"]) == {"a", "b", "c", "runs"}
+        assert [await updates_of(transaction, one) for one in "abc"] == [[], [], []]
+        # That is how it is told what has become of a job that still runs.
+        assert len(await updates_of(transaction, "runs")) == 1
+        with pytest.raises(Forgotten):
+            await updates_after(transaction, 0, limit=10)
+
+
+async def test_who_leads_no_more_forgets_nothing(store: Store, clock: Clock) -> None:
+    term = await led(store, "a")
+    retention = make_retention(store, term, clock, updates=1.0)
+    await led(store)
+    clock.now = 10_000.0
+    with pytest.raises(LeadershipLost):
+        await retention.tidy()
+    async with store.read() as transaction:
+        assert await known_jobs(transaction, ["a"]) == {"a"}
+        assert len(await updates_of(transaction, "a")) == 1
