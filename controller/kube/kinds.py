@@ -44,6 +44,9 @@ ACCESS_REVIEWS = Kind(
     namespaced=False,
 )
 ROLE_BINDINGS = Kind("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False
+)
 VCJOBS = Kind("batch.volcano.sh/v1alpha1", "jobs", "Job")
 COMMANDS = Kind("bus.volcano.sh/v1alpha1", "commands", "Command")
 QUEUES = Kind("scheduling.volcano.sh/v1beta1", "queues", "Queue", namespaced=False)

@@ -157,6 +157,7 @@ async def test_a_priority_class_that_is_not_there_is_named(controller: Controlle
     await controller.submit("priority", priority="high")
     job = await waits(controller, "priority", "forbidden", "missing_priority_class")
     assert job["message"] == "no PriorityClass with name gone was found"
+    assert job["queue_estimate"] is None
 
 
 async def test_a_queue_that_closes_is_why_it_waits(

@@ -45,7 +45,7 @@ from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import Desired, JobRecord, find_job
 from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import retries_within
-from controller.store.jobs.totals import queue_position
+from controller.store.jobs.totals import QueuePlace, queue_place
 from controller.store.paging import Key
 
 
@@ -109,10 +109,19 @@ class JobView(JobState):
     labels: dict[str, str]
 
 
+class QueueEstimate(ResponseModel):
+    """What waits in the job's queue, as far as is known: by priority, and then by age."""
+
+    ahead: int = Field(description="Jobs that are likely to begin before it.")
+    ahead_of_higher_priority: int = Field(description="Those of them with a higher priority.")
+    waiting: int = Field(description="All that wait in the queue, itself included.")
+
+
 class JobDetails(JobView):
     """A job, why it waits, and what decides whether it is started again."""
 
     queue_position: int | None = Field(description="1 is next; None where that is not known.")
+    queue_estimate: QueueEstimate | None = Field(default=None, description="What is ahead of it.")
     exits: list[Exit] = Field(description="How its ranks ended, once it is over.")
     retry: Retry
     plugin_failures: list[PluginFailure] = Field(
@@ -245,7 +254,7 @@ class Jobs:
             record = await find_job(transaction, request.match_info["id"])
             if record is None:
                 raise not_found("job")
-            position = await queue_position(transaction, record)
+            place = await queue_place(transaction, record)
             runs = await pod_records_of(transaction, record.id, record.attempt)
             failures = await hook_failures_of(transaction, record.id)
             volcanos = await retries_within(transaction, record.id, record.attempt)
@@ -254,7 +263,8 @@ class Jobs:
         shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
         details = {
             "plugin_failures": shown,
-            "queue_position": position,
+            "queue_position": None if place is None else place.position,
+            "queue_estimate": _estimate(place),
             "exits": exits_of(runs) if record.is_final else [],
             "retry": _retry(record, self._defaults, used).model_dump(mode="json"),
         }
@@ -343,6 +353,13 @@ def view(record: JobRecord) -> dict[str, Any]:
         "labels": spec.get("labels", {}),
         **state.model_dump(mode="json"),
     }
+
+
+def _estimate(place: QueuePlace | None) -> dict[str, int] | None:
+    if place is None:
+        return None
+    ahead = {"ahead": place.position - 1, "ahead_of_higher_priority": place.of_higher_priority}
+    return QueueEstimate(**ahead, waiting=place.waiting).model_dump(mode="json")
 
 
 def _known_state(record: JobRecord) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,7 @@ from controller.kube.errors import (
     Conflict,
     Forbidden,
     Invalid,
+    KubeError,
     NotFound,
     Unavailable,
 )
@@ -34,6 +36,7 @@ from controller.kube.kinds import (
     NAMESPACES,
     NETWORK_POLICIES,
     PODS,
+    PRIORITY_CLASSES,
     SECRETS,
     SERVICES,
     VCJOBS,
@@ -51,11 +54,16 @@ from controller.volcano.names import (
 from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
 from shared.errors import FumaroleError
 
+log = logging.getLogger(__name__)
+
 COMPANION_KINDS: Final[dict[str, Kind]] = {
     kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
 }
 _COMMAND: Final = "command"
 PODS_AT_ONCE: Final = 16
+PRIORITY_SECONDS: Final = 2.0
+PRIORITY_GOOD_SECONDS: Final = 300.0
+"""How long the value of a PriorityClass, or that it is not known, is good for."""
 _NEVER_CHANGES: Final = frozenset({"type", "metadata"})
 
 
@@ -72,6 +80,28 @@ class JobObjects:
     def __init__(self, kube: Kube, *, instance: str) -> None:
         self._kube = kube
         self._instance = instance
+        self._priorities: dict[str, tuple[float, int | None]] = {}
+
+    async def priority_value(self, name: str | None) -> int | None:
+        """Return the value of a PriorityClass; None where it is not known, or there is none.
+
+        It serves an estimate alone, so a server that does not tell it holds nothing up.
+        """
+        if name is None:
+            return None
+        now = time.monotonic()
+        good_until, value = self._priorities.get(name, (0.0, None))
+        if now >= good_until:
+            try:
+                async with asyncio.timeout(PRIORITY_SECONDS):
+                    found = await self._kube.get(PRIORITY_CLASSES, name)
+                value = int(found.get("value") or 0)
+            except (KubeError, TimeoutError, ValueError) as error:
+                value = None
+                told = {"priority_class": name, "why": str(error)}
+                log.info("the value of a PriorityClass is not known", extra=told)
+            self._priorities[name] = (now + PRIORITY_GOOD_SECONDS, value)
+        return value
 
     async def ensure_volcano_job(self, plan: Plan) -> ObservedJob:
         """Return the job's VolcanoJob: made now, or by an earlier try.

@@ -278,6 +278,8 @@ class SubmitActions:
         found = explain_waiting(made, ())
         values: dict[str, Any] = {"uid": made.uid, "queue": plan.volcano_job.queue}
         values |= {"reason": found.reason, "message": found.message, "details": found.details}
+        priority = await self._cluster.priority_value(plan.volcano_job.priority_class)
+        values["priority_value"] = priority
         async with self._records.lead() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)

@@ -45,14 +45,37 @@ async def demand_by_state(
     return {row[0]: Demand(*row) for row in await transaction.execute(query)}
 
 
-async def queue_position(transaction: Transaction, record: JobRecord) -> int | None:
-    """Return how many jobs of its queue wait that came before it, and itself; None if unknown."""
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a job waits: ``position`` 1 is next, of ``waiting`` jobs of its queue.
+
+    An estimate, by what Volcano orders by first: the PriorityClass, then the age. Its shares, the
+    size of the jobs, and jobs that are not ours decide as well.
+    """
+
+    position: int
+    waiting: int
+    of_higher_priority: int
+
+
+async def queue_place(transaction: Transaction, record: JobRecord) -> QueuePlace | None:
+    """Return the job's place among those that wait in its queue; None where that is unknown."""
     if record.queue is None or (record.state, record.reason) != ("IN_QUEUE", "queued"):
         return None
-    earlier = sa.or_(
-        _table.c.created_at < record.created_at,
-        sa.and_(_table.c.created_at == record.created_at, _table.c.id <= record.id),
+    priority = sa.func.coalesce(_table.c.priority_value, 0)
+    own = record.priority_value or 0
+    place = sa.tuple_(_table.c.created_at, _table.c.id)
+    earlier = place <= sa.tuple_(sa.literal(record.created_at), sa.literal(record.id))
+    higher = priority > own
+    before = sa.or_(higher, sa.and_(priority == own, earlier))
+
+    def counted(which: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+        return sa.func.coalesce(sa.func.sum(sa.case((which, 1), else_=0)), 0)
+
+    query = sa.select(counted(before), sa.func.count(), counted(higher)).where(
+        _table.c.queue == record.queue,
+        _table.c.state == "IN_QUEUE",
+        _table.c.reason == "queued",
     )
-    same = (_table.c.queue == record.queue, _table.c.state == "IN_QUEUE", earlier)
-    query = sa.select(sa.func.count()).where(*same, _table.c.reason == "queued")
-    return int(await transaction.scalar(query) or 0)
+    position, waiting, of_higher = (await transaction.execute(query)).one()
+    return QueuePlace(int(position), int(waiting), int(of_higher))

@@ -81,6 +81,7 @@ async def processes(
         "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:0",
         "FUMAROLE_CONTROLLER_OWNERS_FILE": str(folder / "owners.yaml"),
         "FUMAROLE_CONTROLLER_RANK_SERVICES": "yes",
+        "FUMAROLE_CONTROLLER_PRIORITIES": "high=gone",
     }
     controller = Controller(
         folder / "one",
@@ -122,8 +123,9 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
         peer = {"lab": {"type": "peer", "job": "one", "hostname": "lab"}}
         await processes.submit(job_id, owner={"user": "ada"}, parameters=peer)
         await processes.until(job_id, "RUNNING")
-    # One that waits for more than there is: why it does is asked for.
-    await processes.submit("five", owner={"user": "ada"}, resources={"cpu": 900, "memory": "1Gi"})
+    # One that waits for all that the node has, and others have some: why it does is asked for.
+    whole_node = {"cpu": 64, "memory": "1Gi"}
+    await processes.submit("five", owner={"user": "ada"}, resources=whole_node, priority="high")
     await open_shell(cluster, "one")
     await lead(cluster)
     await processes.read("/v1/jobs/one/logs")

@@ -206,6 +206,18 @@ async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(
             await move_job(transaction, record, now=1.0, queue="batch", reason="queued")
     shown = await get(api, "/v1/jobs/q2")
     assert (shown["queue_position"], shown["queue"]) == (3, "batch")
+    estimate = {"ahead": 2, "ahead_of_higher_priority": 0, "waiting": 3}
+    assert shown["queue_estimate"] == estimate
+    async with api.store.write() as transaction:
+        record = await find_job(transaction, "q2")
+        assert record is not None
+        await move_job(transaction, record, now=1.0, priority_value=1000)
+    assert (await get(api, "/v1/jobs/q2"))["queue_position"] == 1
+    assert (await get(api, "/v1/jobs/q0"))["queue_estimate"] == {
+        "ahead": 1,
+        "ahead_of_higher_priority": 1,
+        "waiting": 3,
+    }
     retry = shown["retry"]
     assert (retry["max_retry"], retry["retries_used"], retry["max_evictions"]) == (2, 0, 3)
     assert [one["explanation"] for one in retry["policies"]] == [
