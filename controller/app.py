@@ -49,6 +49,7 @@ from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.jobs.hook_runs import blocked_calls
+from controller.store.news import UpdateNews
 from controller.store.vault import Vault
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jwks import KeySource
@@ -217,6 +218,8 @@ async def _start_api(
         dry_run=_make_dry_run(process, kube),
     )
     names = Keys(settings.instance)
+    news = UpdateNews(process.store)
+    process.tasks.start(news.hear())
     publisher = (lambda: leading.publisher) if leading else (lambda: None)
     published = PublishedRoutes(BusReader(redis, names), publisher)
     sessions = SessionService(
@@ -240,6 +243,7 @@ async def _start_api(
         kube=kube,
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),
         defaults=settings.jobs,
+        news=news,
         explainer=Explainer(
             store=process.store,
             inspector=BusInspector(redis, names),

@@ -35,6 +35,7 @@ from controller.logs.storage import LogStorage
 from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
+from controller.store.news import UpdateNews
 from shared.jwks import KeySource
 from shared.tokens import LONGEST_SERVICE_SECONDS
 from shared.version import VERSION
@@ -51,6 +52,7 @@ class ApiParts:
     kube: Kube
     capacity: CapacityOf
     explainer: Explainer
+    news: UpdateNews
     defaults: JobDefaults
     offered_fields: Collection[str]
     job_fields: Mapping[str, type[BaseModel]]
@@ -118,7 +120,7 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
         *JobWishes(parts.commands).operations(),
         *TasksResource(store).operations(),
         *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),
-        *UpdatesResource(store, streams).operations(),
+        *UpdatesResource(store, streams, parts.news).operations(),
         *SessionsResource(parts.sessions).operations(),
         *ExplainResource(parts.explainer).operations(),
         *Usage(store, parts.commands).operations(),

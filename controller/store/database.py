@@ -83,6 +83,9 @@ _ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_rea
 
 CHANGED: Final = "fumarole_changed"
 """On which channel PostgreSQL tells that a revision was raised, and by whom."""
+UPDATED: Final = "fumarole_updated"
+"""On which it tells that there are updates for orchestrators, and by whom."""
+_TELL: Final = sa.select(sa.func.pg_notify(UPDATED, sa.bindparam("writer", type_=sa.String)))
 
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
 # To change a table of millions may take minutes, and other processes wait for the one that does.
@@ -117,6 +120,8 @@ class Store:
         self.name = secrets.token_hex(8)
         """Tells what this process writes from what others do."""
         self._wrote_at: float | None = None
+        self.followers: list[Callable[[], None]] = []
+        """Called when a transaction of this process has committed updates for orchestrators."""
         # SQLite has one writer; waiting here is cheaper than on its file lock.
         self._writing = asyncio.Lock()
 
@@ -188,12 +193,18 @@ class Store:
         Raises:
             StoreUnavailable: If the database does not answer; nothing was written.
         """
+        updates: list[bool] = []
         with _translated():
             async with self._one_writer(), self._engine.connect() as connection:
-                await connection.execution_options(fumarole_writes=True, fumarole_writer=self.name)
+                await connection.execution_options(
+                    fumarole_writes=True, fumarole_writer=self.name, fumarole_updates=updates
+                )
                 async with connection.begin():
                     yield connection
         self._wrote_at = time.monotonic()
+        if updates:
+            for follower in self.followers:
+                follower()
 
     @property
     def silent_seconds(self) -> float:
@@ -227,9 +238,9 @@ class Store:
 
     @asynccontextmanager
     async def listening(
-        self, heard: Callable[[Any, int, str, str], None]
+        self, heard: Callable[[Any, int, str, str], None], *, channel: str = CHANGED
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Have *heard* called with the name of whoever raised a revision; PostgreSQL's only.
+        """Have *heard* called with the name of whoever told of something; PostgreSQL's only.
 
         Gives what finds out whether the connection is still there.
 
@@ -240,7 +251,7 @@ class Store:
             async with self._engine.connect() as connection:
                 driver: Any = (await connection.get_raw_connection()).driver_connection
                 try:
-                    await driver.add_listener(CHANGED, heard)
+                    await driver.add_listener(channel, heard)
                     yield lambda: driver.execute("SELECT 1")
                 except (asyncpg.InterfaceError, asyncpg.PostgresError) as error:
                     raise StoreUnavailable(f"the database does not answer: {error}") from error
@@ -285,6 +296,17 @@ def writer_of(transaction: Transaction) -> str:
     sync = transaction.sync_connection
     name: str = sync.get_execution_options()["fumarole_writer"] if sync is not None else ""
     return name
+
+
+async def tell_of_updates(transaction: Transaction) -> None:
+    """Have followers told, in this process and others, once *transaction* is committed."""
+    sync = transaction.sync_connection
+    noted: list[bool] = sync.get_execution_options()["fumarole_updates"] if sync is not None else []
+    if noted:
+        return
+    noted.append(True)
+    if transaction.dialect.name == "postgresql":
+        await transaction.execute(_TELL, {"writer": writer_of(transaction)})
 
 
 @contextmanager

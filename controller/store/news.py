@@ -1,7 +1,8 @@
 """Hears at once that another process has written what a leader looks at.
 
 PostgreSQL tells whoever listens when a transaction has been committed in which a revision was
-raised (``NOTIFY``, which is a part of that transaction). It is a hint and no more: what was
+raised, or an update was written for orchestrators (``NOTIFY``, which is a part of that
+transaction). It is a hint and no more: what was
 written is in the store, and whoever leads looks there now and then too. So nothing is lost where a
 notice is, as with a connection that breaks, a pooler in between, or SQLite, which tells nobody.
 """
@@ -13,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.store.database import Store
+from controller.store.database import CHANGED, UPDATED, Store
 from controller.store.errors import StoreUnavailable
 
 AGAIN_SECONDS: Final = 1.0
@@ -23,24 +24,49 @@ PROBE_SECONDS: Final = 15.0
 log = logging.getLogger(__name__)
 
 
-async def hear_others(store: Store, told: Callable[[], None]) -> None:
+class UpdateNews:
+    """Wakes those who follow updates, as soon as one is committed by this process or another.
+
+    It is a hint: with SQLite other processes tell nobody, and a broken connection is silent.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next = asyncio.Event()
+        store.followers.append(self._wake)
+
+    @property
+    def next(self) -> asyncio.Event:
+        """Is set by the first update after this was taken: take it, look, and then wait for it."""
+        return self._next
+
+    def _wake(self) -> None:
+        woken, self._next = self._next, asyncio.Event()
+        woken.set()
+
+    async def hear(self) -> None:
+        """Hear of other processes' updates; never return."""
+        await hear_others(self._store, self._wake, channel=UPDATED)
+
+
+async def hear_others(store: Store, told: Callable[[], None], *, channel: str = CHANGED) -> None:
     """Call *told* whenever another process may have written something; never return."""
     if store.is_for_one:
         await asyncio.Event().wait()
     while True:
         try:
-            await _hear(store, told)
+            await _hear(store, told, channel)
         except StoreUnavailable as error:
             log.warning("news are not heard", extra={"why": str(error)})
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _hear(store: Store, told: Callable[[], None]) -> None:
+async def _hear(store: Store, told: Callable[[], None], channel: str) -> None:
     def heard(_connection: Any, _pid: int, _channel: str, writer: str) -> None:
         if writer != store.name:
             told()
 
-    async with store.listening(heard) as probe:
+    async with store.listening(heard, channel=channel) as probe:
         told()  # what was told before, nobody heard
         while True:
             await asyncio.sleep(PROBE_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -24,11 +25,15 @@ from controller.api.response_models import Update, UpdatePage, read_details
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, EventStreams
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
+from controller.store.news import UpdateNews
 from controller.store.outbox import update_rows as updates
 from controller.store.outbox.counters import Forgotten
 from controller.store.outbox.update_rows import last_update, updates_after
 
-LOOK_SECONDS: Final = 0.25
+LOOK_SECONDS: Final = 1.0
+"""Without news: they may be lost, and other processes on one SQLite file tell none."""
+TOGETHER_SECONDS: Final = 0.05
+"""So that a burst is read in pages, and not one by one by every follower."""
 PAGE: Final = 500
 
 
@@ -42,8 +47,9 @@ class UpdatesQuery(Query):
 class UpdatesResource:
     """The handlers of the resource."""
 
-    def __init__(self, store: Store, streams: EventStreams) -> None:
+    def __init__(self, store: Store, streams: EventStreams, news: UpdateNews) -> None:
         self._store = store
+        self._news = news
         self._streams = streams
 
     def operations(self) -> list[Operation]:
@@ -98,6 +104,7 @@ class UpdatesResource:
         """
         quiet_since = time.monotonic()
         while True:
+            news = self._news.next
             try:
                 found = await self._after(after, PAGE)
             except StoreUnavailable:
@@ -112,7 +119,10 @@ class UpdatesResource:
                 if time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
                     await stream.keep_alive()
                     quiet_since = time.monotonic()
-                await asyncio.sleep(LOOK_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(LOOK_SECONDS, KEEP_ALIVE_SECONDS)):
+                        await news.wait()
+            await asyncio.sleep(TOGETHER_SECONDS if len(found) < PAGE else 0)
 
 
 def shown(found: Sequence[updates.UpdateRow]) -> list[Update]:

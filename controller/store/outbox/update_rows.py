@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, tell_of_updates
 from controller.store.outbox.counters import lift_counter, read_counter, refuse_unknown, take_number
 
 _table = tables.transitions
@@ -66,6 +66,7 @@ async def record_transition(
     """Tell what *record* now says."""
     number = await take_number(transaction, "updates")
     await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
+    await tell_of_updates(transaction)
 
 
 async def record_beginnings(transaction: Transaction, records: Sequence[_JobState]) -> None:
@@ -74,6 +75,7 @@ async def record_beginnings(transaction: Transaction, records: Sequence[_JobStat
     first = last - len(records) + 1
     rows = [_row(first + n, one, at=one.created_at) for n, one in enumerate(records)]
     await transaction.execute(_INSERT, rows)
+    await tell_of_updates(transaction)
 
 
 def _row(

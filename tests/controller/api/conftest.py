@@ -29,6 +29,7 @@ from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
+from controller.store.news import UpdateNews
 from controller.store.vault import Vault
 from shared.bus import BusInspector, Keys, connect
 from shared.jwks import KeySource
@@ -147,6 +148,7 @@ async def api(
         kube=kube,
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
         defaults=jobs,
+        news=UpdateNews(store),
         explainer=Explainer(
             store=store,
             # Nothing is asked of Redis here: it is away.

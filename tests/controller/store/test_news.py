@@ -9,8 +9,10 @@ import pytest
 from controller.store import news
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
-from controller.store.news import hear_others
+from controller.store.jobs.job_rows import insert_job
+from controller.store.news import UpdateNews, hear_others
 from tests.controller.postgres import Postgres
+from tests.controller.samples import make_record
 
 pytestmark = pytest.mark.needs("postgres")
 
@@ -114,3 +116,35 @@ async def test_who_reads_sees_one_state_of_the_store(store: Store, other: Store)
         assert await read_store_metadata(transaction) == before
     async with store.write() as transaction:
         assert (await ensure_position(transaction, new_identity="x")).revision > before.revision
+
+
+async def write_update(store: Store, job_id: str, *, fails: bool = False) -> None:
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(id=job_id), labels={})
+        if fails:
+            raise KeyError
+
+
+async def test_an_update_wakes_followers_in_this_process_and_in_others_once_it_is_committed(
+    store: Store, other: Store
+) -> None:
+    here, there = UpdateNews(store), UpdateNews(other)
+    task = asyncio.create_task(there.hear())
+    try:
+        async with asyncio.timeout(60):
+            connected = there.next
+            await connected.wait()  # what was told before it listened, nobody heard
+            mine, its = here.next, there.next
+            with pytest.raises(KeyError):
+                await write_update(store, "never", fails=True)
+            async with store.write() as transaction:
+                await raise_revision(transaction)
+            assert not mine.is_set()
+            await write_update(store, "j1")
+            assert mine.is_set()
+            await its.wait()
+            assert here.next is not mine
+            assert not here.next.is_set()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from controller.api.resources import updates
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS
 from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
 from tests.controller.api.conftest import Api
@@ -169,3 +170,14 @@ async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(ap
         assert asyncio.get_running_loop().time() - began < KEEP_ALIVE_SECONDS
     answer = await api.client.get("/v1/updates?after=0")
     assert (answer.status, (await answer.json())["code"]) == (503, "too_many_streams")
+
+
+async def test_a_follower_is_told_and_need_not_look(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "LOOK_SECONDS", 3600.0)
+    async with following(api) as reader:
+        for states in (("IN_QUEUE",), ("RUNNING", "SUCCESS")):
+            await happen(api, *states)
+            for state in states:
+                assert (await reader.next())["data"]["state"] == state
