@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -98,6 +98,7 @@ class JobDefaults:
     reserved_links: frozenset[str]
     pods: PodSettings
     most_stop_grace_seconds: int = 600
+    session_url: str = "https://{sid}.missing.invalid"
     images: AllowedImages | None = None
 
 
@@ -169,6 +170,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
     # The hub answers to gateways alone: who runs only that need not know the orchestrator.
     needed = environment.value if roles == {"hub"} else environment.required
     instance = read("FUMAROLE_INSTANCE", _label, "default")
+    public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
     settings = ControllerSettings(
         instance=instance,
         roles=roles,
@@ -188,7 +190,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
         hook_seconds=read("FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()),
         hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
-        jobs=_job_defaults(environment),
+        jobs=replace(_job_defaults(environment), session_url=_session_url(public_url)),
         logs=read_logs_place(environment),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
@@ -196,7 +198,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         token_longest_seconds=read(
             "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", _period, LONGEST_SERVICE_SECONDS
         ),
-        public_url=needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL),
+        public_url=public_url,
     )
     _check_minikube(environment, settings)
     _check_rank_services(environment, settings)
@@ -424,6 +426,11 @@ def _database_url(raw: str) -> str:
     if scheme not in ("sqlite", "postgresql", "postgres"):
         raise ValueError("not a sqlite or postgresql URL")
     return raw
+
+
+def _session_url(public_url: SplitResult) -> str:
+    port = f":{public_url.port}" if public_url.port is not None else ""
+    return f"{public_url.scheme}://{{sid}}.{(public_url.hostname or '').rstrip('.')}{port}"
 
 
 def _public_url(raw: str) -> SplitResult:

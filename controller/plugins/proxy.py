@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Final
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.addresses import RankService, rank_services_of
-from controller.jobs.spec.endpoints import endpoints_of, probed_endpoint
+from controller.jobs.spec.endpoints import endpoints_of, probed_endpoint, with_url
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import SecretParameter
 from controller.jobs.spec.problems import make_path
-from controller.volcano.manifest import Port
+from controller.volcano.manifest import Container, Port, Variable, escape
 from controller.volcano.names import companion_name, labels_of
 from controller.volcano.network import pods_in
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
@@ -42,6 +42,7 @@ class ProxyPlugin(JobPlugin):
             container.ports.extend(Port(name=n, port=e.port) for n, e in endpoints.items())
             if probed is not None:
                 container.startup_probe = _probe(probed.port)
+            self._tell_urls(job, builder, container)
         builder.add_companion(self._policy(job))
         if self.context.jobs.rank_services:
             for service in rank_services_of(job):
@@ -59,6 +60,14 @@ class ProxyPlugin(JobPlugin):
     async def on_cleanup(self, job_id: str) -> None:
         """End what may have been opened since."""
         await self.context.sessions.end_sessions(job_id, reason="job ended")
+
+    def _tell_urls(self, job: Job, builder: JobBuilder, container: Container) -> None:
+        for name in with_url(job):
+            variable = f"FUMAROLE_URL_{name.upper().replace('-', '_')}"
+            # It has a session once it is accepted.
+            sid = builder.sids.get(name)
+            url = self.context.jobs.session_url.format(sid=sid) if sid is not None else ""
+            container.environment.append(Variable(name=variable, value=escape(url)))
 
     def _policy(self, job: Job) -> Companion:
         # All ports, not only the declared ones: a session may be opened to any port of a job,
@@ -112,6 +121,8 @@ def _check(job: Job, builder: JobBuilder) -> None:
         path = make_path(["interactive", name])
         if endpoint.task is not None and endpoint.task not in names:
             builder.refuse(f"{path}.task", "there is no such task")
+        if endpoint.url and endpoint.task not in (None, names[0]):
+            builder.refuse(f"{path}.url", f"only rank 0 has one, which is of the task {names[0]}")
         password = endpoint.password
         if password is None:
             continue

@@ -97,9 +97,13 @@ async def events(
 async def test_logs_of_three_attempts_after_their_pods_are_gone(
     controller: Controller, admin: Kube
 ) -> None:
-    program = "echo began; date +%s%N; echo ended; exit 3"
+    program = "echo began; date +%s%N; echo $FUMAROLE_URL_LAB; exit 3"
+    lab = {"kind": "web", "port": 8888, "url": True}
     policy = {"event": "PodFailed", "action": "RestartJob"}
-    await submit(controller, "three", program, policies=[policy], max_retry=2)
+    job = {"policies": [policy], "max_retry": 2, "interactive": {"lab": lab}}
+    await submit(controller, "three", program, **job)
+    (session,) = (await controller.call("GET", "/v1/sessions?job=three"))["items"]
+    url = f"https://{session['sid']}.apps.example.com"
     await controller.until("three", "FAILURE", seconds=90)
     await until_pods_are_gone(admin, "three")
     history = await controller.call("GET", "/v1/jobs/three/history")
@@ -107,10 +111,10 @@ async def test_logs_of_three_attempts_after_their_pods_are_gone(
     assert len(runs) == 3, runs
     texts = [await controller.read(f"/v1/jobs/three/logs?pod={run['uid']}") for run in runs]
     for text in texts:
-        assert [line for line in text.split("\n") if not line.isdigit()] == ["began", "ended", ""]
+        assert [line for line in text.split("\n") if not line.isdigit()] == ["began", url, ""]
     assert len(set(texts)) == 3
     assert await controller.read("/v1/jobs/three/logs") == texts[-1]
-    assert await controller.read("/v1/jobs/three/logs?tail=1") == "ended\n"
+    assert await controller.read("/v1/jobs/three/logs?tail=1") == f"{url}\n"
     assert [run["log"] for run in runs] == [
         {"bytes": len(text), "complete": True, "truncated": []} for text in texts
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,6 +71,7 @@ class JobBuilder:
             while it is asked whether it can be accepted.
         submitted: Whether its VolcanoJob is there, and only companions are made anew: what is
             wrong with the job now no longer matters.
+        sids: The sessions that were made with the job, by their endpoints; none before that.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class JobBuilder:
         *,
         accepted_in: str | None = None,
         submitted: bool = False,
+        sids: Mapping[str, str] | None = None,
     ) -> None:
+        self.sids = sids or {}
         self.job = job
         self.volcano_job = volcano_job
         self.accepted_in = accepted_in

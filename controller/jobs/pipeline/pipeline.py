@@ -165,6 +165,7 @@ class Pipeline:
         created_at: float = 0.0,
         accepted_in: str | None = None,
         submitted: bool = False,
+        sids: Mapping[str, str] | None = None,
     ) -> Plan:
         """Return what is to be made for *job*; nothing is made yet.
 
@@ -174,13 +175,14 @@ class Pipeline:
             created_at: When it was accepted.
             accepted_in: The namespace in which it was accepted, and stays, whatever settings say.
             submitted: Whether its VolcanoJob is there.
+            sids: The sessions that were made with it, by their endpoints.
 
         Raises:
             JobRejected: With the problems that all plugins and the preflight checks found.
             PluginFailed: If a plugin failed otherwise.
         """
         empty = self._empty(job, attempt, created_at)
-        builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted)
+        builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted, sids=sids)
         empty.namespace = accepted_in or self._namespace
         problems: list[Problem] = []
         completed: dict[int, Companion] = {}

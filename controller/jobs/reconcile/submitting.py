@@ -22,6 +22,7 @@ from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.plans import Plans
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected
 from controller.kube.errors import Forbidden, Invalid, KubeError
@@ -35,6 +36,7 @@ from controller.store.jobs.progress import (
     record_attempt,
     record_companions,
 )
+from controller.store.sessions.session_rows import sids_made_with
 from controller.store.vault import VaultClosed
 from controller.volcano.denials import findings_of
 from controller.volcano.observed import ObservedJob
@@ -193,6 +195,10 @@ class SubmitActions:
 
     async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
         job = self._records.job_of(record)
+        sids: dict[str, str] = {}
+        if with_url(job):
+            async with self._records.read() as transaction:
+                sids = await sids_made_with(transaction, record.id, at=record.created_at)
 
         async def make() -> Plan:
             return await self._pipeline.plan(
@@ -201,6 +207,7 @@ class SubmitActions:
                 created_at=record.created_at,
                 accepted_in=record.namespace,
                 submitted=submitted,
+                sids=sids,
             )
 
         plan = await self._calls.result(record.id, "plan", (record.attempt, submitted), make)

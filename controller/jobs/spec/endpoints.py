@@ -10,6 +10,11 @@ def endpoints_of(job: Job, task: str) -> dict[str, Endpoint]:
     return {name: one for name, one in job.interactive.items() if one.task in (None, task)}
 
 
+def with_url(job: Job) -> dict[str, Endpoint]:
+    """Return the endpoints of rank 0 whose sessions are made with the job, by name."""
+    return {name: one for name, one in job.interactive.items() if one.url}
+
+
 def probed_endpoint(job: Job, task: str) -> Endpoint | None:
     """Return the one whose readiness is the pod's: a container has one readiness probe.
 

@@ -206,11 +206,14 @@ class Endpoint(Strict):
     password: PasswordRef | None = None
     clipboard: Clipboard = "both"
     service_workers: bool = False
+    url: bool = False
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         if self.kind == "web" and self.clipboard != "both":
             raise ValueError("an app's clipboard cannot be restricted, only a vnc endpoint's")
+        if self.kind != "web" and self.url:
+            raise ValueError("only a web endpoint has a url")
         if self.kind != "web" and self.service_workers:
             raise ValueError("only a web endpoint has service_workers")
         if self.kind != "vnc" and self.password is not None:

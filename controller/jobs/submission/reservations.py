@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.jobs.spec.accepted import read_spec
+from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
 from controller.jobs.spec.problems import JobRejected, Problem
@@ -19,6 +20,7 @@ from controller.store.database import Transaction
 from controller.store.jobs.connections import record_connections
 from controller.store.jobs.job_rows import hold_jobs
 from controller.store.jobs.places import HeldPlace, hold_places, others_places
+from controller.store.sessions.session_rows import Session, insert_session, make_sid
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,19 @@ async def take_claims(
     """Keep what the job, which is in the store and was not refused, claims."""
     await hold_places(transaction, list(places))
     await take_links_of(transaction, job, now=now, random=random)
+    for name, endpoint in with_url(job).items():
+        session = Session(
+            sid=make_sid(random),
+            job_id=job.id,
+            rank=0,
+            kind="web",
+            endpoint=name,
+            port=endpoint.port,
+            base_path=endpoint.base_path,
+            service_workers=endpoint.service_workers,
+            created_at=now,
+        )
+        await insert_session(transaction, session)
     await record_connections(transaction, job.id, asked_ports(job))
 
 

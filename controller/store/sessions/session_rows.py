@@ -97,6 +97,18 @@ def owner_of_session() -> sa.ScalarSelect[str]:
     return sa.select(jobs.owner_user).where(jobs.id == _table.c.job_id).scalar_subquery()
 
 
+async def sids_made_with(transaction: Transaction, job_id: str, *, at: float) -> dict[str, str]:
+    """Return the sessions that were made with the job, by the names of their endpoints.
+
+    Those to which public links lead were too, and are others.
+    """
+    query = sa.select(_table.c.endpoint, _table.c.sid, _table.c.links).where(
+        _table.c.job_id == job_id, _table.c.created_at == at
+    )
+    rows = await transaction.execute(query)
+    return {row.endpoint: row.sid for row in rows if not row.links}
+
+
 async def live_sessions(transaction: Transaction) -> list[Session]:
     """Return every session that has not ended."""
     rows = await transaction.execute(sa.select(_table).where(_table.c.ended_at.is_(None)))

@@ -149,3 +149,12 @@ async def test_routes_are_looked_at_on_start_and_sessions_end_with_the_job() -> 
     await plugin.on_job_complete("j1", seen)
     await plugin.on_cleanup("j1")
     assert sessions.asked == [("look", "j1"), ("job ended", "j1"), ("job ended", "j1")]
+
+
+async def test_a_url_is_rank_0s_of_a_web_endpoint() -> None:
+    web = {"kind": "web", "port": 1, "url": True}
+    tasks = [{"name": "a"}, {"name": "b"}]
+    assert await problems_of(tasks=tasks, interactive={"lab": web | {"task": "a"}}) == {}
+    assert await problems_of(tasks=tasks, interactive={"lab": web | {"task": "b"}}) == {
+        "interactive.lab.url": "only rank 0 has one, which is of the task a"
+    }
