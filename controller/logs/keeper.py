@@ -16,7 +16,7 @@ from typing import Final
 from controller.jobs.containment import Containment
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import may_restart
-from controller.kube.errors import Invalid, KubeError, NotFound
+from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from controller.logs.live import PodLogs, PodName
 from controller.logs.storage import LogStorage, StorageUnavailable
 from controller.logs.wanted import Why, why_wanted
@@ -271,6 +271,9 @@ class LogKeeper:
                 stored = await self._open(one)
                 if stored is not None and stored.state == "open":
                     await self._store_log(one, why, self._make_writer(stored), tasks)
+        except StoreUnavailable as error:
+            about = {"job": one.pod.job_id, "pod": one.pod.name, "why": str(error)}
+            log.warning("a log is not kept", extra=about)
         finally:
             one.finished = True
             self._restartable -= why == "restartable"
@@ -308,7 +311,7 @@ class LogKeeper:
     async def _store_log(
         self, one: _Kept, why: Why, writer: LogWriter, tasks: asyncio.TaskGroup
     ) -> None:
-        flushing = None if why == "ended" else tasks.create_task(_flush(writer))
+        flushing = None if why == "ended" else tasks.create_task(self._flush(writer))
         try:
             lost = await self._read(one, why, writer)
             if flushing is not None:
@@ -329,7 +332,7 @@ class LogKeeper:
                 else:
                     async with self._slots[why]:
                         await self._stream(one, writer, follow=why == "ending")
-            except (NotFound, Invalid):
+            except (NotFound, Invalid, Forbidden):
                 return await self._read_last_words(one, writer)
             except KubeError as error:
                 about = {"job": one.pod.job_id, "pod": one.pod.name, "why": str(error)}
@@ -363,8 +366,8 @@ class LogKeeper:
             async for block in records:
                 await writer.add(block)
 
-
-async def _flush(writer: LogWriter) -> None:
-    while True:
-        await asyncio.sleep(FLUSH_SECONDS)
-        await writer.flush()
+    async def _flush(self, writer: LogWriter) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            with self._contained.of("what is followed"):
+                await writer.flush()

@@ -191,8 +191,12 @@ def _refused(error: KubeError | StorageUnavailable) -> ApiError:
 
 
 async def _send_text(stream: EventStream, *, log: LogText) -> None:
-    async for piece in log.pieces:
-        await stream.write(piece)
+    try:
+        async for piece in log.pieces:
+            await stream.write(piece)
+    except StorageUnavailable as error:
+        # The response has begun: that it breaks off is all that can be said.
+        raise ConnectionError("the log cannot be read to its end") from error
 
 
 async def _send_prefixed(stream: EventStream, log: LogText, prefix: bytes) -> None:
