@@ -127,7 +127,9 @@ class CheckedActions(Actions):
             assert fresh is not None, step
             assert after.record == fresh.record, step
             assert (after.runs, after.timers) == (fresh.runs, fresh.timers), step
-            assert not fresh.knows_hooks or after.hooks == fresh.hooks, step
+            # Whether hooks are read hangs on the cluster, which may show something else by now.
+            both = after.knows_hooks and fresh.knows_hooks
+            assert not both or after.hooks == fresh.hooks, step
         return after
 
 
