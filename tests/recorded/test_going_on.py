@@ -78,9 +78,9 @@ async def check_nothing_is_lost(world: Reopened) -> None:
         uids = [one["uid"] for one in attempts]
         assert [one["uid"] for one in recorded] == uids[: len(recorded)], job_id
     for name in ("updates", "usage"):
-        assert (await world.page(name))["items"][: len(facts[name]["items"])] == (
-            facts[name]["items"]
-        )
+        told, now = facts[name]["items"], (await world.page(name))["items"]
+        # Later versions may say more of each.
+        assert [one | was for one, was in zip(now, told, strict=False)] == now[: len(told)]
     for name in ("ledger", "acknowledged"):
         assert (await world.page("usage"))[name] == facts["usage"][name]
     for sid, told in facts["sessions"].items():
