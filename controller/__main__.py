@@ -28,7 +28,12 @@ from controller.explain.command import as_text, explain
 from controller.kube.errors import KubeError
 from shared.command_line import Command, settings_from_command
 from shared.errors import FumaroleError
-from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
+from shared.process import (
+    EXIT_FAILED,
+    calm_collector,
+    raise_descriptor_limit,
+    stop_on_signals,
+)
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
 from shared.signing_keys import public_key_set, read_signing_keys
 
@@ -125,6 +130,8 @@ async def _run(configuration: Configuration) -> None:
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     raise_descriptor_limit()
+    # To look at everything that was imported stops the loop for 150 ms, again and again.
+    calm_collector()
     # More than Python's own few: hooks of plugins may wait in some for ever.
     threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=_THREADS)
     asyncio.get_running_loop().set_default_executor(threads)

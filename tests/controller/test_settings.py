@@ -13,6 +13,7 @@ from shared.errors import SettingsError
 from shared.settings import Environment
 
 DOCS = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
+SETTINGS = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 
 
 @pytest.fixture
