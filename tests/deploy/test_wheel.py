@@ -26,6 +26,9 @@ from shared.version import VERSION
 from tests.controller.running import Controller, eventually, running
 from tests.programs import RedisServer
 
+# Wheels are built and installed, beside whatever else the machine does.
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -133,6 +136,7 @@ def test_the_example_of_a_plugin_passes_its_own_tests_where_it_is_installed(site
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.needs("node")
 def test_the_example_of_a_plugin_is_typed_against_the_installed_package(
     site: Site, tmp_path: Path
@@ -154,7 +158,6 @@ async def apply_example(admin: Kube) -> None:
         await admin.create(Kind(body["apiVersion"], plural, body["kind"], namespaced=False), body)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.needs("node")
 async def test_an_installed_controller_runs_the_example_of_a_plugin(
     site: Site, redis_server: RedisServer, tmp_path: Path
