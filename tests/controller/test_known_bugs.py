@@ -51,7 +51,7 @@ class Watched(JobPlugin):
         return {one.job.id: None for one in job_batch}
 
 
-class BusyPicture:
+class BusyCache:
     """A watch that tells of something all the time."""
 
     jobs = ()
@@ -106,7 +106,7 @@ async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Cloc
     )
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     nothing: Any = Nothing()
-    informer: Any = BusyPicture(lambda job_id: queue.enqueue(job_id, "cluster"))
+    informer: Any = BusyCache(lambda job_id: queue.enqueue(job_id, "cluster"))
     reconciler = Reconciler(
         store=store,
         informer=informer,

@@ -42,7 +42,7 @@ class Monitoring:
         store: Where due times are.
         term: The leader's.
         pipeline: The plugins.
-        see: Returns a job as it is, None where the store does not know it.
+        observe: Returns a job as it is, None where the store does not know it.
         show: Returns what plugins are shown of it.
         looked_until: Says until when the cluster was followed; now, while it is.
         clock: Unix seconds.
