@@ -30,6 +30,8 @@ class Plan:
     tables: bool
     submitted: int
     beside: int
+    listed: int
+    """Jobs of which pages are listed, beside 1,000."""
 
 
 FULL: Final = Plan(
@@ -49,6 +51,7 @@ FULL: Final = Plan(
     tables=True,
     submitted=100,
     beside=10_000,
+    listed=100_000,
 )
 QUICK: Final = Plan(
     enough_seconds=170.0,
@@ -67,4 +70,5 @@ QUICK: Final = Plan(
     tables=False,
     submitted=0,
     beside=0,
+    listed=100_000,
 )

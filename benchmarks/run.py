@@ -269,8 +269,10 @@ class Run:
             self.say(f"{self.plan.beside:,} jobs with five pods each")
             told = await self._output("benchmarks.large_site", "--jobs", str(self.plan.beside))
             self.results.large_site = json.loads(told) if told else {}
-        self.say("lists of jobs")
-        self.results.lists = await self._output("benchmarks.listing")
+        if self.plan.listed:
+            self.say(f"lists of {self.plan.listed:,} jobs")
+            counts = ("--jobs", "1000", str(self.plan.listed))
+            self.results.lists = await self._output("benchmarks.listing", *counts)
 
     async def _output(self, module: str, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(

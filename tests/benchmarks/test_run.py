@@ -33,6 +33,7 @@ TINY = Plan(
     tables=False,
     submitted=0,
     beside=0,
+    listed=2000,
 )
 
 
