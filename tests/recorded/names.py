@@ -152,6 +152,9 @@ def metrics_in(page: str) -> dict[str, Json]:
 def gone(before: Any, now: Any, path: str = "") -> Iterator[str]:
     """Yield where something of *before* is no longer in *now*: a key, an item, a word."""
     if isinstance(before, dict):
+        if isinstance(now, dict) and "anyOf" in now and "anyOf" not in before:
+            # What may be something else besides is not gone.
+            now = next((one for one in now["anyOf"] if not [*gone(before, one)]), now)
         for key, value in before.items():
             if not isinstance(now, dict) or key not in now:
                 yield f"{path}/{key}"
@@ -177,7 +180,7 @@ def api_gone(before: Json, now: Json) -> Iterator[str]:
 
 _PROSE: Final = ("title", "description", "summary", "version", "info", "required", "default")
 _BOUNDS: Final = ("maxLength", "maxItems", "maximum", "maxProperties", "minLength", "minItems",
-                  "minimum", "exclusiveMinimum", "pattern")  # fmt: skip
+                  "minimum", "exclusiveMinimum", "pattern", "ge", "le")  # fmt: skip
 
 
 def _without_prose(value: Any, *, names: bool = False) -> Any:
