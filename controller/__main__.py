@@ -55,7 +55,7 @@ def main() -> None:
             "fumarole-controller",
             _read,
             summary="Run jobs as VolcanoJobs, and publish the routes of their sessions.",
-            reference="docs/controller.md",
+            reference="docs/settings.md",
             commands=(
                 Command("route-keys", "write the public halves of signing keys", _files, _keys),
                 Command("explain", "say why a session or a job cannot be used", _what, _explain),

@@ -1,4 +1,4 @@
-"""The controller's settings, from the environment; docs/controller.md lists them."""
+"""The controller's settings, from the environment; docs/settings.md lists them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def main() -> None:
         "fumarole-gateway",
         read_settings,
         summary="Route browsers to the notebooks, desktops and shells of running jobs.",
-        reference="README.md",
+        reference="docs/settings.md",
     )
     settings.log.apply()
     try:

@@ -1,4 +1,4 @@
-"""Where logs are kept, from the environment; docs/controller.md lists the settings."""
+"""Where logs are kept, from the environment; docs/settings.md lists the settings."""
 
 from __future__ import annotations
 
