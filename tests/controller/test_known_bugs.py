@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 
+from controller.jobs.cluster.informer import Indexer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.reconcile.lifecycle import ObservedState
@@ -27,6 +28,7 @@ from controller.store.jobs.job_rows import find_job, insert_job
 from controller.store.jobs.pods import upsert_pod_records
 from controller.store.jobs.progress import record_attempt, set_due
 from controller.store.outbox.usage_entries import usage_after
+from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
 from tests.controller.jobs.usage.test_amounts import run
 from tests.controller.samples import (
@@ -54,9 +56,8 @@ class Watched(JobPlugin):
 class BusyCache:
     """A watch that tells of something all the time."""
 
-    jobs = ()
-
     def __init__(self, changed: Any) -> None:
+        self.jobs = Indexer[ObservedJob](changed)
         self._changed = changed
         self.told = 0
 
