@@ -54,7 +54,7 @@ class Program:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is ours: we end the children, in order
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -99,6 +99,6 @@ def _kept() -> dict[str, str]:
     }
 
 
-def _die_with_parent() -> None:
-    # Also when the parent is killed: nobody else could end this process then.
+def die_with_parent() -> None:
+    """End this process when its parent does, also when that is killed: nobody else could then."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

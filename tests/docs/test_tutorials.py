@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.processes import die_with_parent
 from deploy.local.smoke.gateway import client, open_link
 
 ROOT = Path(__file__).parents[2]
@@ -101,11 +102,12 @@ def background(command: str, folder: Path, log: Path) -> Iterator[subprocess.Pop
     """Run *command* until the end, then interrupt it as Ctrl-C does."""
     with log.open("wb") as output:
         running = subprocess.Popen(
-            ["bash", "-c", command],
+            ["bash", "-c", f"exec {command}"],
             cwd=folder,
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
     try:
         yield running
