@@ -81,7 +81,7 @@ async def test_only_what_the_transform_declares_is_kept(tmp_path: Path) -> None:
     objects, *_ = await read(paging(3), tmp_path, FieldTransform(fields.Pod))
     assert objects[0] == {
         "metadata": {"name": "p-0"},
-        "spec": {"nodeName": "n"},
+        "spec": {"nodeName": "n", "containers": [{"name": "job"}]},
         "status": {"phase": "Running"},
     }
 

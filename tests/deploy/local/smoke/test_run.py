@@ -69,7 +69,7 @@ async def test_one_app_that_does_not_work_fails_the_run(
     assert why in lines[kind]
     assert [k for k, line in lines.items() if line.startswith("  ✓")] == sorted(
         {"web", "terminal", "vnc"} - {kind}, key=list(lines).index
-    )
+    ), lines
     assert len(site.stopped) == 3, "what was started is stopped all the same"
 
 
