@@ -43,7 +43,9 @@ async def probe(host: str, port: int, *, path: str | None = None, name: str = ""
         head = f"GET {path} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: fumarole-explain\r\n"
         writer.write(f"{head}Accept: */*\r\nConnection: close\r\n\r\n".encode("latin-1"))
         status = None
-        with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+        with suppress(
+            OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
+        ):
             async with asyncio.timeout(ANSWER_SECONDS):
                 status = _status(await reader.readuntil(b"\n"))
         return Probed("open", asked=True, status=status)

@@ -1,0 +1,1 @@
+"""Why a session or a job cannot be used."""
