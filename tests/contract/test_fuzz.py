@@ -50,6 +50,12 @@ def damaged(data: bytes, dice: random.Random) -> bytes:
     return data
 
 
+def authority(host: str) -> tuple[str, int]:
+    """Return name and port: a damaged host may be the same one (RFC 3986, section 6.2)."""
+    name, _, port = host.lower().rpartition(":")
+    return name.removesuffix("."), int(port)
+
+
 def some_request(host: str, own: list[tuple[str, str]], dice: random.Random) -> bytes:
     """Return a good request of one of several shapes."""
     fields = [*own, ("Accept", "*/*"), ("X-A", "b")]
@@ -107,7 +113,7 @@ async def test_damaged_requests_reach_an_app_whole_or_not_at_all(rig: Rig, serve
             await asyncio.gather(*(answers_to(rig, case) for case in cases))
     assert app.requests
     for one in app.requests:
-        assert (one.get("Host") or "").lower() == session.host  # a damaged letter may be a capital
+        assert authority(one.get("Host") or "") == authority(session.host)
         assert one.get("X-Forwarded-User") == session.sub
         assert own[1][1].partition("=")[2].encode() not in one.raw
     assert (await rig.get(session, fields=own)).status == 200
