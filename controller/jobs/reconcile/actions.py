@@ -227,6 +227,9 @@ class Actions:
 
     async def _run_hooks(self, step: RunHooks, seen: ObservedState) -> None:
         record = seen.record
+        if step.hook == "cleanup" and not await self._policies.are_as_seen(seen):
+            # What the last hook sees of the pods is what is paid for.
+            raise RequeueAfter(1.0)
         state, view = seen.hooks.get(step.hook, HookState()), self.view_of(seen)
 
         async def run() -> None:

@@ -152,7 +152,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """PodRecord one hook of every plugin that has not done it."""
+    """Run one hook of every plugin that has not done it."""
 
     hook: Hook
 
