@@ -32,7 +32,7 @@ def describe(
 ) -> dict[str, Any]:
     """Return the description of *operations*, where jobs may say *offered_fields*.
 
-    What they may say to plugins is in *job_fields*, by the plugins' names.
+    *job_fields* holds the schemas of what jobs may say to plugins, by the plugins' names.
     """
     schemas: dict[str, Any] = {"Error": _ERROR}
     paths: dict[str, dict[str, Any]] = {}

@@ -16,7 +16,6 @@ from controller.logs.storage import LogStorage, Missing
 from controller.logs.writer import SEGMENT
 from controller.store.database import Store
 from controller.store.jobs.stored_logs import Segment, StoredLog, ended, find_log
-from shared.errors import FumaroleError
 
 LOOK_SECONDS: Final = 0.25
 MOST_LOOKS: Final = 40
@@ -108,22 +107,6 @@ class LogReader:
         async with aclosing(rest):
             async for block in rest:
                 yield block
-
-    async def last_lines(
-        self, pod: PodName, *, most: int = 20, most_bytes: int = 8192
-    ) -> Sequence[str]:
-        """Return the last lines of a log, as far as they can be read at once; else none.
-
-        It never raises, and takes three seconds at most.
-        """
-        kept = b""
-        try:
-            async with asyncio.timeout(3.0), self.text(pod, tail=most) as log:
-                async for piece in log.pieces:
-                    kept = (kept + piece)[-most_bytes:]
-        except (KubeError, FumaroleError, OSError, TimeoutError):
-            return ()
-        return kept.decode(errors="replace").splitlines()[-most:]
 
     async def _find(self, pod: PodName) -> StoredLog | None:
         if self._storage is None:

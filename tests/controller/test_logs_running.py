@@ -317,7 +317,9 @@ async def test_jobs_end_though_logs_cannot_be_stored_and_these_are_stored_later(
 async def test_logs_are_kept_in_a_bucket_and_jobs_end_without_it(
     cluster: EmbeddedCluster, admin: Kube, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    from moto.server import ThreadedMotoServer  # Takes a second, which this test alone needs.
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     credentials = tmp_path / "credentials"

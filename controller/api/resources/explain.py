@@ -22,7 +22,7 @@ Sid = Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
 
 
 class ExplainQuery(Query):
-    """What is to be explained: one of the two."""
+    """The session or the job that is to be explained."""
 
     sid: Sid | None = None
     job: Annotated[str, Field(max_length=64)] | None = None
@@ -42,7 +42,7 @@ class ExplainRequest(Strict):
 
 
 class FindingView(ResponseModel):
-    """What one look saw, and when."""
+    """One look: its result, and its time."""
 
     step: Literal["token", "grant", "job", "route", "gateways", "pod", "port", "probe"]
     ok: bool | None = Field(description="None where nothing can be said.")

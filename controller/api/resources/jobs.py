@@ -110,7 +110,7 @@ class JobView(JobState):
 
 
 class QueueEstimate(ResponseModel):
-    """What waits in the job's queue, as far as is known: by priority, and then by age."""
+    """The job's place in its queue, as far as is known: by priority, and then by age."""
 
     ahead: int = Field(description="Jobs that are likely to begin before it.")
     ahead_of_higher_priority: int = Field(description="Those of them with a higher priority.")

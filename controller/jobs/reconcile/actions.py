@@ -15,7 +15,11 @@ from controller.jobs.history.states import Happening, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, EndActions
-from controller.jobs.reconcile.lifecycle import (
+from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
+from controller.jobs.reconcile.policy_actions import PolicyActions
+from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.steps import (
     AdoptNewerAttempt,
     Conclude,
     Confirm,
@@ -26,7 +30,6 @@ from controller.jobs.reconcile.lifecycle import (
     Finish,
     KeepForRecovery,
     Note,
-    ObservedState,
     Order,
     Park,
     RecordPods,
@@ -42,9 +45,6 @@ from controller.jobs.reconcile.lifecycle import (
     Stop,
     Submit,
 )
-from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
-from controller.jobs.reconcile.policy_actions import PolicyActions
-from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.store.jobs.hook_runs import HookState
 from controller.store.jobs.job_rows import JobRecord

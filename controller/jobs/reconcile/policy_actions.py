@@ -8,8 +8,9 @@ from typing import Final
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.pod_records import are_recorded
-from controller.jobs.reconcile.lifecycle import ObservedState, Order
+from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.steps import Order
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.timers import Timer, replace_timers
 

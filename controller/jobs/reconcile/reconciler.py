@@ -21,9 +21,10 @@ from controller.jobs.containment import Containment
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.lifecycle import ObservedState, Rest, Step, decide
+from controller.jobs.reconcile.lifecycle import ObservedState, decide
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.requeue import Requeue, RequeueAfter
+from controller.jobs.reconcile.steps import Rest, Step
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     Discriminator,
     Field,
     PlainSerializer,
@@ -447,8 +446,3 @@ CARRIED_TYPES: Final = frozenset({"file", "directory", "peer"})
 BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins"})
 """Fields of a job that need no plugin: they say whose it is and how it is found; and what holds the
 fields of plugins, each of which needs its own."""
-
-
-def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of what *model* takes, its definitions under ``$defs``."""
-    return model.model_json_schema(mode="validation")

@@ -8,7 +8,8 @@ import pytest
 
 from controller.jobs.history.retries import policies_of, triggered, used_retries
 from controller.jobs.history.states import State
-from controller.jobs.reconcile.lifecycle import (
+from controller.jobs.reconcile.lifecycle import decide
+from controller.jobs.reconcile.steps import (
     Conclude,
     Confirm,
     ConfirmPods,
@@ -17,7 +18,6 @@ from controller.jobs.reconcile.lifecycle import (
     SetTimers,
     StartNextAttempt,
     Step,
-    decide,
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.pods import PodRecord

@@ -8,7 +8,8 @@ import pytest
 
 from controller.jobs.history.states import Happening
 from controller.jobs.history.unreadable import read_known, why_parked
-from controller.jobs.reconcile.lifecycle import (
+from controller.jobs.reconcile.lifecycle import decide
+from controller.jobs.reconcile.steps import (
     Conclude,
     EndOverdue,
     Expose,
@@ -20,7 +21,6 @@ from controller.jobs.reconcile.lifecycle import (
     Rest,
     RunHooks,
     Submit,
-    decide,
 )
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from controller.jobs.cluster.informer import Indexer
 from controller.kube.client import Objects
 from controller.kube.kinds import COMMANDS, PODS, VCJOBS
 from controller.store.database import Store
@@ -16,6 +18,7 @@ from controller.store.instance.submission_pause import set_maintenance
 from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of
 from controller.store.outbox.update_rows import updates_of
+from controller.volcano.observed import ObservedPod
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.running import eventually
 
@@ -51,6 +54,30 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     ]  # fmt: skip
     assert [(run.attempt, run.reason) for run in runs] == [(1, "Evicted"), (2, "Evicted")]
     assert all(run.ended_at is not None for run in runs)
+
+
+async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_pods(method: Callable[..., Any]) -> Callable[..., Any]:
+        def found(self: Any, *of: Any) -> Any:
+            return tuple(one for one in method(self, *of) if not isinstance(one, ObservedPod))
+
+        return found
+
+    # News of pods comes apart from that of VolcanoJobs.
+    for name in ("of_job", "departed_of"):
+        monkeypatch.setattr(Indexer, name, without_pods(getattr(Indexer, name)))
+    await world.submit("late-pods", invocation={"command": ["true"]})
+    await world.parts.drive("late-pods", lambda record: record.outcome is not None)
+    for _ in range(20):
+        await world.parts.reconciler.reconcile("late-pods")
+    assert not (await world.parts.record("late-pods")).is_final
+    monkeypatch.undo()
+    record = await world.parts.drive_to_the_end("late-pods")
+    assert record.state == "SUCCESS"
+    _, (run,) = await world.history("late-pods")
+    assert None not in (run.started_at, run.ended_at)
 
 
 async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World) -> None:

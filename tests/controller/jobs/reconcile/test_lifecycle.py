@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.states import Happening, State
-from controller.jobs.reconcile.lifecycle import (
+from controller.jobs.reconcile.lifecycle import decide
+from controller.jobs.reconcile.steps import (
     AdoptNewerAttempt,
     Conclude,
     Confirm,
@@ -27,7 +28,6 @@ from controller.jobs.reconcile.lifecycle import (
     StartNextAttempt,
     Stop,
     Submit,
-    decide,
 )
 from controller.store.jobs.pods import PodRecord
 from controller.volcano.names import (
