@@ -18,13 +18,14 @@ from typing import Final, Protocol
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.containment import Containment
+from controller.jobs.history.pod_records import is_of
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle import ObservedState, decide
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.requeue import Requeue, RequeueAfter
-from controller.jobs.reconcile.steps import Rest, Step
+from controller.jobs.reconcile.steps import RecordPods, Rest, Step
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
@@ -260,9 +261,20 @@ class Reconciler:
                 self._told(job_id)
             self._metrics.step_done(step, seen, now=self._clock())
             if after is None:
+                if isinstance(step, RecordPods):
+                    self._see_those_that_left(seen)
                 break
             seen = after
         return Requeue(0.0, "step")
+
+    def _see_those_that_left(self, seen: ObservedState) -> None:
+        """Have logs read of pods that were written down just now, as they had gone already.
+
+        Another look shows them no more.
+        """
+        uid, runs = seen.record.uid, seen.runs
+        left = {pod.uid for pod in seen.departed if is_of(pod, uid, runs)}
+        self._logs.observe(seen.record, seen.pods, seen.departed, {*runs, *left})
 
     async def _add_all(self) -> None:
         for job_id in await self._unsettled():
