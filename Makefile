@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format system locks goldens bench soak fuzz docs dist clean
+.PHONY: help install demo test test-failed test-long check format system locks goldens bench soak fuzz docs dist clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,6 +24,9 @@ demo: install ## run everything on this machine (SMOKE=1: check it and end; ORCH
 
 test: install ## run the tests
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+
+test-failed: install ## run what failed once more, one after another
+	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none -m "not long" -v
 
 test-long: install ## run the soaks, chaos runs and models
 	@$(PYTHON) -m pytest -m long --timeout 7200

@@ -109,9 +109,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{len(skipped)} skipped. {'; '.join(reasons)}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis of this test process' own, on a Unix socket."""
+    """A Redis of this module's own, on a Unix socket: nobody else's term stands in it."""
     with RedisServer(redis_program(), tmp_path_factory.mktemp("redis")) as server:
         yield server
 

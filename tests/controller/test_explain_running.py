@@ -132,6 +132,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
                 one = World(controller, hub, server, redis, Keys("explained"), sids, {})
                 reporting = asyncio.create_task(one.keep_reporting())
                 try:
+                    await until(one, f"sid={sids['good']}", None)
                     yield one
                 finally:
                     reporting.cancel()
