@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.plain import plain_tail, plain_text
+from shared.plain import plain_tail, plain_text, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from shared.plain import plain_tail, plain_text
         ("two\r\nlines", "two\nlines"),
         ("half \ud800 of a pair", "half \ufffd of a pair"),
         ("gnp.\u202eexe", "gnp. exe"),
+        ("a\u200fb\u061cc", "a b c"),
         (17, "17"),
     ],
 )
@@ -39,3 +40,9 @@ def test_whatever_is_said_can_be_stored_and_sent(said: str, most: int) -> None:
         assert "\x00" not in shown
         assert "\x1b" not in shown
         shown.encode()
+
+
+def test_secrets_are_hidden_also_where_text_was_made_plain() -> None:
+    secrets = ["hunter2", "hunter2-and-more", "with\ttab\n", "abc"]
+    said = plain_text('exec: "hunter2-and-more hunter2 with\ttab" abc', 100)
+    assert without_secrets(said, secrets) == 'exec: "*** *** ***" abc'

@@ -20,6 +20,7 @@ from typing import Final, Literal, Protocol, TypeVar
 
 from controller.site.hook_limits import HookSeconds
 from shared.errors import FumaroleError
+from shared.plain import without_secrets
 
 GRACE_SECONDS: Final = 1.0
 """How long a hook may take to end once it was cancelled."""
@@ -27,7 +28,6 @@ MOST_STUCK: Final = 200
 """Calls of one plugin that do not end; with more, it is called no more until some have ended."""
 LONGEST_TEXT: Final = 500
 SWITCHED_OFF: Final = "it is switched off for this job: it blocked the controller"
-_SHORTEST_SECRET: Final = 4
 
 HookName = Literal[
     "on_create", "on_job_start", "on_job_complete", "on_job_monitoring", "on_cleanup"
@@ -243,8 +243,11 @@ class PluginBorder:
 async def _contained(work: Callable[[], Awaitable[object]]) -> object:
     try:
         return await work()
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        # In a task these would go through the event loop and end the process.
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        # SystemExit would go through the event loop and end the process; what a library derives
+        # from BaseException itself, as a panic of Rust code, would end whoever waits for the hook.
         raise _Escaped from error
 
 
@@ -254,8 +257,6 @@ def _trace(error: BaseException, secrets: Collection[str]) -> str:
         said = str(error)[:LONGEST_TEXT]
     except Exception:  # noqa: BLE001 - somebody else's code once more
         said = "(cannot be said)"
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            said = said.replace(secret, "***")
+    said = without_secrets(said, secrets)
     frames = "".join(traceback.format_tb(error.__traceback__, limit=-5))
     return f"{frames[-2000:]}{type(error).__name__}: {said}"

@@ -11,6 +11,8 @@ from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.companion_kinds import CompanionKind, complete_companions
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.volcano.manifest import VolcanoJob
+from controller.volcano.names import volcano_job_name
+from shared.plain import plain_text
 
 T = TypeVar("T")
 
@@ -56,6 +58,8 @@ def check_builder(builder: JobBuilder) -> None:
     """
     if not isinstance(builder.volcano_job, VolcanoJob):
         raise BadResult("made something else of the VolcanoJob")
+    if builder.volcano_job.name != volcano_job_name(builder.job.id):
+        raise BadResult("renamed the VolcanoJob, by whose name it is found")
     _check_list(builder.companions, Companion)
     _check_list(builder.shared, SharedObject)
     _check_list(builder.waiting, str)
@@ -88,7 +92,10 @@ def checked_problems(problems: object) -> list[Problem]:
     kept = _check_list(problems, Problem)[:MOST_PROBLEMS]
     if not all(isinstance(one.path, str) and isinstance(one.message, str) for one in kept):
         raise BadResult("refused the job with what is no text")
-    return [Problem(one.path[:LONGEST_PROBLEM], one.message[:LONGEST_PROBLEM]) for one in kept]
+    return [
+        Problem(plain_text(one.path, LONGEST_PROBLEM), plain_text(one.message, LONGEST_PROBLEM))
+        for one in kept
+    ]
 
 
 def _check_list(given: object, kind: type[T]) -> list[T]:

@@ -184,6 +184,7 @@ class Pipeline:
         empty = self._empty(job, attempt, created_at)
         builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted, sids=sids)
         empty.namespace = accepted_in or self._namespace
+        labels, annotations = dict(empty.labels), dict(empty.annotations)
         problems: list[Problem] = []
         completed: dict[int, Companion] = {}
         for plugin in self._plugins:
@@ -191,6 +192,7 @@ class Pipeline:
         problems += checked_problems(builder.problems)
         if not problems:
             made = builder.volcano_job
+            _identify(made, labels, annotations)
             fit_init_containers(made)
             found = findings(made) or self.capabilities.lacks(made.manifest())
             problems += problems_with(job, found)
@@ -376,6 +378,14 @@ class Ran:
         if self._hooks:
             await self._recorder.record(self._seen, hook=self._hook, ran=self._hooks)
             self._hooks, self._since = [], self._clock()
+
+
+def _identify(made: VolcanoJob, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+    """Have VolcanoJob and pods found again, whatever a plugin has left of their labels."""
+    made.labels = {**made.labels, **labels}
+    made.annotations = {**made.annotations, **annotations}
+    for task in made.tasks:
+        task.template.labels = {**task.template.labels, **labels}
 
 
 def _is_ours(plugin: JobPlugin) -> bool:

@@ -205,7 +205,7 @@ def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
     which = f"the plugin {name} of {sources[0]}"
     try:
         found = points[0].load()
-    except Exception as error:  # whatever importing it raises
+    except (Exception, SystemExit) as error:  # whatever importing it raises
         raise PluginsRefused([f"{which} cannot be loaded: {described(error)}"]) from error
     if not (isinstance(found, type) and issubclass(found, JobPlugin)):
         raise PluginsRefused([f"{which} is no JobPlugin"])
@@ -220,11 +220,11 @@ def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
 def _made(plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
     try:
         return plugin(context)
-    except Exception as error:  # whatever somebody else's code raises
+    except (Exception, SystemExit) as error:  # whatever somebody else's code raises
         text = f"the plugin {plugin.name} cannot be made: {described(error)}"
         raise PluginsRefused([text]) from error
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """Return what *error* says, and of which type it is."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

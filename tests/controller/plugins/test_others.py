@@ -113,6 +113,7 @@ def with_line(line: str) -> str:
     ("source", "message"),
     [
         ("raise RuntimeError('no GPU here')", "of broken cannot be loaded: RuntimeError: no GPU"),
+        ("raise SystemExit('no GPU here')", "of broken cannot be loaded: SystemExit: no GPU"),
         ("import not_installed_anywhere", "cannot be loaded: ModuleNotFoundError: No module named"),
         ("def Stamp(:", "cannot be loaded: SyntaxError"),
         ("x = 1", "cannot be loaded: AttributeError"),

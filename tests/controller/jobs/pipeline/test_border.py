@@ -28,6 +28,7 @@ from controller.jobs.spec.problems import JobRejected, Problem
 from controller.plugins.task import TaskPlugin
 from controller.site.hook_limits import HookSeconds
 from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.volcano.names import ATTEMPT_ANNOTATION, INSTANCE_LABEL, labels_of
 from tests.controller.samples import make_context, make_job
 
 CALL = Call("odd", "on_job_start", "j1")
@@ -46,6 +47,10 @@ class Counts:
 
 async def raising(error: BaseException) -> None:
     raise error
+
+
+class Panic(BaseException):
+    """As extensions written in Rust raise it."""
 
 
 async def hanging() -> None:
@@ -78,6 +83,8 @@ def not_even_a_coroutine() -> Any:
         (lambda: raising(SystemExit(3)), "raised SystemExit", "raised"),
         (lambda: raising(KeyboardInterrupt()), "raised KeyboardInterrupt", "raised"),
         (lambda: raising(GeneratorExit()), "raised GeneratorExit", "raised"),
+        (lambda: raising(Panic("secret value")), "raised Panic", "raised"),
+        (lambda: raising(BaseExceptionGroup("several", [Panic()])), "raised BaseExc", "raised"),
         (lambda: raising(ValueError("x" * 10_000_000)), "raised ValueError", "raised"),
         (exiting, "raised SystemExit", "raised"),
         (not_even_a_coroutine, "raised TypeError", "raised"),
@@ -235,6 +242,7 @@ def _endless() -> dict[str, Any]:
         (lambda b: b.problems.append("wrong"), "left a str where a Problem should be"),
         (lambda b: setattr(b, "problems", None), "left no list"),
         (lambda b: setattr(b, "volcano_job", {}), "made something else of the VolcanoJob"),
+        (lambda b: setattr(b.volcano_job, "name", "mine"), "renamed the VolcanoJob"),
         (lambda b: b.companions.append({}), "left a dict where a Companion should be"),
         (lambda b: b.add_companion(_companion(_endless())), "made the ConfigMap c of what is no"),
         (lambda b: b.add_companion(_companion({"a": Itself()})), "made the ConfigMap c of what"),
@@ -256,6 +264,24 @@ async def test_what_a_plugin_makes_is_checked_before_the_next_one_sees_it(
     assert caught.value.why.startswith(why)
 
 
+async def test_what_a_plugin_makes_is_found_again_whatever_becomes_of_its_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forgets(builder: JobBuilder) -> None:
+        builder.volcano_job.labels = {"theirs": "1"}
+        builder.volcano_job.annotations.clear()
+        builder.task("job").template.labels = {INSTANCE_LABEL: "theirs"}
+
+    monkeypatch.setattr(Makes, "what", staticmethod(forgets))
+    context = make_context()
+    pipeline = Pipeline([TaskPlugin(context), Makes(context)], instance="test", namespace="jobs")
+    made = (await pipeline.plan(make_job(), attempt=2)).volcano_job
+    (task,) = made.tasks
+    assert made.labels == {"theirs": "1"} | labels_of("test", "j1")
+    assert task.template.labels == labels_of("test", "j1")
+    assert made.annotations[ATTEMPT_ANNOTATION] == "2"
+
+
 def _rejects(error: JobRejected) -> Callable[[JobBuilder], Any]:
     def what(_builder: JobBuilder) -> None:
         raise error
@@ -271,6 +297,11 @@ async def test_problems_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> 
         await pipeline.plan(make_job())
     assert len(caught.value.problems) == 100
     assert all(len(p.path) + len(p.message) == 4000 for p in caught.value.problems)
+    # What no store takes is not passed on.
+    odd = JobRejected([Problem("a\0b", "half \ud800 of\u202ea pair")])
+    monkeypatch.setattr(Makes, "what", staticmethod(_rejects(odd)))
+    with pytest.raises(JobRejected, match=r"^a b: half \ufffd of a pair$"):
+        await pipeline.plan(make_job())
     monkeypatch.setattr(Makes, "what", staticmethod(_rejects(JobRejected([]))))
     with pytest.raises(JobRejected, match="without a reason"):
         await pipeline.plan(make_job())
