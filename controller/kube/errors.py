@@ -17,9 +17,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shared.numbers import whole_number
+from shared.plain import plain_text
 
 LONGEST_ASKED_SECONDS: Final = 120.0
 """A server that asks for more is asked sooner: nobody would look at its jobs for hours."""
+_LONGEST: Final = 1 << 16
+"""Of a message: webhooks are anybody's, and say as much as they like, also what is no text."""
 
 
 class KubeError(Exception):
@@ -100,7 +103,7 @@ def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = N
         kind = Expired
     details = body.get("details")
     return kind(
-        str(body.get("message") or f"the API server answered {status}"),
+        plain_text(body.get("message"), _LONGEST) or f"the API server answered {status}",
         status=status,
         reason=reason,
         details=details if isinstance(details, Mapping) else None,

@@ -319,6 +319,7 @@ def _make_reconciler(
         evictions_allowed=jobs.eviction_retries,
         rank_services=jobs.rank_services,
         is_busy=calls.is_busy,
+        hide_secrets=records.hide_secrets,
         clock=time.time,
     )
     monitoring = Monitoring(

@@ -11,8 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from shared.plain import plain_text
+
 Finding = tuple[str, str]
 
+_LONGEST: Final = 2000
+"""Of one cause."""
 _MOST_READ: Final = 1 << 16
 """Webhooks are anybody's, and say as much as they like."""
 
@@ -104,8 +108,8 @@ def _of_causes(details: Mapping[str, Any]) -> Iterator[Finding]:
     for cause in causes if isinstance(causes, list) else ():
         if not isinstance(cause, Mapping):
             continue
-        path = str(cause.get("field") or "")
-        text = str(cause.get("message") or cause.get("reason") or "is refused")
+        path = plain_text(cause.get("field"), _LONGEST)
+        text = plain_text(cause.get("message") or cause.get("reason") or "is refused", _LONGEST)
         # One without a field is the message again: a policy's denial.
         if path and not text.startswith(_UNCHECKED):
             yield "" if path in _NO_PATHS else path, text

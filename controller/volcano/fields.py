@@ -92,11 +92,19 @@ class Container(TypedDict, total=False):
     resources: Resources | None
 
 
+class InitContainer(TypedDict, total=False):
+    """A container that prepares the pod, or a sidecar, which is restarted as long as it lives."""
+
+    name: Any
+    restartPolicy: Any
+
+
 class PodSpec(TypedDict, total=False):
     """Where the pod is, and what it may take."""
 
     nodeName: Any
     containers: list[Container] | None
+    initContainers: list[InitContainer] | None
 
 
 class Pod(TypedDict, total=False):

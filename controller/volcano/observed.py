@@ -7,8 +7,8 @@ numbers are read from pods.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -62,6 +62,8 @@ _LONGEST_WORD: Final = 64
 _LONGEST_IMAGE: Final = 512
 _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """What a kubelet says of a container that nothing keeps from starting."""
+CRASH_LOOP: Final = "CrashLoopBackOff"
+"""A kubelet's word for a container that ends again and again; of a pod of ours, only a sidecar."""
 _EVICTED_BY_VOLCANO: Final = "Evict"
 """The reason that its scheduler gives a pod's condition Ready before it preempts the pod."""
 
@@ -188,6 +190,22 @@ class ObservedPod:
         """Whether it ended because the cluster wanted its place, and not by itself."""
         return bool(self.disrupted) or self.reason in EVICTIONS
 
+    @property
+    def says_something(self) -> bool:
+        """Whether a program, or whoever was to start it, says something that may be anything."""
+        return bool(self.message or self.ended or self.stuck or self.unprepared)
+
+    def with_words(self, change: Callable[[str], str]) -> ObservedPod:
+        """Return the pod with that *change* of what programs and kubelets say."""
+        ended, stuck, unprepared = self.ended, self.stuck, self.unprepared
+        return replace(
+            self,
+            message=change(self.message),
+            ended=ended and replace(ended, message=change(ended.message)),
+            stuck=stuck and replace(stuck, message=change(stuck.message)),
+            unprepared=unprepared and (unprepared[0], change(unprepared[1])),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedService:
@@ -259,7 +277,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     """Return what *given* (a pod as JSON) says; fields that are missing are empty."""
     metadata = given.get("metadata") or {}
     labels = metadata.get("labels") or {}
-    status = given.get("status") or {}
+    spec, status = given.get("spec") or {}, given.get("status") or {}
     container = _container(status)
     state = container.get("state") or {}
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
@@ -279,7 +297,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         reason=_shared(plain_text(status.get("reason"), _LONGEST_WORD)),
         message=plain_text(status.get("message"), _LONGEST),
         address=status.get("podIP") or "",
-        node=_shared((given.get("spec") or {}).get("nodeName") or ""),
+        node=_shared(spec.get("nodeName") or ""),
         ready=_is_ready(status),
         answers=bool(container.get("ready")),
         deleting="deletionTimestamp" in metadata,
@@ -287,13 +305,13 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         running=state.get("running") is not None,
         started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),
-        unprepared=_unprepared(status),
+        unprepared=_unprepared(spec, status),
         disrupted=disrupted,
         disruption=disruption,
         unscheduled=unscheduled,
         undetermined=undetermined,
         stuck=_stuck(status),
-        memory_limit=_memory_limit(given.get("spec") or {}),
+        memory_limit=_memory_limit(spec),
         asked_to_end_at=_asked_to_end(metadata),
         had_time=_grace_seconds(metadata) > 0,
         created_at=read_time(metadata.get("creationTimestamp")),
@@ -341,8 +359,17 @@ def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((one for one in statuses if one.get("name") == JOB_CONTAINER), {})
 
 
-def _unprepared(status: Mapping[str, Any]) -> tuple[str, str] | None:
+def _unprepared(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str] | None:
+    # A sidecar fails no pod: it is started again, and ended once the pod's program has (Kubernetes,
+    # "Sidecar Containers"), mostly by a signal.
+    sidecars = {
+        one.get("name")
+        for one in spec.get("initContainers") or ()
+        if one.get("restartPolicy") == "Always"
+    }
     for container in status.get("initContainerStatuses") or ():
+        if container.get("name") in sidecars:
+            continue
         terminated = (container.get("state") or {}).get("terminated") or {}
         if code := int(terminated.get("exitCode") or 0):
             message = plain_tail(terminated.get("message"), _LONGEST_TAIL).strip()
@@ -369,17 +396,21 @@ def _stuck(status: Mapping[str, Any]) -> Stuck | None:
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     )
+    found = None
     for one in containers:
         waiting = (one.get("state") or {}).get("waiting") or {}
         reason = plain_text(waiting.get("reason"), _LONGEST_WORD)
-        if reason not in _NOT_YET:
-            return Stuck(
-                container=plain_text(one.get("name"), _LONGEST_WORD),
-                reason=reason,
-                message=plain_text(waiting.get("message"), _LONGEST),
-                image=plain_text(one.get("image"), _LONGEST_IMAGE),
-            )
-    return None
+        if reason in _NOT_YET or (found is not None and reason == CRASH_LOOP):
+            continue
+        found = Stuck(
+            container=plain_text(one.get("name"), _LONGEST_WORD),
+            reason=reason,
+            message=plain_text(waiting.get("message"), _LONGEST),
+            image=plain_text(one.get("image"), _LONGEST_IMAGE),
+        )
+        if reason != CRASH_LOOP:
+            break  # a sidecar that crashes may only wait for what another container lacks
+    return found
 
 
 def _memory_limit(spec: Mapping[str, Any]) -> str | None:

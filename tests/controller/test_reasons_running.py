@@ -115,6 +115,15 @@ async def test_a_program_that_is_not_there_is_named_and_costs_nothing(
     assert [one for one in usage["items"] if one["job"] == "nothing"] == []
 
 
+async def test_a_program_whose_name_is_secret_is_not_named(controller: Controller) -> None:
+    token = {"token": {"type": "secret", "value": "no-such-secret"}}
+    secret = {"invocation": {"command": [{"parameter": "token"}]}, "parameters": token}
+    job = await failed(controller, "secret", **secret)
+    assert 'exec: "***": executable file not found' in job["message"]
+    history = await controller.call("GET", "/v1/jobs/secret/history")
+    assert "no-such-secret" not in str((job, history))
+
+
 async def test_an_image_that_is_not_there_is_named_also_on_the_sessions_page(
     controller: Controller, redis_server: RedisServer
 ) -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from controller.volcano.causes import cause_of_missing, image_error, scheduling_details
-from controller.volcano.observed import ObservedJob, ObservedPod, Stuck
+from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
 from controller.volcano.room import NO_NODE_FITS
 from controller.volcano.waiting import Explanation
 from shared.plain import plain_text
@@ -36,6 +36,7 @@ _STUCK_WORDS: Final = MappingProxyType(
         "PreCreateHookError": ("configuration", "the container cannot be made"),
         "PreStartHookError": ("configuration", "the container cannot be started"),
         "PostStartHookError": ("configuration", "the container cannot be started"),
+        CRASH_LOOP: ("preparing", "a sidecar ends again and again"),
     }
 )
 _CAUSES: Final = MappingProxyType(
@@ -46,6 +47,7 @@ _CAUSES: Final = MappingProxyType(
         "ErrImageNeverPull": "image_absent",
         "RegistryUnavailable": "registry",
         "SignatureValidationFailed": "image_signature",
+        CRASH_LOOP: "crash_loop",
     }
 )
 
@@ -103,6 +105,8 @@ def _stuck(evidence: _Evidence) -> Explanation | None:
     reason, text = _STUCK_WORDS[stuck.reason]
     of_image = reason == "image"
     said = image_error(stuck.message) if of_image else stuck.message
+    if stuck.reason == CRASH_LOOP:
+        said = stuck.container  # the kubelet's words are about its pauses, which change
     details: dict[str, Any] = {
         "cause": _CAUSES.get(stuck.reason) or cause_of_missing(said, reason),
         "task": pod.task,
@@ -199,7 +203,9 @@ def _of_this(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation | 
 def _first_stuck(pods: Iterable[ObservedPod]) -> tuple[ObservedPod, Stuck] | None:
     for pod in sorted(pods, key=lambda pod: (pod.task, pod.index)):
         stuck = pod.stuck or (Stuck(container="", reason=pod.waiting) if pod.waiting else None)
-        if stuck is not None and stuck.reason in _STUCK_WORDS:
+        if stuck is None or stuck.reason not in _STUCK_WORDS:
+            continue
+        if stuck.reason != CRASH_LOOP or not pod.running:
             return pod, stuck
     return None
 

@@ -13,6 +13,8 @@ from controller.jobs.spec.model import Job
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
 from controller.store.vault import Vault, VaultClosed
+from controller.volcano.observed import ObservedPod
+from shared.plain import without_secrets
 
 
 class JobRecords:
@@ -102,6 +104,20 @@ class JobRecords:
         except VaultClosed:
             secrets = {}
         return read_known(record, secrets)
+
+    def hide_secrets(self, record: JobRecord, pod: ObservedPod) -> ObservedPod:
+        """Return *pod* without the job's secrets in what it says.
+
+        A program that cannot be started is named by its container's runtime, and a name may be made
+        of a secret parameter.
+        """
+        if record.sealed is None or not pod.says_something:
+            return pod
+        try:
+            secrets = self._secrets(record).values()
+        except VaultClosed:
+            return pod
+        return pod.with_words(lambda text: without_secrets(text, secrets))
 
     def _secrets(self, record: JobRecord) -> Mapping[str, str]:
         return {} if record.sealed is None else self._vault.open(record.id, record.sealed)

@@ -40,6 +40,7 @@ class Observer:
         evictions_allowed: How often a job that was evicted is submitted again.
         rank_services: Whether ranks have Services, which the cache shows.
         is_busy: Says whether hooks of a job run now.
+        hide_secrets: Returns a pod of the job without the job's secrets in what it says.
         clock: Unix seconds.
     """
 
@@ -52,9 +53,11 @@ class Observer:
         evictions_allowed: int = 0,
         rank_services: bool = False,
         is_busy: Callable[[str], bool] = lambda _: False,
+        hide_secrets: Callable[[JobRecord, ObservedPod], ObservedPod] = lambda _, pod: pod,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._is_busy = is_busy
+        self._hide_secrets = hide_secrets
         self._readable: dict[str, float] = {}
         self._parked_jobs: set[str] = set()
         self._clock = clock
@@ -102,8 +105,8 @@ class Observer:
         return ObservedState(
             record=record,
             job=job,
-            pods=pods,
-            departed=self._not_written_down(record, departed, runs),
+            pods=self._to_be_told(record, pods),
+            departed=self._to_be_told(record, self._not_written_down(record, departed, runs)),
             last=self._last(record),
             runs=runs,
             exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
@@ -187,6 +190,11 @@ class Observer:
             return False
         shown = {one.uid for one in self._informer.services.of_job(record.id) if not one.deleting}
         return any(one.uid not in shown for one in _rank_services(record, companions))
+
+    def _to_be_told(
+        self, record: JobRecord, pods: Sequence[ObservedPod]
+    ) -> tuple[ObservedPod, ...]:
+        return tuple(self._hide_secrets(record, pod) for pod in pods)
 
     def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
         return self._informer.pods.of_job(job_id), self._informer.pods.departed_of(job_id)

@@ -40,6 +40,7 @@ from controller.store.sessions.session_rows import sids_made_with
 from controller.store.vault import VaultClosed
 from controller.volcano.denials import findings_of
 from controller.volcano.observed import ObservedJob
+from shared.plain import plain_text
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0
@@ -110,7 +111,7 @@ class SubmitActions:
             await self._fail(record, "refused", str(error))
             return
         if row.reason:
-            text = str(error)[:LONGEST_MESSAGE]
+            text = plain_text(error, LONGEST_MESSAGE)
             await self._records.tell(record, reason=row.reason, message=text)
         if row.reason == "preparing" and row.means["submission"] == "waits":
             # What was good there is so no more.
@@ -243,7 +244,7 @@ class SubmitActions:
 
     async def _wait_for_others(self, record: JobRecord, plan: Plan) -> None:
         if plan.waiting:
-            text = f"waiting for {plan.waiting[0]}"
+            text = plain_text(f"waiting for {plan.waiting[0]}", LONGEST_MESSAGE)
             await self._records.tell(record, reason="preparing", message=text)
             raise RequeueAfter(self._patience(record))
 
@@ -302,6 +303,7 @@ class SubmitActions:
 
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
         self._plans.forget(record.id)
-        decided = decided_as(State.FAILURE, reason, message)
+        # It may be a plugin's, or a webhook's: what no store takes must not keep the job for ever.
+        decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
         async with self._records.lead() as transaction:
             await self._records.move(transaction, record, **decided)

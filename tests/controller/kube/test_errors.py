@@ -63,3 +63,15 @@ def test_every_answer_has_its_error(status: int, body: dict[str, Any], kind: typ
 )
 def test_when_to_come_back_is_kept(header: str | None, details: Any, seconds: float | None) -> None:
     assert error_from(429, {"details": details}, header).retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("denied\0by \x1b[31ma\u202ewebhook \ud800", "denied by a webhook \ufffd"),
+        ({"no": "text"}, "{'no': 'text'}"),
+        (None, "the API server answered 400"),
+    ],
+)
+def test_what_a_webhook_says_is_text(said: object, shown: str) -> None:
+    assert error_from(400, {"message": said}).message == shown

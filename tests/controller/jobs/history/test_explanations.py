@@ -89,6 +89,13 @@ MOUNT = {"uid": UID, "reason": "preparing", "message": "preparing the container:
          "preparing the container: no secret"),
         ((pod(waiting=waits("ContainerCreating")),), None, "preparing", "preparing",
          "preparing the container"),
+        # A sidecar of somebody else's, which may only wait for what the job's container lacks.
+        ((pod(init=waits("CrashLoopBackOff", "back-off 40s restarting"),
+              waiting=waits("ErrImagePull", NOT_FOUND)),), None, "image", "image_pull",
+         "the image cannot be pulled: nope:1: docker.io/library/nope:1: not found"),
+        ((pod(init=waits("CrashLoopBackOff", "back-off 40s restarting"),
+              waiting=waits("PodInitializing")),), MOUNT, "preparing", "crash_loop",
+         "a sidecar ends again and again: fumarole-files"),
         # A pod that has lost its node's volume waits for a node again, perhaps.
         ((), MOUNT, "queued", "queued", "waiting in the queue"),
         ((), {**QUOTA, "uid": "another"}, "queued", "queued", "waiting in the queue"),

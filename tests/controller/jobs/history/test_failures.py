@@ -16,7 +16,8 @@ NEVER = "1970-01-01T00:00:00Z"
 AT = "2026-11-22T10:00:00Z"
 
 
-def pod(index: int = 0, *, ended: Any = None, init: Any = None, **status: Any) -> ObservedPod:
+def pod(index: int = 0, *, ended: Any = None, init: Any = None, inits: Any = None,
+        **status: Any) -> ObservedPod:  # fmt: skip
     """Return a pod that has failed, as a kubelet shows it; Go writes null for what is not there."""
     container = {"name": "job", "state": {"waiting": None, "running": None, "terminated": ended}}
     limits = {"limits": {"memory": "64Mi"}}
@@ -26,7 +27,8 @@ def pod(index: int = 0, *, ended: Any = None, init: Any = None, **status: Any) -
         {
             "metadata": {"name": f"j-j1-job-{index}", "uid": f"pod-{index}", "namespace": "jobs",
                          "labels": labels, "ownerReferences": [owner], "annotations": None},
-            "spec": {"nodeName": "n1", "containers": [{"name": "job", "resources": limits}]},
+            "spec": {"nodeName": "n1", "containers": [{"name": "job", "resources": limits}],
+                     "initContainers": inits},
             "status": {"phase": "Failed", "conditions": None, "containerStatuses": [container],
                        "initContainerStatuses": init, **status},
         }
@@ -79,6 +81,10 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
     (pod(init=[{"name": "fumarole-files",
                 "state": {"terminated": ended(1, message="no /home/a")}}]),
      "files", "files", "no /home/a"),
+    # A sidecar that a webhook put in is ended after the program, and fails no pod.
+    (pod(init=[{"name": "istio-proxy", "state": {"terminated": ended(137)}}], ended=ended(3),
+         inits=[{"name": "istio-proxy", "restartPolicy": "Always"}]),
+     "exit_code", "exit_code", "job 0 ended with exit code 3"),
 ]  # fmt: skip
 
 
