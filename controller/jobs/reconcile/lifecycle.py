@@ -154,7 +154,7 @@ def decide(seen: ObservedState) -> Step:
 def _undecided(seen: ObservedState) -> Step:
     """Return the next step for a job of which it is not decided yet how it ends."""
     record = seen.record
-    if seen.job is not None and seen.job.attempt > record.attempt:
+    if seen.job is not None and _is_newer(seen.job, record):
         return AdoptNewerAttempt()
     if record.desired == "ended":
         return _ended_on_purpose(record)
@@ -170,6 +170,11 @@ def _undecided(seen: ObservedState) -> Step:
     if follows or (isinstance(step, ConfirmPods) and not seen.timers):
         return _told_to_run(seen) or step
     return step
+
+
+def _is_newer(job: ObservedJob, record: JobRecord) -> bool:
+    # What somebody writes into the annotations of an attempt that is known makes it no other one.
+    return job.attempt > record.attempt and job.uid != record.uid
 
 
 def _submitted(seen: ObservedState) -> Step:

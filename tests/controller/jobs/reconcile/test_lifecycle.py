@@ -388,6 +388,8 @@ def test_an_attempt_that_is_later_than_the_stores_is_gone_on_with(fields: dict[s
         decide(make_seen(replace(record, attempt=2, uid=UID, renewal=None), later))
         != AdoptNewerAttempt()
     )
+    # Somebody has changed the annotation of a VolcanoJob that is known.
+    assert decide(make_seen(replace(record, uid=UID, renewal=None), later)) != AdoptNewerAttempt()
 
 
 def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
