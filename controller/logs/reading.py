@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -23,6 +24,8 @@ MOST_LOOKS: Final = 40
 
 _MOST_RAW: Final = 16 * SEGMENT
 """Of a segment; one is as long as a full one and the block that made it so."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +160,12 @@ class LogReader:
             return b""
         try:
             content = await self._storage.get(segment.name)
+            return await asyncio.to_thread(_unpacked, content)
         except Missing:
             return b""  # removed by somebody else, or meanwhile with its job
-        return await asyncio.to_thread(_unpacked, content)
+        except zlib.error:
+            log.warning("a part of a log is damaged and left out", extra={"segment": segment.name})
+            return b""
 
 
 def _last(segments: Sequence[Segment], lines: int) -> tuple[list[Segment], int]:

@@ -118,6 +118,11 @@ async def test_logs_of_three_attempts_after_their_pods_are_gone(
     assert [run["log"] for run in runs] == [
         {"bytes": len(text), "complete": True, "truncated": []} for text in texts
     ]
+    # What is damaged is left out, and nobody waits for it.
+    for path in (controller.folder / "state/logs").glob("*/*"):
+        path.write_bytes(b"damaged")
+    assert await controller.read("/v1/jobs/three/logs") == ""
+    assert "event: end" in await controller.read("/v1/jobs/three/logs?follow=true")
 
 
 async def test_a_cancel_waits_for_no_log_and_loses_nothing_of_it(

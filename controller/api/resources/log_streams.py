@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, encode_event
 from controller.kube.errors import KubeError
+from controller.kube.loop_turn import LoopTurn
 from controller.logs.live import PodName
 from controller.logs.reading import LogReader
 from controller.logs.records import LEAST_PIECE, Counter, Mark, Record, read_mark, records_of
@@ -161,10 +162,12 @@ class LogStream:
 
     async def _send_block(self, stream: EventStream, rank: int, block: bytes) -> None:
         shown = bytearray()
+        turn = LoopTurn()
         for record in records_of(block):
             shown += self._event(rank, record)
             if len(shown) >= WRITE:
                 await stream.write(bytes(shown))
+                await turn.rest()  # a fast reader makes no write wait
                 shown.clear()
         await stream.write(bytes(shown))
 

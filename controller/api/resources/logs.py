@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
 
+import aiohttp
 from aiohttp import web
 from pydantic import BeforeValidator, Field
 
@@ -202,12 +203,17 @@ async def _send_text(stream: EventStream, *, log: LogText) -> None:
 async def _send_prefixed(stream: EventStream, log: LogText, prefix: bytes) -> None:
     """Send a log, each of its lines behind *prefix*."""
     at_start = True
-    async for piece in log.pieces:
-        if not piece:
-            continue
-        ends = piece.endswith(b"\n")
-        shown = piece.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
-        await stream.write(prefix * at_start + shown + b"\n" * ends)
-        at_start = ends
+    try:
+        async for piece in log.pieces:
+            if not piece:
+                continue
+            ends = piece.endswith(b"\n")
+            shown = piece.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
+            await stream.write(prefix * at_start + shown + b"\n" * ends)
+            at_start = ends
+    except (aiohttp.ClientError, StorageUnavailable):
+        # It broke off within a line, perhaps: what is said of that is a line of its own.
+        await stream.write(b"\n" * (not at_start))
+        raise
     if not at_start:
         await stream.write(b"\n")

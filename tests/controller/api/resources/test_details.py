@@ -115,6 +115,16 @@ async def test_a_log_that_is_followed_comes_line_by_line(api: Api, script: Scrip
     assert script.requests[0][2]["follow"] == "true"
 
 
+async def test_of_all_ranks_one_that_breaks_off_says_so_on_a_line_of_its_own(
+    api: Api, script: Script
+) -> None:
+    await ran(api, run(0), run(1))
+    script.answer(text(b"one\ntw", cut=True))
+    answer = await api.client.get("/v1/jobs/j1/logs?rank=all")
+    why = "(no log: The cluster does not answer; try again later.)"
+    assert (await answer.text()) == "".join(f"[{n}] one\n[{n}] tw\n[{n}] {why}\n" for n in (0, 1))
+
+
 async def test_a_followed_log_that_breaks_off_says_so(api: Api, script: Script) -> None:
     await ran(api, run(0))
     script.answer(text(b"one\n", cut=True))
