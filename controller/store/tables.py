@@ -250,6 +250,19 @@ transitions: Final = sa.Table(
     sa.Index("ix_transitions_job_id", "job_id", "id"),
 )
 
+# How far each receiver of webhooks has been told of `transitions`.
+webhooks: Final = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("receiver", sa.String(63), primary_key=True),
+    # Every update up to it has been taken up: it was accepted, or its job is pending.
+    sa.Column("position", sa.BigInteger, nullable=False),
+    # Up to which number it need not be told any more that updates are forgotten.
+    sa.Column("told", sa.BigInteger, nullable=False),
+    # Of jobs whose updates up to the position were not all accepted: from which number on.
+    sa.Column("pending", sa.JSON, nullable=False),
+)
+
 # Time that was added to a job's allocation; `key` is the caller's, so that asking again adds none.
 extensions: Final = sa.Table(
     "extensions",
