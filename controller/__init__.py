@@ -7,6 +7,7 @@
 - ``kube``: the Kubernetes client, its error border, watches.
 - ``sessions``: interactive sessions, and the publisher that keeps Redis as it should be.
 - ``explain``: why a session or a job cannot be used.
+- ``webhooks``: what becomes of jobs, sent to receivers that the deployment names.
 - ``hub``: the terminal hub, a role of its own.
 - ``leader``: the election, and the loops of the elected leader.
 - ``site``: what operators offer and allow: products, images, licence servers, shares.

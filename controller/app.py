@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
 from controller.api.application import ApiParts, make_api_app
+from controller.api.resources.updates import render_update
 from controller.configuration import Configuration
 from controller.explain.explainer import Explainer
 from controller.hub.server import serving_hub
@@ -38,7 +39,13 @@ from controller.kube.exec import PodExec
 from controller.leader.leader import Leader, make_election
 from controller.leader.watchdog import Watchdog
 from controller.logs.opening import open_storage
-from controller.metrics import HookCounts, LoopStalls, count_dry_runs, make_debug_route
+from controller.metrics import (
+    HookCounts,
+    LoopStalls,
+    WebhookCounts,
+    count_dry_runs,
+    make_debug_route,
+)
 from controller.process import Core, EventHandlers, Process, ProcessTasks
 from controller.sessions.activities import Activities
 from controller.sessions.control import JobSessions
@@ -51,6 +58,7 @@ from controller.store.instance.identity import ensure_position
 from controller.store.jobs.hook_runs import blocked_calls
 from controller.store.news import UpdateNews
 from controller.store.vault import Vault
+from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jwks import KeySource
 from shared.metrics import make_ops_app, make_registry
@@ -90,9 +98,12 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         stalls = LoopStalls(registry)
         watchdog = Watchdog(border, store_url=settings.store_url, metrics=stalls)
         tasks.start(watchdog.run())
-        leading = None
+        leading, news = None, UpdateNews(store)
+        if "api" in settings.roles or settings.webhooks:
+            tasks.start(news.hear())
         if "reconciler" in settings.roles:
-            leading = Leader(process, core, kube, redis, make_election(process, kube))
+            webhooks = await _make_webhooks(process, news)
+            leading = Leader(process, core, kube, redis, make_election(process, kube), webhooks)
             process.problems.append(leading.problems)
             process.faults.append(leading.faults)
             process.degraded.append(leading.degraded)
@@ -100,7 +111,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
-            await _start_api(process, core, kube, leading, redis, stack)
+            await _start_api(process, core, kube, leading, redis, news, stack)
         debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
         ops = make_ops_app(
             process.registry,
@@ -194,12 +205,26 @@ def _make_pipeline(
     )
 
 
+async def _make_webhooks(process: Process, news: UpdateNews) -> Webhooks | None:
+    receivers = process.settings.webhooks
+    if not receivers:
+        return None
+    counts = WebhookCounts(process.registry)
+    webhooks = Webhooks(
+        receivers, store=process.store, news=news, render=render_update, counts=counts
+    )
+    await webhooks.begin()
+    counts.watch([one.name for one in receivers], webhooks.oldest_seconds)
+    return webhooks
+
+
 async def _start_api(
     process: Process,
     core: Core,
     kube: Kube,
     leading: Leader | None,
     redis: Redis,
+    news: UpdateNews,
     stack: AsyncExitStack,
 ) -> None:
     settings = process.settings
@@ -218,8 +243,6 @@ async def _start_api(
         dry_run=_make_dry_run(process, kube),
     )
     names = Keys(settings.instance)
-    news = UpdateNews(process.store)
-    process.tasks.start(news.hear())
     publisher = (lambda: leading.publisher) if leading else (lambda: None)
     published = PublishedRoutes(BusReader(redis, names), publisher)
     sessions = SessionService(

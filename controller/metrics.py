@@ -19,6 +19,7 @@ from controller.jobs.submission.dry_run import Answer
 if TYPE_CHECKING:
     from controller.sessions.publisher import RoutePublisher
     from controller.sessions.sign_outs import Taken
+    from controller.webhooks.sender import Outcome
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _HOOK_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30)
@@ -170,6 +171,43 @@ class HookCounts:
 
         for name in plugins:
             gauge.labels(name).set_function(partial(count, name))
+
+
+class WebhookCounts:
+    """Counts what becomes of webhooks; names of receivers are the settings'."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._attempts = Counter(
+            "fumarole_controller_webhook_attempts",
+            "Attempts to send a webhook, by what became of them",
+            ["receiver", "outcome"],
+            registry=registry,
+        )
+        self._lag = Gauge(
+            "fumarole_controller_webhook_lag_seconds",
+            "From the last update that was accepted until it was",
+            ["receiver"],
+            registry=registry,
+        )
+        self._oldest = Gauge(
+            "fumarole_controller_webhook_oldest_seconds",
+            "How old the oldest update is that was not accepted",
+            ["receiver"],
+            registry=registry,
+        )
+
+    def attempted(self, receiver: str, outcome: Outcome) -> None:
+        """Count an attempt."""
+        self._attempts.labels(receiver, outcome).inc()
+
+    def accepted_after(self, receiver: str, seconds: float) -> None:
+        """Note how long an update took."""
+        self._lag.labels(receiver).set(seconds)
+
+    def watch(self, receivers: Sequence[str], oldest: Callable[[str], float]) -> None:
+        """Have *oldest* read whenever somebody asks."""
+        for name in receivers:
+            self._oldest.labels(name).set_function(partial(oldest, name))
 
 
 class LoopStalls:

@@ -17,6 +17,7 @@ from controller.site.licences import LicenceServer, parse_licence_servers
 from controller.site.log_place import LogsPlace, read_logs_place
 from controller.site.owner_shares import FairShare, read_fair_share
 from controller.site.pod_settings import PodSettings, read_pod_settings
+from controller.site.webhook_receivers import Receiver, read_receivers
 from controller.volcano.network import Dns
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
@@ -151,6 +152,7 @@ class ControllerSettings:
     hook_tries: int
     jobs: JobDefaults
     logs: LogsPlace
+    webhooks: tuple[Receiver, ...]
     log: LogSettings
 
     def __repr__(self) -> str:
@@ -192,6 +194,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
         jobs=replace(_job_defaults(environment), session_url=_session_url(public_url)),
         logs=read_logs_place(environment),
+        webhooks=_webhooks(environment, leads="reconciler" in roles),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
         token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),
@@ -202,7 +205,15 @@ def read_settings(environment: Environment) -> ControllerSettings:
     )
     _check_minikube(environment, settings)
     _check_rank_services(environment, settings)
+    _check_webhooks(environment, settings)
     return settings
+
+
+def _check_webhooks(environment: Environment, settings: ControllerSettings) -> None:
+    if any(set(one.secrets) & set(settings.link_keys) for one in settings.webhooks):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_WEBHOOKS_FILE", "gives a receiver the link key as its secret"
+        )
 
 
 def _check_rank_services(environment: Environment, settings: ControllerSettings) -> None:
@@ -218,6 +229,15 @@ def _check_minikube(environment: Environment, settings: ControllerSettings) -> N
             "FUMAROLE_CONTROLLER_MINIKUBE",
             "lets anybody into every app: it is only for a public URL of this machine",
         )
+
+
+def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
+    """Return the receivers; whoever never leads sends nothing, and needs none of their secrets."""
+    name = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
+    if leads:
+        return environment.value(name, read_receivers, ())
+    environment.optional(name, text)
+    return ()
 
 
 def _plugin_choice(environment: Environment) -> PluginChoice:

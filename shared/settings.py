@@ -209,8 +209,11 @@ def is_loopback_name(host: str) -> bool:
         return False
 
 
-def web_url(raw: str) -> SplitResult:
-    """Return an ``https`` URL without credentials, query or fragment; ``http`` on loopback only."""
+def web_url(raw: str, *, http_anywhere: bool = False) -> SplitResult:
+    """Return an ``https`` URL without credentials, query or fragment.
+
+    ``http`` is for this machine, unless it may be *http_anywhere*.
+    """
     url = urlsplit(raw)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError("not an http or https URL")
@@ -218,7 +221,7 @@ def web_url(raw: str) -> SplitResult:
         raise ValueError("not a host's name or address")
     if url.username is not None or url.query or url.fragment:
         raise ValueError("a URL here has no credentials, query or fragment")
-    if url.scheme == "http" and not is_loopback_name(url.hostname):
+    if url.scheme == "http" and not http_anywhere and not is_loopback_name(url.hostname):
         raise ValueError("http is for localhost, *.localhost and loopback addresses only")
     _ = url.port  # raises ValueError when it is no port
     return url

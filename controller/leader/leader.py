@@ -52,6 +52,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.leadership import Leadership, raise_term, read_leadership
 from controller.store.news import hear_others
+from controller.webhooks.dispatcher import Webhooks
 from shared.bus import AskReader, Keys, Publisher
 from shared.link import Seal
 
@@ -102,16 +103,24 @@ class Leader:
         kube: The cluster.
         redis: What gateways read.
         election: Says whose turn it is.
+        webhooks: Sends what becomes of jobs; None where nobody is sent it.
     """
 
     def __init__(
-        self, process: Process, core: Core, kube: Kube, redis: Redis, election: Election
+        self,
+        process: Process,
+        core: Core,
+        kube: Kube,
+        redis: Redis,
+        election: Election,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self._process = process
         self._core = core
         self._kube = kube
         self._redis = redis
         self._election = election
+        self._webhooks = webhooks
         self._term: _Term | None = None
         self._metrics = ControllerMetrics(process.registry)
         self._metrics.watch(
@@ -177,6 +186,9 @@ class Leader:
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
             tasks.create_task(self._take_sign_outs(term))
+            if self._webhooks is not None:
+                sending = self._webhooks.run(term.number, failed=self._metrics.step_failed)
+                tasks.create_task(sending)
 
     async def _begin(self) -> _Term:
         settings, store = self._process.settings, self._process.store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -128,6 +129,11 @@ class UpdatesResource:
 def shown(found: Sequence[updates.UpdateRow]) -> list[Update]:
     """Return updates as the API shows them."""
     return [_view(one) for one in found]
+
+
+def render_update(one: updates.UpdateRow) -> bytes:
+    """Return an update as an item of a page is: JSON."""
+    return json.dumps(_view(one).model_dump(mode="json"), separators=(",", ":")).encode()
 
 
 def _view(one: updates.UpdateRow) -> Update:

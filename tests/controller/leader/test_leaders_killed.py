@@ -1,12 +1,14 @@
 """Leaders are killed at random under many short jobs, while the API server misbehaves.
 
-Every job ends once, what is told of it is complete and in order, and the ledger says what the
-cluster's own record says. The short form is part of every run; the long one is five minutes.
+Every job ends once, what is told of it is complete and in order, also to a receiver of webhooks
+that refuses some, and the ledger says what the cluster's own record says. The short form is part
+of every run; the long one is five minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 import time
@@ -25,6 +27,7 @@ from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.postgres import Postgres
 from tests.controller.running import SIGNER, Controller, eventually, running
+from tests.controller.webhooks.receiving import SECRET, Request, Server, response
 from tests.programs import RedisServer
 from tests.shared.samples import make_claims
 
@@ -104,12 +107,33 @@ async def test_whoever_leads_every_job_ends_once_and_is_paid_for_exactly(
 ) -> None:
     chance = random.Random(jobs)
     url = postgres.new_database()
+    receiver = Choosy(random.Random(seconds))
+    async with receiver.listening():
+        await run_and_check(
+            cluster, redis_server, url, tmp_path, jobs=jobs, seconds=seconds, between=between,
+            chance=chance, receiver=receiver,
+        )  # fmt: skip
+
+
+async def run_and_check(
+    cluster: EmbeddedCluster,
+    redis_server: RedisServer,
+    url: str,
+    tmp_path: Path,
+    *,
+    jobs: int,
+    seconds: int,
+    between: tuple[int, int],
+    chance: random.Random,
+    receiver: Choosy,
+) -> None:
     controllers = [
         Controller(
             tmp_path, kubeconfig=cluster.kubeconfig("controller"), redis_url=redis_server.url,
             instance=INSTANCE, name=f"c{number}", FUMAROLE_CONTROLLER_STORE_URL=url,
             FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="1",
             FUMAROLE_CONTROLLER_RETENTION_SECONDS="100000",
+            FUMAROLE_CONTROLLER_WEBHOOKS_FILE=str(webhooks_file(tmp_path, receiver)),
         )
         for number in range(2)
     ]  # fmt: skip
@@ -130,6 +154,7 @@ async def test_whoever_leads_every_job_ends_once_and_is_paid_for_exactly(
         following.cancel()
         await asyncio.wait([following])
         check_updates(orchestrator, jobs)
+        await check_webhooks(orchestrator, receiver)
         await check_cluster(orchestrator, admin, jobs)
 
 
@@ -183,6 +208,48 @@ def check_updates(orchestrator: Orchestrator, jobs: int) -> None:
     last = {one["job"]: one["state"] for one in orchestrator.updates}
     assert len(last) == jobs
     assert set(last.values()) == {"SUCCESS"}
+
+
+class Choosy(Server):
+    """Refuses some messages, and closes the connection of others once it has taken them."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(self.choose)
+        self._chance = chance
+        self.taken: list[dict[str, Any]] = []
+
+    async def choose(self, request: Request, _writer: asyncio.StreamWriter) -> bytes | None:
+        luck = self._chance.random()
+        if luck < 0.1:
+            return response(500)
+        self.taken.append(request.json)
+        return response(200) if luck < 0.95 else None
+
+
+def webhooks_file(folder: Path, receiver: Choosy) -> Path:
+    (folder / "webhooks.secret").write_text(base64.b64encode(SECRET).decode())
+    row = {
+        "name": "orchestrator", "url": receiver.url, "secret_file": "webhooks.secret",
+        "http": True, "networks": ["127.0.0.0/8"],
+    }  # fmt: skip
+    path = folder / "webhooks.json"
+    path.write_text(json.dumps({"receivers": [row]}))
+    return path
+
+
+async def check_webhooks(orchestrator: Orchestrator, receiver: Choosy) -> None:
+    """The receiver got every update that followers got, those of a job in their order."""
+    wanted = {one["id"]: one for one in orchestrator.updates}
+
+    async def all_there() -> bool:
+        return {one["id"] for one in receiver.taken} == wanted.keys()
+
+    await eventually(all_there, seconds=120, what="not every update came as a webhook")
+    by_job: dict[str, list[int]] = {}
+    for one in receiver.requests:
+        assert one.json == wanted[one.json["id"]]
+        by_job.setdefault(one.json["job"], []).append(one.json["id"])
+    assert all(list(dict.fromkeys(got)) == sorted(set(got)) for got in by_job.values())
 
 
 async def check_cluster(orchestrator: Orchestrator, admin: Kube, jobs: int) -> None:

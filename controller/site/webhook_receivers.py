@@ -1,0 +1,174 @@
+"""Who is sent webhooks: from a file that operators write in YAML or JSON.
+
+docs/controller-api.md, "Webhooks", describes it. Secrets stand in files of their own. A mistake is
+told with its path, and without what stands in those files.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from controller.jobs.spec.model import SiteName
+from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.problems import problems_of
+from shared.networks import Network
+from shared.settings import web_url
+
+MOST_RECEIVERS: Final = 16
+MOST_SECRETS: Final = 8
+PREFIX: Final = "whsec_"
+LEAST_SECRET_BYTES: Final = 24
+MOST_SECRET_BYTES: Final = 64
+"""Of a secret (Standard Webhooks, "Signature scheme")."""
+
+# Spelled out: what reads jobs imports settings, and must not import their history with them.
+StateName = Literal[
+    "IN_QUEUE", "RUNNING", "SUSPENDED", "CANCELING", "SUCCESS", "FAILURE", "EXPIRED"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """Whom to send what becomes of jobs, and where that may be.
+
+    Attributes:
+        secrets: Each signs every message, so that they can be rotated.
+        networks: Where the receiver may be beside public addresses.
+        authorities: A PEM file of those who vouch for it; None for the system's.
+        states: It is sent updates with these; None for all.
+    """
+
+    name: str
+    url: str
+    secrets: tuple[bytes, ...] = field(repr=False)
+    networks: tuple[Network, ...] = ()
+    authorities: Path | None = None
+    states: frozenset[str] | None = None
+
+
+class ReceiverRow(Strict):
+    """A receiver in the file; names of files are relative to it."""
+
+    name: SiteName
+    url: Annotated[str, Field(max_length=2000)]
+    secret_file: str
+    networks: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
+    http: bool = False
+    ca_file: str | None = None
+    states: Annotated[list[StateName], Field(min_length=1)] | None = None
+
+
+class ReceiversFile(Strict):
+    """The whole file."""
+
+    receivers: Annotated[list[ReceiverRow], Field(max_length=MOST_RECEIVERS)] = Field(
+        default_factory=list
+    )
+
+
+def read_receivers(raw: str) -> tuple[Receiver, ...]:
+    """Return the receivers in the file *raw*.
+
+    Raises:
+        ValueError: With everything that is wrong with it.
+    """
+    path = Path(raw)
+    try:
+        given: Any = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"is no YAML: {error}") from None
+    try:
+        rows = ReceiversFile.model_validate({} if given is None else given).receivers
+    except ValidationError as error:
+        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
+        raise ValueError(found) from None
+    problems: list[str] = []
+    receivers = []
+    for number, row in enumerate(rows):
+        try:
+            receivers.append(_receiver(row, path.parent))
+        except ValueError as error:
+            problems.append(f"receivers[{number}]: {error}")
+    if problems or (problems := _what_is_double(receivers)):
+        raise ValueError("; ".join(problems))
+    return tuple(receivers)
+
+
+def _what_is_double(receivers: Sequence[Receiver]) -> list[str]:
+    names = Counter(one.name for one in receivers)
+    found = [f"two receivers are named {name}" for name, times in names.items() if times > 1]
+    # A receiver could otherwise speak to another one in the controller's name.
+    secrets = Counter(secret for one in receivers for secret in one.secrets)
+    return found + ["two receivers have a secret in common"] * (secrets.total() > len(secrets))
+
+
+def _receiver(row: ReceiverRow, folder: Path) -> Receiver:
+    url = web_url(row.url, http_anywhere=row.http)
+    if url.scheme == "http" and not row.http:
+        raise ValueError("url: not https, and http is not true")
+    return Receiver(
+        name=row.name,
+        url=url.geturl(),
+        secrets=_secrets(folder / row.secret_file),
+        networks=tuple(map(_network, row.networks)),
+        authorities=None if row.ca_file is None else _authorities(folder / row.ca_file),
+        states=None if row.states is None else frozenset(row.states),
+    )
+
+
+def _network(raw: str) -> Network:
+    try:
+        return ip_network(raw)
+    except ValueError as error:
+        raise ValueError(f"networks: {error}") from None
+
+
+def _authorities(path: Path) -> Path:
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(f"ca_file: {error}") from None
+    return path
+
+
+def _secrets(path: Path) -> tuple[bytes, ...]:
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except OSError as error:
+        raise ValueError(f"secret_file: {error}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"secret_file: {path.name} is no text") from None
+    found = tuple(
+        _secret(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip()
+    )
+    if not found or len(found) > MOST_SECRETS or len(set(found)) < len(found):
+        raise ValueError(f"secret_file: not 1 to {MOST_SECRETS} secrets, each once")
+    return found
+
+
+def _secret(line: str, number: int) -> bytes:
+    try:
+        secret = base64.b64decode(line.removeprefix(PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError(f"secret_file: line {number} is not base64") from None
+    if not LEAST_SECRET_BYTES <= len(secret) <= MOST_SECRET_BYTES:
+        raise ValueError(
+            f"secret_file: line {number} has {len(secret)} bytes, "
+            f"not {LEAST_SECRET_BYTES} to {MOST_SECRET_BYTES}"
+        )
+    if len(set(secret)) < LEAST_SECRET_BYTES // 4:
+        raise ValueError(f"secret_file: line {number} is not random")
+    return secret

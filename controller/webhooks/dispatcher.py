@@ -1,0 +1,331 @@
+"""Brings what becomes of jobs from the outbox to the receivers, as the leader of one term."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from controller.jobs.containment import Containment
+from controller.site.webhook_receivers import Receiver
+from controller.store.database import Store, Transaction
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.instance.identity import read_store_metadata
+from controller.store.instance.leadership import read_leadership
+from controller.store.news import UpdateNews
+from controller.store.outbox.counters import read_counter
+from controller.store.outbox.update_rows import UpdateRow
+from controller.store.outbox.webhook_cursors import (
+    ensure_cursors,
+    heads_after,
+    next_update_of,
+    read_cursor,
+    time_from,
+    write_cursor,
+)
+from controller.webhooks.deliveries import Deliveries, Send
+from controller.webhooks.sender import Message, Outcome, Result, Sender, opened_sender
+from controller.webhooks.signature import make_message_id
+
+LOOK_SECONDS: Final = 1.0
+"""Without news: they may be lost, and other processes on one SQLite file tell none."""
+AGAIN_SECONDS: Final = 1.0
+"""After the store has not answered, or something went wrong that nobody expects."""
+SAVE_SECONDS: Final = 0.5
+"""At most so much of what was accepted is sent again after a leader has died."""
+LOG_SECONDS: Final = 60.0
+"""From one line about a receiver that fails to the next."""
+PAGE: Final = 500
+
+log = logging.getLogger(__name__)
+
+Render = Callable[[UpdateRow], bytes]
+"""Returns an update as the API shows it, as JSON."""
+
+
+class Counts(Protocol):
+    """Counts what becomes of messages."""
+
+    def attempted(self, receiver: str, outcome: Outcome) -> None:
+        """Count an attempt."""
+
+    def accepted_after(self, receiver: str, seconds: float) -> None:
+        """Note how long an update took, from its time until it was accepted."""
+
+
+class Webhooks:
+    """Sends to all receivers while this process leads.
+
+    Args:
+        receivers: To whom.
+        store: The outbox, and how far each receiver has been told.
+        news: Tells of new updates.
+        render: Makes the body of a message.
+        counts: Counts what becomes of messages.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        receivers: Sequence[Receiver],
+        *,
+        store: Store,
+        news: UpdateNews,
+        render: Render,
+        counts: Counts,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._receivers = receivers
+        self._store = store
+        self._news = news
+        self._render = render
+        self._counts = counts
+        self._clock = clock
+        self._dispatchers: dict[str, _Dispatcher] = {}
+
+    async def begin(self) -> None:
+        """Have receivers that are not known begin with what happens next."""
+        async with self._store.write() as transaction:
+            await ensure_cursors(transaction, [one.name for one in self._receivers])
+
+    async def run(self, term: int, *, failed: Callable[[Exception], None]) -> None:
+        """Send until cancelled; errors that nobody expects are counted by *failed*.
+
+        Raises:
+            LeadershipLost: If another one leads.
+        """
+        contained = Containment("webhooks are not sent", failed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for receiver in self._receivers:
+                    self._dispatchers[receiver.name] = one = self._make(receiver, term)
+                    tasks.create_task(_keep_on(one, receiver.name, contained))
+        finally:
+            self._dispatchers.clear()
+
+    def _make(self, receiver: Receiver, term: int) -> _Dispatcher:
+        return _Dispatcher(
+            receiver,
+            store=self._store,
+            term=term,
+            news=self._news,
+            render=self._render,
+            counts=self._counts,
+            clock=self._clock,
+        )
+
+    def oldest_seconds(self, receiver: str) -> float:
+        """Return how old the oldest update is that the receiver has not accepted; else 0."""
+        dispatcher = self._dispatchers.get(receiver)
+        oldest = None if dispatcher is None else dispatcher.oldest
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+
+async def _keep_on(dispatcher: _Dispatcher, name: str, contained: Containment) -> None:
+    while True:
+        with suppress(StoreUnavailable), contained.of(name):
+            await dispatcher.run()
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+class _Dispatcher:
+    """Sends to one receiver. Messages on their way are tasks; all else is done here, in turns."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        *,
+        store: Store,
+        term: int,
+        news: UpdateNews,
+        render: Render,
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._receiver = receiver
+        self._store = store
+        self._term = term
+        self._news = news
+        self._render = render
+        self._counts = counts
+        self._clock = clock
+        self._identity = ""
+        self._deliveries: Deliveries | None = None
+        self._woken = asyncio.Event()
+        self._saved_at = -SAVE_SECONDS
+        self._logged_at = -LOG_SECONDS
+
+    @property
+    def oldest(self) -> float | None:
+        """The time of the oldest update that was not accepted."""
+        return None if self._deliveries is None else self._deliveries.oldest
+
+    async def run(self) -> None:
+        """Send until something goes wrong.
+
+        Raises:
+            LeadershipLost: If another one leads.
+            StoreUnavailable: If it cannot be found out how far the receiver has been told.
+        """
+        deliveries = self._deliveries = await self._load()
+        try:
+            async with (
+                opened_sender(self._receiver, clock=self._clock) as sender,
+                asyncio.TaskGroup() as tasks,
+            ):
+                tasks.create_task(self._listen())
+                await self._send_all(deliveries, sender, tasks)
+        except ExceptionGroup as group:
+            lost, others = group.split(LeadershipLost)
+            raise (lost or others or group).exceptions[0] from None
+
+    async def _load(self) -> Deliveries:
+        async with self._store.read() as transaction:
+            cursor = await read_cursor(transaction, self._receiver.name)
+            self._saved = cursor
+            self._identity = (await read_store_metadata(transaction)).identity
+            first = min(cursor.pending.values(), default=None)
+            since = None if first is None else await time_from(transaction, first)
+        return Deliveries(cursor, since=since or self._clock(), random=random.random)
+
+    async def _listen(self) -> None:
+        while True:
+            await self._news.next.wait()
+            self._woken.set()
+
+    async def _send_all(
+        self, deliveries: Deliveries, sender: Sender, tasks: asyncio.TaskGroup
+    ) -> None:
+        while not deliveries.disabled:
+            self._woken.clear()
+            try:
+                more = await self._turn(deliveries, sender, tasks)
+                saved = await self._save(deliveries)
+            except StoreUnavailable as error:
+                self._log("webhooks wait for the store", why=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            waits = [LOOK_SECONDS, deliveries.wait(time.monotonic())]
+            waits += [0.0] * more + [SAVE_SECONDS] * (not saved)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(one for one in waits if one is not None)):
+                    await self._woken.wait()
+        await self._save(deliveries, at_once=True)
+        await asyncio.Event().wait()
+
+    async def _turn(self, deliveries: Deliveries, sender: Sender, tasks: asyncio.TaskGroup) -> bool:
+        """Take up and send what there is by now; return whether there is more to take up.
+
+        All is read from one state of the store: what is forgotten is known before it is missed.
+        """
+        found: list[tuple[Send, UpdateRow | None]] = []
+        more, send = False, None
+        try:
+            async with self._store.read() as transaction:
+                await self._refuse_if_deposed(transaction)
+                more = await self._take_up(transaction, deliveries)
+                while (send := deliveries.next(time.monotonic())) is not None:
+                    found.append((send, await self._find(transaction, send)))
+        except BaseException:
+            for begun in [one for one, _ in found] + ([send] if send is not None else []):
+                deliveries.put_back(begun)
+            raise
+        for send, row in found:
+            if row is None and not send.is_notice:
+                deliveries.found_nothing(send)
+            else:
+                tasks.create_task(self._send(deliveries, sender, send, row))
+        return more
+
+    async def _refuse_if_deposed(self, transaction: Transaction) -> None:
+        current = (await read_leadership(transaction)).term
+        if current != self._term:
+            raise LeadershipLost(f"the term is {current}, not {self._term}")
+
+    async def _take_up(self, transaction: Transaction, deliveries: Deliveries) -> bool:
+        last = await read_counter(transaction, "updates")
+        forgotten = await read_counter(transaction, "updates_forgotten")
+        deliveries.observe(last=last, forgotten=forgotten, at=self._clock())
+        limit = min(PAGE, deliveries.room)
+        if deliveries.position >= last or not limit:
+            return False
+        heads = await heads_after(transaction, deliveries.position, limit=limit)
+        through = heads[-1].id if len(heads) == limit else last
+        states = self._receiver.states
+        wanted = [one for one in heads if states is None or one.state in states]
+        deliveries.take_up(wanted, through=through)
+        return through < last and deliveries.room > 0
+
+    async def _find(self, transaction: Transaction, send: Send) -> UpdateRow | None:
+        if send.is_notice:
+            return None
+        states = self._receiver.states
+        return await next_update_of(
+            transaction,
+            send.job_id,
+            first=send.first,
+            last=send.last,
+            states=None if states is None else sorted(states),
+        )
+
+    async def _send(
+        self, deliveries: Deliveries, sender: Sender, send: Send, row: UpdateRow | None
+    ) -> None:
+        result = await self._try(sender, send, row)
+        self._counts.attempted(self._receiver.name, result.outcome)
+        if result.outcome == "accepted":
+            deliveries.accepted(send, send.last if row is None else row.id)
+            if row is not None:
+                self._counts.accepted_after(self._receiver.name, self._clock() - row.at)
+        else:
+            about = {"outcome": result.outcome, "status": result.status}
+            self._log("a webhook is not accepted", **about)
+            if result.outcome == "gone" and not deliveries.disabled:
+                deliveries.disabled = True
+                self._logged_at = -LOG_SECONDS
+                self._log("a receiver of webhooks is gone, and is sent nothing more", **about)
+            deliveries.failed(
+                send,
+                now=time.monotonic(),
+                reached=result.reached,
+                retry_after=result.retry_after,
+                is_busy=result.is_busy,
+            )
+        self._woken.set()
+
+    async def _try(self, sender: Sender, send: Send, row: UpdateRow | None) -> Result:
+        try:
+            message = self._forgotten(send.last) if row is None else self._message(row)
+        except ValueError:  # pydantic's are: what this version cannot show holds up its job alone
+            return Result("unreadable")
+        return await sender.send(message)
+
+    def _message(self, row: UpdateRow) -> Message:
+        about = (self._identity, row.job_id, row.attempt, row.at, row.state)
+        return Message(make_message_id("upd", row.id, *about), self._render(row))
+
+    def _forgotten(self, through: int) -> Message:
+        body = json.dumps({"event": "forgotten", "through": through}, separators=(",", ":"))
+        return Message(make_message_id("fgt", through, self._identity), body.encode())
+
+    def _log(self, what: str, **about: object) -> None:
+        if time.monotonic() - self._logged_at >= LOG_SECONDS:
+            self._logged_at = time.monotonic()
+            log.warning(what, extra={"receiver": self._receiver.name, **about})
+
+    async def _save(self, deliveries: Deliveries, *, at_once: bool = False) -> bool:
+        """Note how far the receiver has been told; return False where it is not time yet."""
+        cursor = deliveries.cursor
+        if cursor == self._saved:
+            return True
+        if time.monotonic() - self._saved_at < SAVE_SECONDS and not at_once:
+            return False
+        async with self._store.lead(self._term) as transaction:
+            await write_cursor(transaction, self._receiver.name, cursor)
+        self._saved, self._saved_at = cursor, time.monotonic()
+        return True

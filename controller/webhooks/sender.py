@@ -1,0 +1,274 @@
+"""Sends a message to a receiver, within bounds in time, bytes and connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Literal
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from controller.site.webhook_receivers import Receiver
+from controller.webhooks.deliveries import AT_ONCE
+from controller.webhooks.signature import sign
+from shared.networks import NOT_THE_WORLD, Bounds
+from shared.numbers import whole_number
+from shared.settings import networks
+from shared.version import VERSION
+
+CONNECT_SECONDS: Final = 5.0
+"""For the look-up of its name, TCP and TLS together."""
+ATTEMPT_SECONDS: Final = 15.0
+DRAIN_SECONDS: Final = 1.0
+MOST_DRAINED_BYTES: Final = 64 * 1024
+"""Of a response's body, of which nothing is used: so that the connection can be used again."""
+IDLE_SECONDS: Final = 3.0
+"""Less than servers wait for the next request, so that they do not close under one."""
+MOST_ADDRESSES: Final = 8
+_MOST_SECONDS: Final = 10**9
+_EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
+_HEADERS: Final = {
+    "Content-Type": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": f"Fumarole/{VERSION}",
+}
+
+Outcome = Literal[
+    "accepted",
+    "refused",
+    "redirected",
+    "gone",
+    "timed_out",
+    "broken",
+    "unreachable",
+    "forbidden",
+    "unreadable",
+]
+"""What became of an attempt: what the status says; no response in time; a connection that broke,
+that did not come about, or that may not be, since its address is not listed; an update that this
+version cannot show."""
+
+AddressInfo = tuple[Any, ...]
+LookUp = Callable[[str, int], Sequence[AddressInfo]]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is sent: an update, or that updates are forgotten."""
+
+    id: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of an attempt; ``retry_after`` is in seconds, 0 where the receiver said none."""
+
+    outcome: Outcome
+    status: int | None = None
+    retry_after: float = 0.0
+
+    @property
+    def reached(self) -> bool:
+        """Whether the receiver can have seen the message."""
+        return self.outcome not in ("unreachable", "forbidden")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the receiver wants to be left alone (RFC 9110, 15.6.4; RFC 6585, section 4)."""
+        return self.status in (429, 503)
+
+
+class AddressForbidden(OSError):
+    """The receiver's name leads where no receiver may be."""
+
+
+class Sender:
+    """Sends to one receiver, over connections that are its own.
+
+    Each address is judged when it is dialled, so that a name server cannot give another answer in
+    between. Redirects are not followed, and no proxy is used.
+    """
+
+    def __init__(
+        self, receiver: Receiver, session: aiohttp.ClientSession, *, clock: Callable[[], float]
+    ) -> None:
+        self._receiver = receiver
+        self._session = session
+        self._clock = clock
+
+    async def send(self, message: Message) -> Result:
+        """Try once to have the receiver accept *message*."""
+        timestamp = int(self._clock())
+        signature = sign(
+            self._receiver.secrets, message_id=message.id, timestamp=timestamp, body=message.body
+        )
+        headers = {
+            "webhook-id": message.id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signature,
+        }
+        try:
+            async with self._session.post(
+                self._receiver.url, data=message.body, headers=headers, allow_redirects=False
+            ) as response:
+                result = self._judge(response)
+                await _drain(response)
+                return result
+        except aiohttp.ClientConnectorError as error:
+            forbidden = isinstance(error.os_error, AddressForbidden)
+            return Result("forbidden" if forbidden else "unreachable")
+        except aiohttp.ConnectionTimeoutError:
+            return Result("unreachable")
+        except TimeoutError:
+            return Result("timed_out")
+        except (aiohttp.ClientError, OSError):
+            return Result("broken")
+
+    def _judge(self, response: aiohttp.ClientResponse) -> Result:
+        status = response.status
+        outcome: Outcome = "refused"
+        if 200 <= status < 300:
+            outcome = "accepted"
+        elif 300 <= status < 400:
+            outcome = "redirected"
+        elif status == 410:
+            outcome = "gone"
+        after = read_retry_after(response.headers.get("Retry-After", ""), now=self._clock())
+        return Result(outcome, status, after)
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read what is left of a short body; of any other, the connection is closed."""
+    read = 0
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for piece in response.content.iter_any():
+                read += len(piece)
+                if read > MOST_DRAINED_BYTES:
+                    break
+            else:
+                return
+    response.close()
+
+
+def read_retry_after(value: str, *, now: float) -> float:
+    """Return the seconds that a field ``Retry-After`` names (RFC 9110, section 10.2.3); else 0."""
+    seconds = whole_number(value.strip(), most=_MOST_SECONDS)
+    if seconds is not None:
+        return float(seconds)
+    try:
+        at = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now)
+
+
+@asynccontextmanager
+async def opened_sender(
+    receiver: Receiver, *, clock: Callable[[], float], look_up: LookUp | None = None
+) -> AsyncIterator[Sender]:
+    """Give what sends to *receiver*; its connections are closed in the end."""
+    allowed = Bounds((*_EVERYWHERE, *receiver.networks), NOT_THE_WORLD)
+
+    def make_socket(info: AddressInfo) -> socket.socket:
+        if not allowed.allow(info[4][0]):
+            raise AddressForbidden("the address is not listed")
+        return socket.socket(*info[:3])
+
+    connector = aiohttp.TCPConnector(
+        ssl=ssl.create_default_context(cafile=receiver.authorities),
+        resolver=_Resolver(look_up or _look_up),
+        use_dns_cache=False,
+        limit=AT_ONCE,
+        keepalive_timeout=IDLE_SECONDS,
+        socket_factory=make_socket,
+    )
+    timeout = aiohttp.ClientTimeout(
+        total=ATTEMPT_SECONDS, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS
+    )
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=_HEADERS,
+        auto_decompress=False,
+    ) as session:
+        yield Sender(receiver, session, clock=clock)
+
+
+def _look_up(host: str, port: int) -> Sequence[AddressInfo]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+
+
+class _Resolver(AbstractResolver):
+    """Looks a name up in a thread of its own, one at a time.
+
+    A name server that is silent holds a thread for as long as the C library waits for it. It must
+    not be one of the loop's, which others wait for, and it must not keep the process from ending.
+    """
+
+    def __init__(self, look_up: LookUp) -> None:
+        self._look_up = look_up
+        self._looking: asyncio.Future[Sequence[AddressInfo]] | None = None
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return addresses of the receiver's name."""
+        if self._looking is None or self._looking.done():
+            self._looking = self._begin(host, port)
+        # Whoever has waited long enough must not end it for the others.
+        found = await asyncio.shield(self._looking)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=info[4][0],
+                port=port,
+                family=info[0],
+                proto=info[2],
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for info in found[:MOST_ADDRESSES]
+        ]
+
+    def _begin(self, host: str, port: int) -> asyncio.Future[Sequence[AddressInfo]]:
+        loop = asyncio.get_running_loop()
+        looking: asyncio.Future[Sequence[AddressInfo]] = loop.create_future()
+        # Also where nobody waits for it any more.
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        def end(found: Sequence[AddressInfo], error: OSError | None) -> None:
+            if looking.done():
+                return
+            if error is None:
+                looking.set_result(found)
+            else:
+                looking.set_exception(error)
+
+        def work() -> None:
+            found: Sequence[AddressInfo] = ()
+            failure: OSError | None = None
+            try:
+                found = self._look_up(host, port)
+            except OSError as error:
+                failure = error
+            except UnicodeError:  # a label that is no IDNA
+                failure = OSError("not a name")
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(end, found, failure)
+
+        threading.Thread(target=work, name="webhook-name", daemon=True).start()
+        return looking
+
+    async def close(self) -> None:
+        """Wait for nothing: the thread ends by itself."""

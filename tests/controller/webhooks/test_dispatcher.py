@@ -1,0 +1,351 @@
+"""From the outbox to real receivers, by leaders that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.api.resources.updates import render_update, shown
+from controller.metrics import WebhookCounts
+from controller.site.webhook_receivers import Receiver
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost
+from controller.store.instance.leadership import raise_term
+from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
+from controller.store.news import UpdateNews
+from controller.store.outbox.update_rows import UpdateRow, updates_after
+from controller.store.outbox.webhook_cursors import WebhookCursor, read_cursor
+from controller.webhooks import deliveries, dispatcher
+from controller.webhooks.dispatcher import Webhooks
+from tests.controller.running import eventually
+from tests.controller.samples import make_record
+from tests.controller.webhooks.receiving import (
+    SECRET,
+    Request,
+    Server,
+    make_receiver,
+    response,
+)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(deliveries, "LONGEST_RECEIVER_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(deliveries, "LONGEST_PAUSE_SECONDS", 0.2)
+
+
+class Leading:
+    """Sends as the leader of the newest term does."""
+
+    def __init__(self, store: Store, receivers: Sequence[Receiver]) -> None:
+        self.registry = CollectorRegistry()
+        self.store = store
+        counts = WebhookCounts(self.registry)
+        self.webhooks = Webhooks(
+            receivers, store=store, news=UpdateNews(store), render=self.render, counts=counts
+        )
+        counts.watch([one.name for one in receivers], self.webhooks.oldest_seconds)
+        self.unshowable: set[str] = set()
+        self.failures: list[Exception] = []
+
+    def render(self, row: UpdateRow) -> bytes:
+        if row.job_id in self.unshowable:
+            raise ValueError("it cannot be shown")
+        return render_update(row)
+
+    def value(self, name: str, **labels: str) -> float:
+        found = self.registry.get_sample_value(f"fumarole_controller_webhook_{name}", labels)
+        return found or 0.0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        await self.webhooks.begin()
+        async with self.store.write() as transaction:
+            term = await raise_term(transaction)
+        task = asyncio.create_task(self.webhooks.run(term, failed=self.failures.append))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+        assert self.failures == []
+
+
+async def happen(store: Store, *states: str, job: str = "j1", message: str = "") -> None:
+    for state in states:
+        async with store.write() as transaction:
+            record = await find_job(transaction, job)
+            if record is None:
+                await insert_job(transaction, make_record(id=job), labels={})
+            else:
+                await move_job(transaction, record, now=5.0, state=state, message=message)
+
+
+async def cursor_of(store: Store, name: str = "one") -> WebhookCursor:
+    async with store.read() as transaction:
+        return await read_cursor(transaction, name)
+
+
+async def until(condition: Any, what: str = "") -> None:
+    async def look() -> bool:
+        return bool(condition())
+
+    await eventually(look, seconds=30, what=what)
+
+
+async def until_saved(store: Store, position: int, name: str = "one") -> None:
+    async def look() -> bool:
+        return await cursor_of(store, name) == WebhookCursor(position, 0, {})
+
+    await eventually(look, seconds=30, what=f"it is not at {position}")
+
+
+async def test_a_receiver_gets_what_the_api_shows_in_order(store: Store) -> None:
+    server = Server()
+    async with server.listening():
+        leading = Leading(store, [make_receiver(server.url)])
+        async with leading.running():
+            await happen(store, "IN_QUEUE", "RUNNING", message="so")
+            await happen(store, "IN_QUEUE", "FAILURE", job="j2")
+            await happen(store, "SUCCESS")
+            await until(lambda: len(server.requests) == 5)
+            await until_saved(store, 5)
+    async with store.read() as transaction:
+        items = shown(await updates_after(transaction, 0, limit=9))
+    got = sorted((one.json for one in server.requests), key=lambda one: int(one["id"]))
+    assert got == [one.model_dump(mode="json") for one in items]
+    assert [one for one in server.numbers if one in (1, 2, 5)] == [1, 2, 5]
+    assert len({one.headers["webhook-id"] for one in server.requests}) == 5
+    assert leading.value("attempts_total", receiver="one", outcome="accepted") == 5
+    assert leading.value("oldest_seconds", receiver="one") == 0.0
+    assert leading.value("lag_seconds", receiver="one") > 0.0
+
+
+async def test_a_receiver_that_is_new_begins_with_what_happens_next(store: Store) -> None:
+    await happen(store, "IN_QUEUE", "RUNNING")
+    server = Server()
+    async with server.listening():
+        leading = Leading(store, [make_receiver(server.url)])
+        async with leading.running():
+            await happen(store, "SUCCESS")
+            await until_saved(store, 3)
+        assert server.numbers == [3]
+
+
+async def test_after_a_restart_in_the_middle_nothing_is_lost(store: Store) -> None:
+    async def answer(_request: Request, _writer: asyncio.StreamWriter) -> bytes | None:
+        # Some are accepted, and the controller does not hear of it.
+        return response(200) if len(server.requests) % 4 else None
+
+    server = Server(answer)
+    async with server.listening():
+        for number in range(30):
+            if number % 6 == 0:
+                leading = Leading(store, [make_receiver(server.url)])
+                await leading.webhooks.begin()
+            await happen(store, "IN_QUEUE", "RUNNING", "SUSPENDED", job=f"j{number % 7}")
+            if number % 6 == 5:
+                async with leading.running():
+                    before = len(server.requests)
+                    await until(lambda before=before: len(server.requests) > before + 3)
+        async with Leading(store, [make_receiver(server.url)]).running():
+            await until_saved(store, 90)
+    by_job: dict[str, list[int]] = {}
+    for one in server.requests:
+        by_job.setdefault(one.json["job"], []).append(one.json["id"])
+    assert sorted({number for numbers in by_job.values() for number in numbers}) == [*range(1, 91)]
+    for numbers in by_job.values():
+        assert list(dict.fromkeys(numbers)) == sorted(set(numbers))
+    names = {(one.json["id"], one.headers["webhook-id"]) for one in server.requests}
+    assert len(names) == 90  # the same name with every attempt
+
+
+async def test_a_receiver_that_is_dead_or_slow_delays_no_other_and_gets_all_in_the_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "MOST_JOBS", 5)
+    released = asyncio.Event()
+
+    async def wait(_request: Request, _writer: asyncio.StreamWriter) -> bytes:
+        await released.wait()
+        return response(200)
+
+    good, slow, dead = Server(), Server(wait), Server()
+    async with dead.listening():
+        pass  # its port is known, and nobody listens there
+    async with AsyncExitStack() as stack:
+        for one in (good, slow):
+            await stack.enter_async_context(one.listening())
+        servers = {"good": good, "slow": slow, "dead": dead}
+        receivers = [make_receiver(one.url, name=name) for name, one in servers.items()]
+        leading = Leading(store, receivers)
+        await stack.enter_async_context(leading.running())
+        for number in range(20):
+            await happen(store, "IN_QUEUE", job=f"j{number}")
+        await until_saved(store, 20, "good")
+        # What waits for the others is bounded, here and on the wire.
+        assert slow.connections <= deliveries.AT_ONCE
+        for name in ("slow", "dead"):
+            assert len((await cursor_of(store, name)).pending) <= 5
+            assert leading.value("oldest_seconds", receiver=name) > 0
+        await until(lambda: leading.value("attempts_total", receiver="dead", outcome="unreachable"))
+        released.set()
+        await stack.enter_async_context(dead.listening())
+        for name in ("slow", "dead"):
+            await until_saved(store, 20, name)
+            assert servers[name].numbers[:1] == [1]
+            assert sorted(servers[name].numbers) == [*range(1, 21)]
+
+
+async def test_a_job_that_is_refused_is_tried_again_and_others_do_not_wait(store: Store) -> None:
+    refuse = {"j1"}
+
+    async def answer(request: Request, _writer: asyncio.StreamWriter) -> bytes:
+        return response(500 if request.json["job"] in refuse else 200)
+
+    server = Server(answer)
+    async with server.listening():
+        receiver = make_receiver(server.url)
+        first = Leading(store, [receiver])
+        async with first.running():
+            await happen(store, "IN_QUEUE", "RUNNING")
+            await happen(store, "IN_QUEUE", "RUNNING", "SUCCESS", job="j2")
+            await until(lambda: 5 in server.numbers)
+            await until(lambda: server.numbers.count(1) > 2)
+            expected = WebhookCursor(5, 0, {"j1": 1})
+            assert 2 not in server.numbers
+
+            async def saved() -> bool:
+                return await cursor_of(store) == expected
+
+            await eventually(saved)
+            assert first.value("attempts_total", receiver="one", outcome="refused") > 2
+        refuse.clear()
+        async with Leading(store, [receiver]).running():
+            await until_saved(store, 5)
+        assert server.numbers[-2:] == [1, 2]
+        # What was accepted and saved is not sent again.
+        assert [server.numbers.count(number) for number in (3, 4, 5)] == [1, 1, 1]
+
+
+async def test_a_receiver_that_is_gone_is_sent_nothing_until_another_leads(store: Store) -> None:
+    async def answer(_request: Request, _writer: asyncio.StreamWriter) -> bytes:
+        return response(410)
+
+    server = Server(answer)
+    async with server.listening():
+        receiver = make_receiver(server.url)
+        first = Leading(store, [receiver])
+        async with first.running():
+            await happen(store, "IN_QUEUE", "RUNNING", "SUCCESS")
+            await until(lambda: first.value("attempts_total", receiver="one", outcome="gone") == 1)
+            await happen(store, "IN_QUEUE", job="j2")
+            await asyncio.sleep(0.3)
+            assert server.numbers == [1]
+        server.answer = Server().answer
+        async with Leading(store, [receiver]).running():
+            await until_saved(store, 4)
+        assert sorted(server.numbers) == [1, 1, 2, 3, 4]
+
+
+async def test_whoever_was_away_for_too_long_is_told_what_is_forgotten(store: Store) -> None:
+    server = Server()
+    async with server.listening():
+        leading = Leading(store, [make_receiver(server.url)])
+        await leading.webhooks.begin()
+        await happen(store, "IN_QUEUE", "SUCCESS")
+        async with store.write() as transaction:
+            record = await find_job(transaction, "j1")
+            assert record is not None
+            await move_job(transaction, record, now=6.0, finished_at=6.0)
+            assert await forget_jobs(transaction, finished_before=7.0, limit=9) == 1
+        await happen(store, "IN_QUEUE", "RUNNING", job="j2")
+        async with leading.running():
+            await until(lambda: len(server.requests) == 3)
+            await happen(store, "SUCCESS", job="j2")
+            await until(lambda: len(server.requests) == 4)
+        assert server.requests[0].json == {"event": "forgotten", "through": 2}
+        assert server.numbers == [3, 4, 5]
+
+
+async def test_whoever_leads_no_more_sends_no_more(store: Store) -> None:
+    server = Server()
+    async with server.listening():
+        leading = Leading(store, [make_receiver(server.url)])
+        async with leading.running() as task:
+            await happen(store, "IN_QUEUE")
+            await until_saved(store, 1)
+            async with store.write() as transaction:
+                await raise_term(transaction)
+            await happen(store, "RUNNING")
+            await asyncio.wait([task], timeout=30)
+            assert isinstance(task.exception(), ExceptionGroup)
+            assert task.exception().split(LeadershipLost)[1] is None  # type: ignore[union-attr]
+        assert server.numbers == [1]
+
+
+async def test_only_the_states_that_are_wanted_are_sent(store: Store) -> None:
+    server = Server()
+    async with server.listening():
+        receiver = make_receiver(server.url, states=frozenset({"SUCCESS", "FAILURE"}))
+        async with Leading(store, [receiver]).running():
+            await happen(store, "IN_QUEUE", "RUNNING", "SUCCESS")
+            await happen(store, "IN_QUEUE", "RUNNING", job="j2")
+            await until_saved(store, 5)
+        assert server.numbers == [3]
+
+
+async def test_an_update_that_cannot_be_shown_holds_up_its_job_alone(store: Store) -> None:
+    server = Server()
+    async with server.listening():
+        leading = Leading(store, [make_receiver(server.url)])
+        leading.unshowable.add("j1")
+        async with leading.running():
+            await happen(store, "IN_QUEUE")
+            await happen(store, "IN_QUEUE", job="j2")
+            await until(lambda: server.numbers == [2])
+            leading.unshowable.clear()
+            await until_saved(store, 2)
+        assert server.numbers == [2, 1]
+
+
+async def test_no_log_holds_a_secret_or_a_url(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(_request: Request, _writer: asyncio.StreamWriter) -> bytes:
+        return response(500)
+
+    server = Server(answer)
+    caplog.set_level(logging.DEBUG)
+    async with server.listening():
+        receivers = [
+            make_receiver(server.url + "/canary-path"),
+            make_receiver("https://127.0.0.1:1/canary-path", name="dead"),
+            make_receiver(server.url + "/canary-path", name="forbidden", networks=()),
+        ]
+        leading = Leading(store, receivers)
+        async with leading.running():
+            await happen(store, "IN_QUEUE")
+            for one, outcome in zip(
+                receivers, ("refused", "unreachable", "forbidden"), strict=True
+            ):
+                await until(
+                    lambda one=one, outcome=outcome: leading.value(
+                        "attempts_total", receiver=one.name, outcome=outcome
+                    )
+                )
+    told = [one for one in caplog.records if one.name == dispatcher.__name__]
+    assert {vars(one)["receiver"] for one in told} == {"one", "dead", "forbidden"}
+    text = json.dumps([vars(one) for one in caplog.records], default=str) + repr(receivers)
+    for secret in (base64.b64encode(SECRET).decode(), repr(SECRET), SECRET.hex()):
+        assert secret not in text
+    assert "canary-path" not in json.dumps([vars(one) for one in told], default=str)
