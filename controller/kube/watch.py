@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -94,6 +94,43 @@ class Backoff:
         return max(self.pause(), error.retry_after_seconds or 0.0)
 
 
+class WatchConnection:
+    """The connection of a watch, which can be given up for another one."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self._renewed = asyncio.Event()
+        self._content: aiohttp.StreamReader | None = None
+
+    def renew(self) -> None:
+        """Have the watch go on from where it was; ``opened`` is set once the server answers.
+
+        Whether a connection on which nothing comes is dead is found out only after
+        ``QUIET_SECONDS``. A pause after a failure ends, too.
+        """
+        self._renewed.set()
+        if self._content is not None:
+            self.opened.clear()
+            self._content.set_exception(_Renewed())
+
+    async def rest(self, seconds: float) -> None:
+        """Return after so long, or when the connection is renewed."""
+        self._renewed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._renewed.wait()
+
+    def use(self, content: aiohttp.StreamReader) -> None:
+        """Take note that the watch goes on with *content*."""
+        self._content = content
+        self.opened.set()
+
+
+class _Renewed(Exception):
+    """The connection was given up."""
+
+
 def _nobody(_trouble: KubeError | None) -> None:
     return
 
@@ -106,13 +143,15 @@ async def watch(
     labels: str = "",
     transform: FieldTransform = WHOLE,
     told: Callable[[KubeError | None], None] = _nobody,
+    connection: WatchConnection | None = None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield all objects, then each change; raises nothing but cancellation.
 
     *told* is called with what keeps it from going on, and with None once it does go on. Of each
-    object *transform* says what is kept.
+    object *transform* says what is kept. By *connection* it is had to open another one.
     """
-    stream = _Stream(kube, kind, namespace, labels, transform, told)
+    connection = connection or WatchConnection()
+    stream = _Stream(kube, kind, namespace, labels, transform, told, connection)
     while True:
         try:
             async with aclosing(stream.events()) as events:
@@ -121,14 +160,14 @@ async def watch(
         except Expired as error:
             log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
             # A server that forgets at once must not be made to list for ever.
-            await asyncio.sleep(stream.begin_again(error))
+            await connection.rest(stream.begin_again(error))
         except KubeError as error:
             told(error)
             pause = stream.pause_after(error)
             log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
-            await asyncio.sleep(pause)
+            await connection.rest(pause)
         else:
-            await asyncio.sleep(stream.pause_after_end())
+            await connection.rest(stream.pause_after_end())
 
 
 class _Stream:
@@ -142,8 +181,10 @@ class _Stream:
         labels: str,
         transform: FieldTransform,
         told: Callable[[KubeError | None], None],
+        connection: WatchConnection,
     ) -> None:
         self._kube = kube
+        self._connection = connection
         self._path = kind.path(namespace)
         self._labels = labels
         self._told = told
@@ -216,10 +257,12 @@ class _Stream:
             "timeoutSeconds": str(int(STREAM_SECONDS)),
         }
         query |= {"labelSelector": self._labels} if self._labels else {}
-        async with self._kube.stream(self._path, query, quiet_seconds=QUIET_SECONDS) as content:
-            yield None, version
-            async for line in _lines(content):
-                yield _read(line, self._transform)
+        with suppress(_Renewed):
+            async with self._kube.stream(self._path, query, quiet_seconds=QUIET_SECONDS) as content:
+                self._connection.use(content)
+                yield None, version
+                async for line in _lines(content):
+                    yield _read(line, self._transform)
 
 
 def _read(text: bytes, transform: FieldTransform) -> tuple[WatchEvent | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from math import inf
 from pathlib import Path
@@ -11,7 +12,15 @@ import pytest
 from controller.kube import watch as module
 from controller.kube.errors import KubeError, Throttled, Unavailable
 from controller.kube.kinds import PODS
-from controller.kube.watch import Backoff, Changed, Deleted, Listed, WatchEvent, watch
+from controller.kube.watch import (
+    Backoff,
+    Changed,
+    Deleted,
+    Listed,
+    WatchConnection,
+    WatchEvent,
+    watch,
+)
 from tests.controller.kube.api_server import Script, gone, listing, says, serving, streams, thing
 
 
@@ -75,6 +84,46 @@ async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path)
     trouble = [one for one, before in zip(told, [None, *told], strict=False) if one != before]
     assert trouble[:3] == ["Unavailable", "Throttled", None]
     assert trouble[-2:] == ["Unavailable", None]
+
+
+async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_it_was(
+    tmp_path: Path,
+) -> None:
+    connection, told = WatchConnection(), list[KubeError | None]()
+    script = Script(
+        listing(version="5"),
+        streams(("ADDED", thing("a", "6")), then="hang"),
+        streams(("ADDED", thing("b", "7")), then="hang"),
+    )
+    async with serving(script, tmp_path) as kube:
+        connection.renew()  # there is none yet
+        assert connection.opened.is_set()
+        stream = watch(kube, PODS, told=told.append, connection=connection)
+        async with aclosing(stream), asyncio.timeout(60):
+            assert names([await anext(stream) for _ in range(2)]) == ["=", "+a"]
+            connection.renew()
+            assert not connection.opened.is_set()
+            assert names([await anext(stream)]) == ["+b"]
+            assert connection.opened.is_set()
+    assert script.requests[2][2]["resourceVersion"] == "6"
+    assert set(told) == {None}, "it was no trouble"
+
+
+async def test_a_pause_after_a_failure_ends_when_another_connection_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 3600.0)
+    connection, failed = WatchConnection(), asyncio.Event()
+    script = Script(says({}, 503), listing(version="5"), streams(then="hang"))
+    async with serving(script, tmp_path) as kube:
+        told = watch(kube, PODS, told=lambda _: failed.set(), connection=connection)
+        async with aclosing(told), asyncio.timeout(60):
+            first = asyncio.ensure_future(anext(told))
+            await failed.wait()
+            await asyncio.sleep(0)
+            connection.renew()
+            assert names([await first]) == ["="]
 
 
 @pytest.mark.parametrize("then", ["end", "cut"])
