@@ -39,6 +39,7 @@ from controller.kube.lease import Lease
 from controller.leader.companion_rights import CompanionRights
 from controller.leader.discovery import keep_learning
 from controller.leader.election import ByLease, Election, NoElection
+from controller.leader.standby import Standby
 from controller.logs.keeper import LogKeeper
 from controller.logs.live import PodLogs
 from controller.logs.storage import LogStorage
@@ -82,7 +83,6 @@ class _Term:
 
     number: int
     queue: WorkQueue
-    informer: InformerCache
     adoption: Adoption
     reconciler: Reconciler
     publisher: RoutePublisher
@@ -121,6 +121,11 @@ class Leader:
         self._redis = redis
         self._election = election
         self._webhooks = webhooks
+        self._standby = Standby(
+            kube,
+            instance=process.settings.instance,
+            services=process.settings.jobs.rank_services,
+        )
         self._term: _Term | None = None
         self._metrics = ControllerMetrics(process.registry)
         self._metrics.watch(
@@ -142,7 +147,7 @@ class Leader:
         term = self._term
         if term is None:
             return () if self._election.again else ("it does not lead yet",)
-        return (*term.adoption.problems, *term.informer.problems())
+        return (*term.adoption.problems, *self._standby.informer.problems())
 
     def degraded(self) -> Sequence[str]:
         """Return what does not work, without which the API does its part all the same."""
@@ -159,6 +164,11 @@ class Leader:
         Raises:
             LeadershipLost: If another one leads, and this one is not to stand again.
         """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._standby.run())
+            await self._take_turns()
+
+    async def _take_turns(self) -> None:
         while True:
             await self._election.acquire()
             try:
@@ -170,6 +180,7 @@ class Leader:
                     raise
                 log.warning("lost leadership", extra={"why": str(first_error(lost))})
             finally:
+                self._standby.stand_by()
                 self._term = None
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RELEASE_SECONDS):
@@ -202,12 +213,6 @@ class Leader:
             queue.enqueue(job_id, "cluster")
             self._job_changed(job_id)
 
-        informer = InformerCache(
-            self._kube,
-            instance=settings.instance,
-            changed=changed,
-            services=settings.jobs.rank_services,
-        )
         cluster = JobObjects(self._kube, instance=settings.instance)
         leader = _Leader(
             settings,
@@ -215,7 +220,7 @@ class Leader:
             number,
             self._core,
             self._kube,
-            informer,
+            self._standby.informer,
             cluster,
             before.seen_at,
             self._process.log_storage,
@@ -226,7 +231,9 @@ class Leader:
         )
         publisher = _make_publisher(leader, self._redis)
         rights = _make_rights(leader)
-        self._term = _Term(number, queue, informer, adoption, reconciler, publisher, rights)
+        self._term = _Term(number, queue, adoption, reconciler, publisher, rights)
+        # From here on, so that nothing that the leader before did is missed.
+        self._standby.lead(changed)
         return self._term
 
     async def _raise_term(self) -> tuple[Leadership, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
@@ -70,6 +69,9 @@ class BusyCache:
     async def complete(self) -> None:
         """It is."""
 
+    def job_ids(self) -> list[str]:
+        return []
+
 
 class Nothing:
     """Adopts nothing, and has nothing to see."""
@@ -119,7 +121,7 @@ async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Cloc
         metrics=ControllerMetrics(CollectorRegistry()),
         beside=(monitoring.run,),
     )
-    running = asyncio.create_task(reconciler.run())
+    tasks = [asyncio.create_task(one.run()) for one in (informer, reconciler)]
     try:
         async with asyncio.timeout(30):
             await Watched.looked.wait()
@@ -127,9 +129,9 @@ async def test_a_busy_watch_does_not_starve_monitoring(store: Store, clock: Cloc
         await asyncio.sleep(0.05)
         assert informer.told > before, "the watch was not busy"
     finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def view() -> JobFromServer:

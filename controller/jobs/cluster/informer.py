@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ from controller.kube.decoding import FieldTransform
 from controller.kube.errors import KubeError
 from controller.kube.kinds import PODS, SERVICES, VCJOBS, Kind
 from controller.kube.loop_turn import LoopTurn
-from controller.kube.watch import Changed, Deleted, Listed, WatchEvent, watch
+from controller.kube.watch import Changed, Deleted, Listed, WatchConnection, WatchEvent, watch
 from controller.volcano import fields
 from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
 from controller.volcano.observed import (
@@ -83,8 +83,8 @@ class Indexer(Generic[T]):
         return self._objects.get((namespace, name))
 
     def job_ids(self) -> list[str]:
-        """Return the jobs that have an object."""
-        return list(self._by_job)
+        """Return the jobs that have an object, or had one that is kept still."""
+        return list(dict.fromkeys([*self._by_job, *self._departed]))
 
     def of_job(self, job_id: str) -> tuple[T, ...]:
         """Return the objects of the job."""
@@ -93,6 +93,10 @@ class Indexer(Generic[T]):
     def departed_of(self, job_id: str) -> tuple[T, ...]:
         """Return the job's objects that were seen to leave, as they were last."""
         return tuple(self._departed.get(job_id, {}).values())
+
+    def departed(self) -> list[T]:
+        """Return all that were seen to leave, and are kept still."""
+        return [one for of_job in self._departed.values() for one in of_job.values()]
 
     def forget(self, one: T) -> None:
         """Keep *one*, which has left, no longer."""
@@ -234,6 +238,14 @@ PODS_READ: Final = Reader(PODS, fields.Pod, read_pod)
 SERVICES_READ: Final = Reader(SERVICES, fields.Service, read_service)
 
 
+class _Followed:
+    """How a kind is followed: whether it was read whole once, and by which connection."""
+
+    def __init__(self) -> None:
+        self.seen = asyncio.Event()
+        self.connection = WatchConnection()
+
+
 class InformerCache:
     """VolcanoJobs, pods and, if asked for, Services with the instance's label, as last seen.
 
@@ -264,16 +276,8 @@ class InformerCache:
         )
         self.services: Indexer[ObservedService] = Indexer(changed)
         self._trouble: dict[str, str] = {}
-        self._jobs_seen = asyncio.Event()
-        self._pods_seen = asyncio.Event()
-        self._services_seen = asyncio.Event()
-        self._follows_services = services
-        if not services:
-            self._services_seen.set()
-
-    @property
-    def _seen(self) -> tuple[asyncio.Event, ...]:
-        return self._jobs_seen, self._pods_seen, self._services_seen
+        kinds = (VCJOBS, PODS, SERVICES) if services else (VCJOBS, PODS)
+        self._followed = {kind.plural: _Followed() for kind in kinds}
 
     @property
     def follows_pods(self) -> bool:
@@ -289,10 +293,38 @@ class InformerCache:
         """Return what of the cluster cannot be followed now."""
         return tuple(f"{kind} cannot be followed: {why}" for kind, why in self._trouble.items())
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything has been read once."""
+        return all(one.seen.is_set() for one in self._followed.values())
+
     async def complete(self) -> None:
-        """Wait until everything has been read once."""
-        for one in self._seen:
-            await one.wait()
+        """Wait until everything has been read once, and is followed by a connection that lives."""
+        for one in self._followed.values():
+            await one.seen.wait()
+            await one.connection.opened.wait()
+
+    def renew(self) -> None:
+        """Have everything followed by new connections: what one that is dead kept back comes."""
+        for one in self._followed.values():
+            one.connection.renew()
+
+    def departed(self) -> list[ObservedJob | ObservedPod]:
+        """Return what was seen to leave, and is kept still."""
+        return [*self.jobs.departed(), *self.pods.departed()]
+
+    def forget(self, left: Iterable[ObservedJob | ObservedPod]) -> None:
+        """Keep these, which have left, no longer."""
+        for one in left:
+            if isinstance(one, ObservedPod):
+                self.pods.forget(one)
+            else:
+                self.jobs.forget(one)
+
+    def job_ids(self) -> list[str]:
+        """Return the jobs of which there is anything."""
+        indexers = (self.jobs, self.pods, self.services)
+        return list(dict.fromkeys(job_id for one in indexers for job_id in one.job_ids()))
 
     def job(self, namespace: str, job_id: str) -> ObservedJob | None:
         """Return the VolcanoJob of the job; one of another name that claims to be it is not."""
@@ -306,18 +338,18 @@ class InformerCache:
     async def run(self) -> None:
         """Keep the cache current; never returns."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(JOBS_READ, self.jobs, self._jobs_seen))
-            tasks.create_task(self._follow(PODS_READ, self.pods, self._pods_seen))
-            if self._follows_services:
-                services = self._follow(SERVICES_READ, self.services, self._services_seen)
-                tasks.create_task(services)
+            tasks.create_task(self._follow(JOBS_READ, self.jobs))
+            tasks.create_task(self._follow(PODS_READ, self.pods))
+            if SERVICES.plural in self._followed:
+                tasks.create_task(self._follow(SERVICES_READ, self.services))
 
     def _as_it_left(self, pod: ObservedPod, listed: bool) -> ObservedPod:
         since = self._pods_gap.unseen_since(listed=listed)
         return pod if since is None else replace(pod, unseen_since=since)
 
-    async def _follow(self, reader: Reader[T], indexer: Indexer[T], seen: asyncio.Event) -> None:
+    async def _follow(self, reader: Reader[T], indexer: Indexer[T]) -> None:
         kind = reader.kind
+        followed = self._followed[kind.plural]
 
         def told(trouble: KubeError | None) -> None:
             if kind is PODS:
@@ -328,12 +360,19 @@ class InformerCache:
                 self._trouble[kind.plural] = str(trouble)
 
         turn = LoopTurn()
-        events = watch(self._kube, kind, labels=self._labels, transform=reader.transform, told=told)
+        events = watch(
+            self._kube,
+            kind,
+            labels=self._labels,
+            transform=reader.transform,
+            told=told,
+            connection=followed.connection,
+        )
         async for event in events:
             for _ in applied(event, indexer, reader):
                 await turn.rest()
             if not isinstance(event, Listed) or event.last:
-                seen.set()
+                followed.seen.set()
 
 
 def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:

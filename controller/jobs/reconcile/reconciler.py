@@ -190,13 +190,10 @@ class Reconciler:
     async def run(self) -> None:
         """Work; returns only by an error that ends this process' leadership."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._informer.run())
             await self._informer.complete()
             await self._adoption.settle()
             # Before all are read: what comes meanwhile is seen by one of the two.
             since = await self._revision()
-            # What changes from now on overtakes what was there before.
-            self._queue.move_to_background()
             await self._add_all()
             tasks.create_task(self._resync())
             tasks.create_task(self._poll(since))
@@ -277,7 +274,10 @@ class Reconciler:
         self._logs.observe(seen.record, seen.pods, seen.departed, {*runs, *left})
 
     async def _add_all(self) -> None:
-        for job_id in await self._unsettled():
+        """Have everything looked at once; what changes overtakes it."""
+        async with self._store.read() as transaction:
+            found = dict.fromkeys(await unfinished_jobs(transaction))
+        for job_id in found | dict.fromkeys(self._informer.job_ids()):
             self._queue.enqueue(job_id, "resync")
 
     async def _unsettled(self) -> list[str]:

@@ -98,12 +98,6 @@ class WorkQueue:
             self._no_background.clear()
             self._changed.set()
 
-    def move_to_background(self) -> None:
-        """Have all keys that are ready wait for what is enqueued from now on."""
-        for key in list(self._ready):
-            del self._ready[key]
-            self._enqueue_in_background(key)
-
     async def background_done(self) -> None:
         """Return when no key is in the background."""
         await self._no_background.wait()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,13 +128,15 @@ class Looks:
     async def settle(self) -> None:
         """Everything is adopted."""
 
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
     async def complete(self) -> None:
         """Everything has been read."""
 
-    jobs = SimpleNamespace(job_ids=lambda: ["there"])
+    def job_ids(self) -> list[str]:
+        return ["there"]
+
+    @property
+    def jobs(self) -> Looks:
+        return self
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from controller.kube.client import Kube, Object
 from controller.kube.errors import Unavailable
-from controller.kube.kinds import LEASES, VCJOBS
+from controller.kube.kinds import LEASES, PODS, VCJOBS
 from controller.kube.lease import DURATION_SECONDS, Lease
 from controller.leader.election import ByLease
 from controller.store.errors import LeadershipLost
@@ -141,6 +141,7 @@ async def test_another_controller_takes_over_and_all_answer(
         await first.until("led1", "RUNNING")
         began = time.monotonic()
         await first.kill()
+        await kube.delete(PODS, "j-led1-job-0", "jobs")
         await other.submit("led2")
 
         async def taken_over() -> bool:
@@ -149,6 +150,14 @@ async def test_another_controller_takes_over_and_all_answer(
         await eventually(taken_over, seconds=60, what="nobody took over")
         assert time.monotonic() - began < TAKEOVER_SECONDS
         await other.until("led2", "RUNNING")
+
+        async def knows_how_it_ended() -> bool:
+            history = await other.call("GET", "/v1/jobs/led1/history")
+            runs = [run for attempt in history["attempts"] for run in attempt["runs"]]
+            return len(runs) == 2 and [run["exit_code"] for run in runs if run["ended_at"]] == [0]
+
+        # The pod left while nobody led, and the one who stood by saw it.
+        await eventually(knows_how_it_ended, seconds=60, what="how a pod ended is not known")
         await first.start()
         assert await first.is_ready()
         # One that ends in order lets go at once.

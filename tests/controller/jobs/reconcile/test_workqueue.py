@@ -155,13 +155,6 @@ async def test_the_background_is_not_starved(queue: WorkQueue) -> None:
     pytest.fail("it was not taken")
 
 
-async def test_what_was_ready_before_waits_for_what_comes_now(queue: WorkQueue) -> None:
-    queue.enqueue("before", "cluster")
-    queue.move_to_background()
-    queue.enqueue("now", "cluster")
-    assert [await queue.take() for _ in range(2)] == ["now", "before"]
-
-
 async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_twice(
     queue: WorkQueue, clock: Clock
 ) -> None:

@@ -1,0 +1,89 @@
+"""A replica that stands by knows the cluster, and what happened while nobody led."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.jobs.cluster.informer import InformerCache
+from controller.leader import standby as module
+from controller.leader.standby import Standby
+from tests.controller.running import eventually
+from tests.controller.samples import make_observed, make_pod
+
+
+@pytest.fixture
+async def standby(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Standby]:
+    """One whose informer is fed by the test, with a long minute."""
+
+    async def fed(_: InformerCache) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(InformerCache, "run", fed)
+    nowhere: Any = SimpleNamespace()
+    one = Standby(nowhere, instance="test", services=False)
+    running = asyncio.create_task(one.run())
+    await asyncio.sleep(0)
+    yield one
+    running.cancel()
+    await asyncio.wait([running])
+
+
+def read_whole(informer: InformerCache) -> None:
+    for one in informer._followed.values():
+        one.seen.set()
+
+
+async def test_a_leader_hears_first_what_changed_while_nobody_led(standby: Standby) -> None:
+    told: list[str] = []
+    informer = standby.informer
+    informer.jobs.put(make_observed(job_id="old"))
+    read_whole(informer)
+    informer.pods.put(make_pod(job_id="lately"))
+    standby.lead(told.append)
+    assert told == ["lately"]
+    informer.pods.put(make_pod(1, job_id="now"))
+    assert told == ["lately", "now"]
+    standby.stand_by()
+    informer.pods.put(make_pod(2, job_id="later"))
+    assert told == ["lately", "now"]
+    assert set(informer.job_ids()) == {"old", "lately", "now", "later"}
+
+
+async def test_what_was_read_first_has_not_changed_also_for_who_leads_at_once(
+    standby: Standby,
+) -> None:
+    told: list[str] = []
+    standby.lead(told.append)
+    standby.informer.jobs.put(make_observed(job_id="old"))
+    assert told == []
+    read_whole(standby.informer)
+    standby.informer.jobs.put(make_observed(job_id="new", name="j-new"))
+    assert told == ["new"]
+
+
+async def test_pods_that_left_are_kept_for_a_while_and_for_as_long_as_it_leads(
+    standby: Standby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_SECONDS", 0.05)
+    informer, told = standby.informer, list[str]()
+    read_whole(informer)
+    forgetting = asyncio.create_task(standby._forget())
+    informer.pods.put(make_pod())
+    informer.pods.drop(make_pod())
+    assert informer.job_ids() == ["j1"]
+    await eventually(lambda: is_forgotten(informer), seconds=60)
+    standby.lead(told.append)
+    informer.pods.put(make_pod())
+    informer.pods.drop(make_pod())
+    await asyncio.sleep(0.3)
+    assert len(informer.departed()) == 1
+    forgetting.cancel()
+
+
+async def is_forgotten(informer: InformerCache) -> bool:
+    return not informer.departed() and not informer.job_ids()
