@@ -202,6 +202,7 @@ async def measure(jobs: int, pods_each: int, folder: Path) -> dict[str, Any]:
         found |= await _changes(site, leader)
         found |= await _lives(leader)
         found |= _limits(leader, began)
+        found["standing_by_mib"] = standby.process.memory_info().rss / 2**20
         found |= await _take_over(site, leader, standby)
         return found
 
