@@ -49,9 +49,12 @@ LEAST_SECONDS: Final = 0.1
 AT_ONCE: Final = 500
 RESYNC_SECONDS: Final = 60.0
 RESYNC_AT_ONCE: Final = 20
-LONGEST_REST_SECONDS: Final = 5.0
+RESYNC_ROUND_SECONDS: Final = 600.0
+"""In which all jobs are looked at, where a share of the time between these is enough for it."""
+LEAST_RESYNC_SHARE: Final = 0.05
 RESYNC_SHARE: Final = 0.25
 """Of the reconciler's time, for looks at what did not change."""
+LONGEST_REST_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""
 STILL_SECONDS: Final = 300.0
@@ -115,6 +118,18 @@ class NoLogs:
         """Do nothing."""
 
 
+def rest_after(took: float, share: float) -> float:
+    """Return for how many seconds a resync rests after a *share* of all jobs, which *took* so long.
+
+    So that a round takes ten minutes, in no less than a twentieth of the time and no more than a
+    quarter of it: few jobs are looked at more often, very many less often.
+    """
+    least, most = (took * (1 / part - 1) for part in (RESYNC_SHARE, LEAST_RESYNC_SHARE))
+    rest = max(least, min(most, RESYNC_ROUND_SECONDS * share - took))
+    # Where changes went first it took long, and says little about what it costs.
+    return min(rest, LONGEST_REST_SECONDS)
+
+
 class Reconciler:
     """Works on jobs until it is cancelled, as the leader.
 
@@ -131,7 +146,7 @@ class Reconciler:
         clock: Unix seconds.
         beside: What else the leader does all the time, from when it may act.
         resync_per_second: How many jobs are looked at a second though nothing changed; None: as
-            many as a share of the time allows.
+            :func:`rest_after` says.
     """
 
     def __init__(
@@ -309,18 +324,18 @@ class Reconciler:
             except StoreUnavailable as error:
                 log.warning("the store cannot be read", extra={"why": str(error)})
             for start in range(0, len(unsettled), RESYNC_AT_ONCE):
-                await self._look_at_some(unsettled[start : start + RESYNC_AT_ONCE])
+                some = unsettled[start : start + RESYNC_AT_ONCE]
+                await self._look_at_some(some, len(some) / len(unsettled))
 
-    async def _look_at_some(self, job_ids: Sequence[str]) -> None:
-        """Have the jobs looked at, and return when it is time for others."""
+    async def _look_at_some(self, job_ids: Sequence[str], share: float) -> None:
+        """Have the jobs, this *share* of all, looked at; return when it is time for others."""
         began = time.monotonic()
         for job_id in job_ids:
             self._queue.enqueue(job_id, "resync")
         await self._queue.background_done()
         took = time.monotonic() - began
         if self._resync_per_second is None:
-            # Where changes went first it took long, and says little about what it costs.
-            await asyncio.sleep(min(took * (1 / RESYNC_SHARE - 1), LONGEST_REST_SECONDS))
+            await asyncio.sleep(rest_after(took, share))
         else:
             await asyncio.sleep(max(0.0, len(job_ids) / self._resync_per_second - took))
 
