@@ -21,6 +21,7 @@ from controller.api.application import ApiParts, make_api_app
 from controller.api.resources.updates import render_update
 from controller.configuration import Configuration
 from controller.explain.explainer import Explainer
+from controller.hub.scrollbacks import Scrollbacks
 from controller.hub.server import serving_hub
 from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -314,6 +315,9 @@ async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> Non
             link_keys=settings.link_keys,
             listen=settings.hub_listen,
             advertise=settings.hub_advertise,
+            scrollbacks=Scrollbacks(
+                settings.hub_scrollback_bytes, settings.hub_scrollback_total_bytes
+            ),
             registry=process.registry,
         )
     )

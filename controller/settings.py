@@ -136,6 +136,8 @@ class ControllerSettings:
     ops_listen: Address
     hub_listen: Address
     hub_advertise: Address | None
+    hub_scrollback_bytes: int
+    hub_scrollback_total_bytes: int
     address_file: Path | None
     store_url: str
     redis_url: str
@@ -180,6 +182,12 @@ def read_settings(environment: Environment) -> ControllerSettings:
         ops_listen=read("FUMAROLE_CONTROLLER_OPS_LISTEN", listen_address, ("127.0.0.1", 8091)),
         hub_listen=read("FUMAROLE_CONTROLLER_HUB_LISTEN", listen_address, ("0.0.0.0", 8082)),
         hub_advertise=environment.optional("FUMAROLE_CONTROLLER_HUB_ADVERTISE", listen_address),
+        hub_scrollback_bytes=read(
+            "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_BYTES", count(1 << 18, 1 << 30), 8 << 20
+        ),
+        hub_scrollback_total_bytes=read(
+            "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_TOTAL_BYTES", count(1 << 20, 1 << 40), 512 << 20
+        ),
         address_file=environment.optional("FUMAROLE_CONTROLLER_ADDRESS_FILE", Path),
         store_url=_store_url(environment),
         redis_url=read("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Final
 
 from aiohttp import ClientError, WSMsgType, web
 
 from controller.hub.protocol import (
+    ENDED,
     MAX_FRAME_BYTES,
     SUBPROTOCOL,
     TRY_LATER,
     CloseCode,
-    asks_to_renew,
+    Ping,
+    Renew,
+    Resize,
+    Resume,
+    Seen,
+    Size,
     attached_text,
     exit_text,
-    read_resize,
+    pong_text,
+    read_text,
+    refused_text,
     resized_text,
     revoked_input_text,
+    shells_text,
     skipped_text,
 )
 from controller.hub.revoked import Holder
@@ -29,6 +38,8 @@ from controller.hub.turns import WORK_SECONDS
 from shared.tokens import Mode
 
 PIECE_BYTES: Final = 64 * 1024
+AHEAD_BYTES: Final = 1 << 20
+"""How far a client that says what it has shown is sent ahead of that."""
 # A client that takes no byte for so long, or whose input the shell does not read, is let go.
 STUCK_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
@@ -49,6 +60,8 @@ class Attached:
         socket: The client's side, ready to be used.
         mode: What it may do; the hub itself holds to it.
         holder: By whose grant, so that a revocation finds what it has typed.
+        resume: From where it wants to be shown the output; None for clients of before.
+        names: The session's shells as they are now.
         abort: Drops the connection, with what has not been sent.
     """
 
@@ -60,9 +73,15 @@ class Attached:
         mode: Mode,
         abort: Callable[[], None],
         holder: Holder | None = None,
+        resume: Resume | None = None,
+        names: Callable[[], Sequence[str]] = lambda: ("",),
     ) -> None:
         self._holder = holder
-        self._told = False
+        self._resume = resume
+        self._names = names
+        self._told: Sequence[str] = ("",)
+        self._told_suspect = False
+        self._seen: int | None = None
         self._shell = shell
         self._socket = socket
         self._mode = mode
@@ -72,9 +91,13 @@ class Attached:
     async def serve(self) -> None:
         """Show and type until the client leaves or the shell ends; then close the WebSocket."""
         shell, resumed = self._shell, self._shell.visited
-        reader = shell.enter(self._holder, may_type=self._mode == "control")
-        replay = shell.scrollback.replay()
-        showing = asyncio.create_task(self._show(reader, replay, resumed=resumed))
+        ring, resume = shell.scrollback, self._resume
+        reader = shell.enter(self._holder, may_type=self._mode == "control", resume=resume)
+        begin = (shell.stream_id, reader.position, ring.end) if resume is not None else None
+        first = attached_text(mode=self._mode, resumed=resumed, size=self._size, begin=begin)
+        # Taken now, or it would hold what is written before it is sent, and that would come twice.
+        replay = ring.replay() if resume is None else b""
+        showing = asyncio.create_task(self._show(reader, first, replay))
         typing = asyncio.create_task(self._type(reader))
         try:
             done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
@@ -91,31 +114,50 @@ class Attached:
 
     # Showing
 
-    async def _show(self, reader: Reader, replay: bytes, *, resumed: bool) -> ShellEnd | None:
+    async def _show(self, reader: Reader, first: str, replay: bytes) -> ShellEnd | None:
         """Send everything that the shell writes; return how it ended."""
         shell = self._shell
-        await self._text(attached_text(mode=self._mode, resumed=resumed, size=self._size))
+        await self._text(first)
         for begin in range(0, len(replay), PIECE_BYTES):
             await self._bytes(replay[begin : begin + PIECE_BYTES])
         while True:
+            reader.news.clear()
             if reader.ending is not None:
                 return reader.ending
+            await self._tell()
+            if self._is_ahead(reader):
+                await reader.news.wait()
+                continue
             data, skipped = shell.read(reader, PIECE_BYTES)
-            if shell.suspect and not self._told:
-                self._told = True
-                await self._text(revoked_input_text())
-            if shell.size != self._size:
-                self._size = shell.size
-                await self._text(resized_text(self._size))
             if skipped:
                 await self._text(skipped_text(skipped))
-                data = _AFTER_A_GAP + data
+                if self._resume is None:
+                    data = _AFTER_A_GAP + data
             if data:
                 await self._bytes(data)
             elif shell.ending is not None:
                 return shell.ending
             else:
                 await reader.news.wait()
+
+    async def _tell(self) -> None:
+        """Tell what has changed about the shell, other than its output."""
+        shell = self._shell
+        if shell.suspect and not self._told_suspect:
+            self._told_suspect = True
+            await self._text(revoked_input_text())
+        if shell.size != self._size:
+            self._size = shell.size
+            await self._text(resized_text(self._size))
+        if (names := self._names()) != self._told:
+            self._told = names
+            await self._text(shells_text(names))
+
+    def _is_ahead(self, reader: Reader) -> bool:
+        """Say whether the client has enough to show; after the shell's end it gets the rest."""
+        if self._seen is None or self._shell.ending is not None:
+            return False
+        return reader.position - self._seen > AHEAD_BYTES
 
     async def _text(self, text: str) -> None:
         await self._within_bounds(self._socket.send_str(text))
@@ -152,20 +194,27 @@ class Attached:
                 continue
             if message.type is WSMsgType.PONG:
                 continue
-            if not may_type:
-                continue  # read all the same, so that the client's close is seen
-            if message.type is WSMsgType.BINARY:
-                await self._within_bounds(self._shell.type(message.data, reader))
-            else:
+            if message.type is WSMsgType.TEXT:
                 await self._take_text(message.data, reader)
+            elif may_type:
+                await self._within_bounds(self._shell.type(message.data, reader))
 
     async def _take_text(self, text: str, reader: Reader) -> None:
         if reader.ending is not None:
             return  # its right is over; what it says has no effect
-        if asks_to_renew(text):
-            self._shell.renew()
-        elif size := read_resize(text):
-            await self._within_bounds(self._shell.resize(size))
+        match read_text(text):
+            case Seen(offset):
+                # Never back, nor beyond what it was sent.
+                self._seen = min(max(self._seen or 0, offset), reader.position)
+                reader.news.set()
+            case Ping():
+                await self._text(pong_text())
+            case Renew() if reader.may_type:
+                self._shell.renew()
+            case Resize(size=Size() as size) if reader.may_type:
+                await self._within_bounds(self._shell.resize(size))
+            case _:
+                pass
 
     # Ending
 
@@ -198,6 +247,14 @@ def make_socket() -> web.WebSocketResponse:
         compress=False,
         autoping=False,
     )
+
+
+async def refuse(socket: web.WebSocketResponse, message: str) -> None:
+    """Tell a client that it gets no shell, and close."""
+    with contextlib.suppress(ClientError, ConnectionError, TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await socket.send_str(refused_text(message))
+            await socket.close(code=ENDED, message=b"no shell")
 
 
 def _result(task: asyncio.Task[ShellEnd | None]) -> ShellEnd | None:

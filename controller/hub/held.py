@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
 from controller.hub.clipboard import ClipboardGuard
 from controller.hub.opening import open_shell
-from controller.hub.protocol import ENDED, REPLACED
+from controller.hub.protocol import ENDED, REPLACED, Resume
 from controller.hub.revoked import Holder, Revocations
+from controller.hub.scrollbacks import Scrollbacks
 from controller.hub.shell import BEGUN_ANEW, Shell, ShellEnd
 from controller.kube.exec import ExecFailed, ExecTarget, Executor
 from controller.sessions.terminals import Terminal
@@ -31,6 +33,8 @@ OPEN_SECONDS: Final = 20.0
 AGAIN_SECONDS: Final = 2.0
 # Shells that are opened ahead of their first client, at a time.
 AHEAD: Final = 8
+MOST_SHELLS: Final = 8
+"""Of one session."""
 
 _SESSION_ENDED = ShellEnd(ENDED, "the session has ended")
 _POD_REPLACED = ShellEnd(REPLACED, "the job's pod was replaced")
@@ -40,8 +44,16 @@ _HUB_ENDS = ShellEnd(REPLACED, "the terminal hub ends")
 log = logging.getLogger(__name__)
 
 
+def _fresh_id() -> str:
+    return secrets.token_hex(8)
+
+
 class NotHeld(Exception):
     """This hub holds no such terminal."""
+
+
+class NoSuchShell(Exception):
+    """The session has no such shell, and gets none by that name; the text says why."""
 
 
 class Terminals(Protocol):
@@ -68,12 +80,13 @@ class Terminals(Protocol):
 
 @dataclass(slots=True, eq=False)
 class HeldShell:
-    """A terminal and its shell, once there is one."""
+    """The place of a shell, and the shell once there is one; ``gone`` when there will be none."""
 
     terminal: Terminal
     shell: Shell | None = None
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     failure: tuple[float, ExecFailed] | None = None
+    gone: bool = False
 
     @property
     def container(self) -> ExecTarget:
@@ -81,10 +94,79 @@ class HeldShell:
         terminal = self.terminal
         return ExecTarget(terminal.namespace, terminal.pod, terminal.container)
 
-    def end(self, ending: ShellEnd) -> None:
-        """End its shell."""
+    @property
+    def is_live(self) -> bool:
+        """Whether a shell runs here, or is being opened."""
+        return self.opening.locked() or (self.shell is not None and self.shell.ending is None)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no shell runs here, and nobody is at the last words of one."""
+        return not (self.is_live or (self.shell is not None and self.shell.is_read))
+
+    def replace(self, shell: Shell) -> None:
+        """Put *shell* where another one was, perhaps."""
+        if self.shell is not None:
+            self.shell.retire()
+        self.shell = shell
+
+    def leave(self, ending: ShellEnd) -> None:
+        """End its shell for good."""
+        self.gone = True
         if self.shell is not None:
             self.shell.end(ending)
+            self.shell.retire()
+
+
+@dataclass(slots=True, eq=False)
+class HeldTerminal:
+    """A terminal and its shells: the first has no name, others are named by who opens them."""
+
+    terminal: Terminal
+    shells: dict[str, HeldShell] = field(default_factory=dict)
+    gone: bool = False
+
+    def __post_init__(self) -> None:
+        """Make the first one's place."""
+        self.shells[""] = HeldShell(self.terminal)
+
+    def find(self, name: str, *, may_open: bool) -> HeldShell:
+        """Return the place of the shell *name*, a new one if need be.
+
+        Raises:
+            NoSuchShell: If it is not there and cannot be added.
+        """
+        if name and not may_open and name not in self.names():
+            raise NoSuchShell("This shell has ended, or was never there.")
+        if name not in self.shells:
+            for old in [one for one, place in self.shells.items() if one and place.is_unused]:
+                self._forget(old)
+            if len(self.shells) >= MOST_SHELLS:
+                raise NoSuchShell(f"This session has {MOST_SHELLS} shells already: end one first.")
+            self.shells[name] = HeldShell(self.terminal, gone=self.gone)
+        return self.shells[name]
+
+    def _forget(self, name: str) -> None:
+        place = self.shells.pop(name)
+        place.gone = True
+        if place.shell is not None:
+            place.shell.retire()
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the shells that run, in the order in which they were opened."""
+        return tuple(name for name, place in self.shells.items() if not name or place.is_live)
+
+    def tell(self) -> None:
+        """Have everybody who is attached look at :meth:`names`."""
+        for place in self.shells.values():
+            if place.shell is not None:
+                place.shell.tell()
+
+    def leave(self, ending: ShellEnd) -> None:
+        """End its shells for good."""
+        self.gone = True
+        for place in self.shells.values():
+            place.leave(ending)
 
 
 class HeldShells:
@@ -95,6 +177,8 @@ class HeldShells:
         executor: Starts the shells.
         clock: Monotonic seconds.
         wall: Unix seconds.
+        scrollbacks: Where their output is kept.
+        nonce: A fresh text, to name a shell's output.
     """
 
     def __init__(
@@ -104,13 +188,17 @@ class HeldShells:
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        scrollbacks: Scrollbacks | None = None,
+        nonce: Callable[[], str] = _fresh_id,
     ) -> None:
+        self.scrollbacks = scrollbacks or Scrollbacks()
+        self._nonce = nonce
         self._wall = wall
         self._revocations = Revocations()
         self._terminals = terminals
         self._executor = executor
         self._clock = clock
-        self._places: dict[str, HeldShell] = {}
+        self._places: dict[str, HeldTerminal] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._ahead = asyncio.Semaphore(AHEAD)
         self.problem: str | None = "not registered yet"
@@ -118,8 +206,11 @@ class HeldShells:
     @property
     def running(self) -> int:
         """How many shells run."""
-        shells = [place.shell for place in self._places.values()]
+        shells = [place.shell for place in self._all()]
         return sum(1 for shell in shells if shell is not None and shell.ending is None)
+
+    def _all(self) -> Iterator[HeldShell]:
+        return (place for held in self._places.values() for place in held.shells.values())
 
     async def run(self) -> None:
         """Keep this hub registered and its shells as they should be, until cancelled.
@@ -140,8 +231,8 @@ class HeldShells:
             await self._leave()
 
     def _end_all(self) -> None:
-        for place in self._places.values():
-            place.end(_HUB_ENDS)
+        for held in self._places.values():
+            held.leave(_HUB_ENDS)
 
     async def _leave(self) -> None:
         try:
@@ -177,19 +268,21 @@ class HeldShells:
         await self._withdraw()
         for sid, terminal in held.items():
             if sid not in self._places:
-                self._open_ahead(self._put(terminal))
+                self._open_ahead(self._put(terminal), "")
         self._revocations.forget(self._wall())
 
-    def _judge(self, sid: str, place: HeldShell, terminal: Terminal | None, gone: ShellEnd) -> None:
+    def _judge(
+        self, sid: str, place: HeldTerminal, terminal: Terminal | None, gone: ShellEnd
+    ) -> None:
         if terminal is None:
             del self._places[sid]
-            place.end(gone)
+            place.leave(gone)
         elif terminal.shell != place.terminal.shell:
             del self._places[sid]
-            place.end(_POD_REPLACED)
+            place.leave(_POD_REPLACED)
 
-    def _put(self, terminal: Terminal) -> HeldShell:
-        place = self._places[terminal.sid] = HeldShell(terminal)
+    def _put(self, terminal: Terminal) -> HeldTerminal:
+        place = self._places[terminal.sid] = HeldTerminal(terminal)
         return place
 
     # Revocations
@@ -198,13 +291,14 @@ class HeldShells:
         """Let go whose grants were revoked, and begin anew the shells that are nobody's now."""
         if not self._revocations.take(await self._terminals.revocations()):
             return
-        for sid, place in self._places.items():
-            shell = place.shell
-            if shell is None or shell.ending is not None:
-                continue
-            if shell.withdraw(partial(self._revocations.cover, sid)):
-                place.end(BEGUN_ANEW)
-                self._open_ahead(place)
+        for sid, held in self._places.items():
+            for name, place in held.shells.items():
+                shell = place.shell
+                if shell is None or shell.ending is not None:
+                    continue
+                if shell.withdraw(partial(self._revocations.cover, sid)):
+                    shell.end(BEGUN_ANEW)
+                    self._open_ahead(held, name)
 
     def is_revoked(self, sid: str, holder: Holder) -> bool:
         """Say whether *holder*'s grant to *sid* was revoked, as of the last :meth:`find`."""
@@ -212,8 +306,8 @@ class HeldShells:
 
     # Shells
 
-    async def find(self, sid: str) -> HeldShell:
-        """Return the place of *sid*, as the store has it now.
+    async def find(self, sid: str) -> HeldTerminal:
+        """Return the terminal *sid*, as the store has it now.
 
         Raises:
             NotHeld: If it is not this hub's.
@@ -237,16 +331,33 @@ class HeldShells:
             raise NotHeld
         return self._places.get(sid) or self._put(terminal)
 
-    async def open(self, place: HeldShell) -> Shell:
-        """Return the shell of *place*, a new one if there is none or it has ended.
+    async def open(
+        self,
+        held: HeldTerminal,
+        name: str = "",
+        *,
+        may_open: bool = True,
+        resume: Resume | None = None,
+    ) -> Shell:
+        """Return the shell *name* of *held*, a new one if there is none or it has ended.
+
+        Who comes back for the last words of one that has exited gets these.
 
         Raises:
+            NoSuchShell: If there is none of that name, and none may be added.
             ExecFailed: If none could be started, now or a moment ago.
         """
+        place = held.find(name, may_open=may_open)
         async with place.opening:
-            if place.shell is None or place.shell.ending is not None:
-                place.shell = await self._start(place)
-            return place.shell
+            shell = place.shell
+            if shell is not None and (shell.ending is None or shell.may_finish(resume)):
+                return shell
+            shell = await self._start(place)
+            place.replace(shell)
+        held.tell()
+        if self._tasks is not None:
+            self._tasks.create_task(self._keep(shell, held))
+        return shell
 
     async def _start(self, place: HeldShell) -> Shell:
         if place.failure is not None and self._clock() < place.failure[0]:
@@ -258,41 +369,41 @@ class HeldShells:
             raise self._failed(place, ExecFailed("the shell did not start in time")) from None
         except ExecFailed as error:
             raise self._failed(place, error) from error
-        guard = None if place.terminal.may_copy else ClipboardGuard()
-        shell = Shell(stream, first, guard=guard)
         # Ended, or the hub with it, while the shell was being started.
-        if self._tasks is None or self._places.get(place.terminal.sid) is not place:
+        if self._tasks is None or place.gone:
             await stream.close()
             raise ExecFailed("the terminal has ended")
-        self._tasks.create_task(self._keep(shell, place.terminal))
-        return shell
+        guard = None if place.terminal.may_copy else ClipboardGuard()
+        return Shell(stream, first, self.scrollbacks, guard, stream_id=self._nonce())
 
     def _failed(self, place: HeldShell, error: ExecFailed) -> ExecFailed:
         place.failure = (self._clock() + AGAIN_SECONDS, error)
         return error
 
-    async def _keep(self, shell: Shell, terminal: Terminal) -> None:
+    async def _keep(self, shell: Shell, held: HeldTerminal) -> None:
+        terminal = held.terminal
         named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
         log.info("a shell runs", extra=named)
         try:
             await shell.run()
         except Exception:  # the outermost boundary of a shell: its fault must not end the others
             log.exception("a shell failed", extra=named)
+        held.tell()
         if shell.ending is not None:
             log.info("a shell ended", extra=named | {"why": shell.ending.message})
 
-    def _open_ahead(self, place: HeldShell) -> None:
+    def _open_ahead(self, held: HeldTerminal, name: str) -> None:
         """Open the shell before anybody attaches: its prompt is there when the page is."""
         if self._tasks is not None:
-            self._tasks.create_task(self._try_to_open(place))
+            self._tasks.create_task(self._try_to_open(held, name))
 
-    async def _try_to_open(self, place: HeldShell) -> None:
+    async def _try_to_open(self, held: HeldTerminal, name: str) -> None:
         async with self._ahead:
             try:
-                await self.open(place)
-            except ExecFailed as error:
+                await self.open(held, name)
+            except (ExecFailed, NoSuchShell) as error:
                 # Whoever attaches tries again, and is told.
-                terminal = place.terminal
+                terminal = held.terminal
                 log.info(
                     "a shell could not be opened: %s",
                     error,

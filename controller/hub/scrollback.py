@@ -3,26 +3,31 @@
 Cut at any byte, the rest could begin within a character or an escape sequence, and a terminal
 would print its tail as text. So the ring is cut between tokens. The grammar is that of ECMA-48
 with xterm's strings; a shell may write anything, and no string token is longer than 8 KiB.
+
+The ring is made of segments, each of which has a place where a terminal may begin: what is cut
+off, and where a new client begins, costs no look at the whole of it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import Final
 
-LIMIT_BYTES: Final = 256 * 1024
-# Cutting costs a look at what is cut, so it is done in strides.
-_STRIDE: Final = 64 * 1024
+LIMIT_BYTES: Final = 8 << 20
+REPLAY_BYTES: Final = 256 * 1024
+"""What a client is shown of the past that does not say how much."""
+SEGMENT_BYTES: Final = 64 * 1024
 
-_TOKEN = re.compile(
-    rb"""
+_TOKENS: Final = rb"""
       \x1b\[ [\x30-\x3f]* [\x20-\x2f]* [\x40-\x7e]              # CSI
     | \x1b[\]PX^_] [^\x07\x1b]{0,8192}+ (?: \x07 | \x1b\\ | (?=\x1b) )  # OSC, DCS, SOS, PM, APC
     | \x1b [\x20-\x2f]* [\x30-\x5a\x5c\x60-\x7e]                # the two-character ones
+    | \x1b (?: \[ [\x20-\x3f]* )? (?=\x1b)                      # broken off by the next one
     | [^\x1b]+                                                  # text
-    """,
-    re.VERBOSE,
-)
+    """
+_TOKEN = re.compile(_TOKENS, re.VERBOSE)
+_RUN = re.compile(rb"(?:" + _TOKENS + rb")*+", re.VERBOSE)
 
 # What a terminal answers by itself: a replay must not make it type the answers a second time.
 _QUERIES = re.compile(
@@ -48,36 +53,79 @@ class Scrollback:
     the next byte will be.
     """
 
-    __slots__ = ("_data", "_limit", "start")
+    __slots__ = ("_base", "_limit", "_marks", "_segment", "_segments", "end")
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
-        self._data = bytearray()
         self._limit = limit
-        self.start = 0
+        self._segment = max(1, min(SEGMENT_BYTES, limit // 4))
+        # All but the last are full. A mark is where a terminal may begin within its segment, or,
+        # where one sequence goes through all of it, right after.
+        self._segments: deque[bytearray] = deque([bytearray()])
+        self._marks: deque[int] = deque([0])
+        self._base = 0
+        """The position of the first segment's first byte."""
+        self.end = 0
 
     @property
-    def end(self) -> int:
-        """The position after the last byte."""
-        return self.start + len(self._data)
+    def start(self) -> int:
+        """The position of the first byte that is kept."""
+        return self._marks[0]
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept."""
+        return self.end - self.start
 
     def append(self, data: bytes) -> None:
-        """Add *data*; what is then beyond the limit and a stride is cut off at the front."""
-        self._data += data
-        if len(self._data) > self._limit + min(_STRIDE, self._limit):
-            cut = safe_cut(self._data, len(self._data) - self._limit)
-            del self._data[:cut]
-            self.start += cut
+        """Add *data*; segments that are beyond the limit then are cut off at the front."""
+        at = 0
+        while at < len(data):
+            if len(self._segments[-1]) == self._segment:
+                self._begin_segment()
+            piece = data[at : at + self._segment - len(self._segments[-1])]
+            self._segments[-1] += piece
+            at += len(piece)
+            self.end += len(piece)
+            while len(self._marks) > 1 and self.end - self._marks[1] >= self._limit:
+                self.shrink()
+
+    def _begin_segment(self) -> None:
+        """Begin a segment, and mark the last one now that all of it is there."""
+        if len(self._segments) > 1:
+            begin = self._base + (len(self._segments) - 1) * self._segment
+            mark = self._marks[-1]
+            tail = self.read(mark, self.end - mark)
+            self._marks.append(mark + safe_cut(tail, max(0, begin - mark)))
+        self._segments.append(bytearray())
+
+    def shrink(self) -> int:
+        """Forget the first segment; return how many bytes fewer are kept, 0 with no other one."""
+        if len(self._marks) < 2:
+            return 0
+        before = self._marks.popleft()
+        self._segments.popleft()
+        self._base += self._segment
+        return self.start - before
 
     def read(self, position: int, most: int) -> bytes:
         """Return up to *most* bytes from *position*, which must not be before the start."""
         if not self.start <= position <= self.end:
             raise ValueError(f"{position} is not in {self.start}..{self.end}")
-        offset = position - self.start
-        return bytes(self._data[offset : offset + most])
+        pieces, offset, left = [], position - self._base, min(most, self.end - position)
+        while left > 0:
+            number, begin = divmod(offset, self._segment)
+            pieces.append(self._segments[number][begin : begin + left])
+            offset += len(pieces[-1])
+            left -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def tail(self, most: int) -> int:
+        """Return where a terminal may begin to read the last *most* bytes, or a segment fewer."""
+        return next((mark for mark in self._marks if self.end - mark <= most), self._marks[-1])
 
     def replay(self) -> bytes:
-        """Return everything that is kept, without what a terminal would answer."""
-        return _QUERIES.sub(b"", bytes(self._data))
+        """Return the last 256 KiB, without what a terminal would answer."""
+        return _QUERIES.sub(b"", self.read(self.tail(REPLAY_BYTES), REPLAY_BYTES))
 
 
 def safe_cut(data: bytes | bytearray, least: int) -> int:
@@ -88,14 +136,12 @@ def safe_cut(data: bytes | bytearray, least: int) -> int:
     """
     position = 0
     while position < least:
-        match = _TOKEN.match(data, position)
-        if match is None:
-            position += 1
-        elif data[position] != 0x1B and match.end() > least:
-            return _character_at(data, least)
-        else:
-            position = match.end()
-    return position
+        if run := _RUN.match(data, position, least):
+            position = run.end()
+        if position < least:
+            match = _TOKEN.match(data, position)
+            position = match.end() if match is not None else position + 1
+    return _character_at(data, position)
 
 
 def _character_at(data: bytes | bytearray, position: int) -> int:

@@ -15,11 +15,13 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from controller.hub.attached import Attached, make_socket
+from controller.hub.attached import Attached, make_socket, refuse
 from controller.hub.claims import Claims, TokenSpent, TooManyTokens
-from controller.hub.held import HeldShells, NotHeld
-from controller.hub.protocol import SUBPROTOCOL
+from controller.hub.held import HeldShells, NoSuchShell, NotHeld
+from controller.hub.protocol import SUBPROTOCOL, Resume, read_name, read_resume
 from controller.hub.revoked import holder_of
+from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.shell import Shell
 from controller.hub.turns import InTurns
 from controller.kube.exec import ExecFailed, Executor
 from controller.sessions.terminals import Hub, TerminalSessions
@@ -53,6 +55,9 @@ class Door:
         Gauge("fumarole_hub_clients", "Attached clients", registry=registry).set_function(
             lambda: self._clients
         )
+        Gauge(
+            "fumarole_hub_scrollback_bytes", "Output of shells that is kept", registry=registry
+        ).set_function(lambda: shells.scrollbacks.bytes)
 
     async def attach(self, request: web.Request) -> web.StreamResponse:
         """Attach a gateway to a terminal, or answer why not."""
@@ -64,32 +69,59 @@ class Door:
 
     async def _attach(self, request: web.Request) -> web.StreamResponse:
         attach = self._verify(request)
-        holder = holder_of(attach)
         socket = make_socket()
         if SUBPROTOCOL not in _offered(request) or not socket.can_prepare(request):
             raise _Refused(400, "bad_upgrade", f"a WebSocket with {SUBPROTOCOL} is expected")
         try:
-            place = await self._shells.find(attach.sid)
+            resume = read_resume(request.query)
+            name = read_name(request.query["shell"]) if request.query.get("shell") else ""
+        except ValueError as error:
+            raise _Refused(400, "bad_query", str(error)) from None
+        found = await self._open(attach, name, resume)
+        self._attaches.labels("101").inc()
+        await socket.prepare(request)
+        _share_turns(request)
+        if isinstance(found, NoSuchShell):
+            # On the WebSocket, since no script sees how an upgrade was refused.
+            await refuse(socket, str(found))
+            return socket
+        shell, names = found
+        client = Attached(
+            shell,
+            socket,
+            mode=attach.mode,
+            abort=_aborting(request),
+            holder=holder_of(attach),
+            resume=resume,
+            names=names,
+        )
+        self._clients += 1
+        try:
+            await client.serve()
+        finally:
+            self._clients -= 1
+        return socket
+
+    async def _open(
+        self, attach: Attach, name: str, resume: Resume | None
+    ) -> tuple[Shell, Callable[[], Sequence[str]]] | NoSuchShell:
+        """Return the shell and what names all of its session, or why there is none."""
+        try:
+            held = await self._shells.find(attach.sid)
             self._claims.take(attach)
-            if self._shells.is_revoked(attach.sid, holder):
+            if self._shells.is_revoked(attach.sid, holder_of(attach)):
                 raise _Refused(401, "grant_revoked", "the grant was revoked")
-            shell = await self._shells.open(place)
+            may_open = attach.mode == "control"
+            shell = await self._shells.open(held, name, may_open=may_open, resume=resume)
+        except NoSuchShell as error:
+            return error
         except NotHeld:
             raise _Refused(404, "not_held", "this hub holds no such terminal") from None
         except TokenSpent:
             raise _Refused(409, "token_spent", "the token was used before") from None
         except (ExecFailed, StoreUnavailable, TooManyTokens) as error:
             raise _Refused(503, "not_now", str(error) or "too many tokens") from error
-        self._attaches.labels("101").inc()
-        await socket.prepare(request)
-        _share_turns(request)
-        self._clients += 1
-        try:
-            abort = _aborting(request)
-            await Attached(shell, socket, mode=attach.mode, abort=abort, holder=holder).serve()
-        finally:
-            self._clients -= 1
-        return socket
+        return shell, held.names
 
     def _verify(self, request: web.Request) -> Attach:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -165,6 +197,7 @@ async def serving_hub(
     listen: Address,
     advertise: Address | None,
     registry: CollectorRegistry,
+    scrollbacks: Scrollbacks | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[HubRole]:
     """Serve terminals until the block ends; then every shell ends, and the store is told.
@@ -176,6 +209,7 @@ async def serving_hub(
         listen: Where gateways reach it; port 0 takes a free one.
         advertise: What gateways dial, where that is not *listen*; port 0 is the port taken.
         registry: Where its metrics go.
+        scrollbacks: Where the shells' output is kept.
         clock: Unix seconds.
 
     Raises:
@@ -195,7 +229,11 @@ async def serving_hub(
         host, port = dialled(address, advertise)
         hub = Hub(id=secrets.token_hex(8), host=host, port=port)
         shells = HeldShells(
-            TerminalSessions(store, hub, clock=clock), executor, clock=time.monotonic, wall=clock
+            TerminalSessions(store, hub, clock=clock),
+            executor,
+            clock=time.monotonic,
+            wall=clock,
+            scrollbacks=scrollbacks,
         )
         door = Door(Claims(link_keys, clock=clock), shells, registry)
         log.info("the hub listens", extra={"hub": hub.id, "address": f"{host}:{port}"})

@@ -15,9 +15,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.hub.clipboard import ClipboardGuard
-from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Size
+from controller.hub.protocol import (
+    DEFAULT_SIZE,
+    ENDED,
+    REPLACED,
+    REVOKED,
+    CloseCode,
+    Resume,
+    Size,
+)
 from controller.hub.revoked import Holder
-from controller.hub.scrollback import Scrollback
+from controller.hub.scrollback import REPLAY_BYTES
+from controller.hub.scrollbacks import Scrollbacks
 from controller.kube.exec import Exited, TerminalStream
 
 # How far the fastest client may be behind before the stream is left unread.
@@ -79,17 +88,21 @@ class Shell:
     Args:
         stream: The shell's own.
         first: What has been read from it already.
-        scrollback: An empty one.
+        scrollbacks: Where its output is kept.
         guard: Where what the programs in it say must not reach a clipboard.
+        stream_id: Names its output, to clients that come back.
     """
 
     def __init__(
         self,
         stream: TerminalStream,
         first: bytes,
-        scrollback: Scrollback | None = None,
+        scrollbacks: Scrollbacks | None = None,
         guard: ClipboardGuard | None = None,
+        *,
+        stream_id: str = "",
     ) -> None:
+        self.stream_id = stream_id
         self._stream = stream
         self._guard = guard
         self._readers: set[Reader] = set()
@@ -99,8 +112,10 @@ class Shell:
         self._typists: set[Holder] = set()
         self.suspect = False
         """Whether somebody has typed into it whose grant was revoked since."""
-        self.scrollback = scrollback or Scrollback()
-        self._record_pods(first)
+        self._scrollbacks = scrollbacks or Scrollbacks()
+        self.scrollback = self._scrollbacks.make()
+        self._retired = False
+        self._record(first)
         self.size = DEFAULT_SIZE
         self.ending: ShellEnd | None = None
         self.visited = False
@@ -125,13 +140,14 @@ class Shell:
 
     async def _read(self) -> Exited:
         while not isinstance(received := await self._stream.receive(), Exited):
-            self._record_pods(received)
-            self._tell()
+            self._record(received)
+            self.tell()
             await self._keep_pace()
         return received
 
-    def _record_pods(self, output: bytes) -> None:
-        self.scrollback.append(output if self._guard is None else self._guard.feed(output))
+    def _record(self, output: bytes) -> None:
+        shown = output if self._guard is None else self._guard.feed(output)
+        self._scrollbacks.append(self.scrollback, shown)
 
     async def _keep_pace(self) -> None:
         """Wait for the fastest client, but not for long."""
@@ -165,9 +181,10 @@ class Shell:
     def _set_ending(self, ending: ShellEnd) -> None:
         self.ending = self.ending or ending
         self._moved.set()
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Have every client look whether there is news."""
         for reader in self._readers:
             reader.news.set()
 
@@ -176,31 +193,71 @@ class Shell:
         self._set_ending(ending)
         self._stop.set()
 
+    def retire(self) -> None:
+        """Forget the output once the last client has left: nobody can come back for it."""
+        self._retired = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._readers:
+            self._scrollbacks.detach(self.scrollback)
+            if self._retired:
+                self._scrollbacks.forget(self.scrollback)
+
     # The clients' side
 
-    def enter(self, holder: Holder | None = None, *, may_type: bool = False) -> Reader:
-        """Return a new client's place: at the end of what :meth:`Scrollback.replay` returns now."""
-        reader = Reader(self.scrollback.end, holder, may_type=may_type)
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody is attached."""
+        return bool(self._readers)
+
+    def enter(
+        self,
+        holder: Holder | None = None,
+        *,
+        may_type: bool = False,
+        resume: Resume | None = None,
+    ) -> Reader:
+        """Return a new client's place: without *resume* at the end of the scrollback's replay."""
+        reader = Reader(self._place(resume), holder, may_type=may_type)
         self._readers.add(reader)
+        self._scrollbacks.attach(self.scrollback)
         self.visited = True
         return reader
+
+    def _place(self, resume: Resume | None) -> int:
+        ring = self.scrollback
+        if resume is None:
+            return ring.end
+        if resume.offset < 0:
+            return ring.tail(-resume.offset)
+        if resume.stream in (None, self.stream_id) and resume.offset <= ring.end:
+            return resume.offset
+        return ring.tail(REPLAY_BYTES)
+
+    def may_finish(self, resume: Resume | None) -> bool:
+        """Say whether a client comes back for the last words of this shell, which has exited."""
+        ending = self.ending
+        if ending is None or not ending.exited or resume is None or resume.offset < 0:
+            return False
+        return resume.stream == self.stream_id
 
     def leave(self, reader: Reader) -> None:
         """Forget a client."""
         self._readers.discard(reader)
         self._moved.set()
+        self._let_go()
 
     def read(self, reader: Reader, most: int) -> tuple[bytes, int]:
         """Return what comes next for *reader* (empty at the end), and how much had to be skipped.
 
-        Call it again only when what it returned has been sent: that is what moves the pace.
+        Call it again only when what it returned has been sent: that is what moves the pace. News is
+        to be cleared before, so that whatever comes after is noticed.
         """
         skipped = max(0, self.scrollback.start - reader.position)
         reader.position += skipped
         data = self.scrollback.read(reader.position, most)
         reader.position += len(data)
-        if not data:
-            reader.news.clear()
         if self._backlog(reader) <= WINDOW_BYTES // 2:
             reader.counts = True
         self._moved.set()
@@ -243,7 +300,7 @@ class Shell:
 
     def _suspect(self) -> None:
         self.suspect = True
-        self._tell()
+        self.tell()
 
     def renew(self) -> None:
         """End a suspect shell, so that its clients come back for a new one."""
@@ -255,6 +312,6 @@ class Shell:
         if size == self.size or self.ending is not None:
             return
         self.size = size
-        self._tell()
+        self.tell()
         async with self._typing:
             await self._stream.resize(size.cols, size.rows)

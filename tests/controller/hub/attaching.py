@@ -14,6 +14,7 @@ from aiohttp import WSMsgType
 from prometheus_client import CollectorRegistry
 
 from controller.hub.protocol import SUBPROTOCOL
+from controller.hub.scrollbacks import Scrollbacks
 from controller.hub.server import HubRole, serving_hub
 from controller.kube.exec import Executor
 from controller.store.database import Store
@@ -57,10 +58,14 @@ class Hub:
         host, port = self.role.address
         return f"http://{host}:{port}/terminals/{sid}"
 
-    async def attach(self, *, mode: Mode = "control", token: str = "") -> Client:
+    async def attach(
+        self, *, mode: Mode = "control", token: str = "", **query: str | int
+    ) -> Client:
         """Attach as a gateway does."""
         headers = {"Authorization": f"Bearer {token or self.token(mode=mode)}"}
-        socket = await self.http.ws_connect(self.url(), headers=headers, protocols=(SUBPROTOCOL,))
+        socket = await self.http.ws_connect(
+            self.url(), headers=headers, protocols=(SUBPROTOCOL,), params=query
+        )
         self.exits.push_async_callback(socket.close)
         assert socket.protocol == SUBPROTOCOL
         return Client(socket)
@@ -121,12 +126,14 @@ class Client:
 
 
 @asynccontextmanager
-async def hub_serving(store: Store, clock: Clock, executor: Executor) -> AsyncIterator[Hub]:
+async def hub_serving(
+    store: Store, clock: Clock, executor: Executor, scrollbacks: Scrollbacks | None = None
+) -> AsyncIterator[Hub]:
     registry = CollectorRegistry()
     async with (
         serving_hub(
             store=store, executor=executor, link_keys=[LINK_KEY], listen=("127.0.0.1", 0),
-            advertise=None, registry=registry, clock=clock,
+            advertise=None, registry=registry, clock=clock, scrollbacks=scrollbacks,
         ) as role,
         aiohttp.ClientSession() as http,
         AsyncExitStack() as exits,

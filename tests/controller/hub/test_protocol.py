@@ -7,15 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.hub.protocol import (
+    Ping,
+    Renew,
+    Resize,
+    Resume,
+    Seen,
     Size,
-    asks_to_renew,
     attached_text,
     exit_text,
-    read_resize,
+    pong_text,
+    read_name,
+    read_resume,
+    read_text,
+    refused_text,
     resized_text,
     revoked_input_text,
+    shells_text,
     skipped_text,
 )
+
+
+def read_resize(text: str) -> Size | None:
+    message = read_text(text)
+    return message.size if isinstance(message, Resize) else None
 
 
 def test_a_resize_is_read() -> None:
@@ -29,7 +43,8 @@ def test_members_that_come_later_are_passed_over() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{", "[]", "null", '"resize"', '{"type":"ping"}', '{"cols":80,"rows":24}',
+        "", "{", "[]", "null", '"resize"', '{"type":"pang"}', '{"type":"seen"}',
+        '{"type":"seen","offset":1.5}', '{"cols":80,"rows":24}',
         '{"type":"resize"}', '{"type":"resize","cols":80}', '{"type":"resize","cols":0,"rows":24}',
         '{"type":"resize","cols":-1,"rows":24}', '{"type":"resize","cols":true,"rows":24}',
         '{"type":"resize","cols":"80","rows":24}', '{"type":"resize","cols":80.0,"rows":24}',
@@ -40,20 +55,42 @@ def test_members_that_come_later_are_passed_over() -> None:
 )  # fmt: skip
 def test_what_is_not_understood_is_passed_over(text: str) -> None:
     assert read_resize(text) is None
-    assert asks_to_renew(text) is False
+    assert not isinstance(read_text(text), Renew | Seen | Ping)
 
 
-def test_a_renewal_is_read() -> None:
-    assert asks_to_renew('{"type":"renew"}') is True
-    assert asks_to_renew('{"type":"renew","why":"x"}') is True
-    assert asks_to_renew('{"type":"Renew"}') is False
-    assert asks_to_renew('{"type":"renew","x":"' + "y" * 5000 + '"}') is False
+def test_renewals_pings_and_what_was_seen_are_read() -> None:
+    assert read_text('{"type":"renew"}') == Renew()
+    assert read_text('{"type":"renew","why":"x"}') == Renew()
+    assert read_text('{"type":"Renew"}') is None
+    assert read_text('{"type":"renew","x":"' + "y" * 5000 + '"}') is None
+    assert read_text('{"type":"ping"}') == Ping()
+    assert read_text('{"type":"seen","offset":70000}') == Seen(70000)
 
 
 @given(st.text(max_size=200))
 def test_no_text_is_an_error(text: str) -> None:
-    assert read_resize(text) is None
-    assert asks_to_renew(text) is False
+    assert read_text(text) is None
+
+
+def test_a_query_says_from_where() -> None:
+    assert read_resume({}) is None
+    assert read_resume({"stream": "ab"}) is None
+    assert read_resume({"after": "0"}) == Resume(0)
+    assert read_resume({"after": "-1000000", "stream": "0af"}) == Resume(-1000000, "0af")
+
+
+@pytest.mark.parametrize("after", ["", "+1", "1.0", "1e3", "x", "1" * 16, "--1", "\u0661", "1\n"])
+def test_a_query_that_cannot_be_read_is_none(after: str) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        read_resume({"after": after})
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "a" * 33, "\u00e9", "../x", "a\n"])
+def test_names_are_short_and_plain(name: str) -> None:
+    with pytest.raises(ValueError, match="letters and digits"):
+        read_name(name)
+    with pytest.raises(ValueError, match="letters and digits"):
+        read_resume({"after": "0", "stream": name})
 
 
 def test_a_huge_size_is_brought_within_bounds() -> None:
@@ -70,3 +107,15 @@ def test_messages_to_clients() -> None:
     assert json.loads(skipped_text(7)) == {"type": "skipped", "bytes": 7}
     ended = json.loads(exit_text(code=None, message="lost"))
     assert ended == {"type": "exit", "code": None, "message": "lost"}
+
+
+def test_what_pages_of_today_are_told() -> None:
+    begin = ("0af", 5, 7)
+    text = attached_text(mode="view", resumed=True, size=Size(80, 24), begin=begin)
+    assert json.loads(text) == {
+        "type": "attached", "mode": "view", "resumed": True, "cols": 80, "rows": 24,
+        "stream": "0af", "offset": 5, "end": 7,
+    }  # fmt: skip
+    assert json.loads(shells_text(("", "a"))) == {"type": "shells", "shells": ["", "a"]}
+    assert json.loads(refused_text("no")) == {"type": "refused", "message": "no"}
+    assert json.loads(pong_text()) == {"type": "pong"}

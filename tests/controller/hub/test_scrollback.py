@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.hub.scrollback import Scrollback, safe_cut
+from controller.hub.scrollback import REPLAY_BYTES, SEGMENT_BYTES, Scrollback, safe_cut
 
 PIECES = [
     b"text",
@@ -75,6 +76,45 @@ def test_a_string_that_never_ends_is_cut_through() -> None:
     ring = Scrollback(10_000)
     ring.append(b"\x1b]0;" + b"x" * 100_000)
     assert ring.end - ring.start <= 20_000
+
+
+def test_no_sequence_is_cut_wherever_the_ring_begins() -> None:
+    ring = Scrollback(1 << 20)
+    token = b"\x1b]0;" + b"t" * 700 + b"\x07\x1b[38;5;123m\xe2\x82\xac"
+    for _ in range(6000):
+        ring.append(token)
+    boundaries = {0, 705, 716}
+    assert ring.start > 0
+    for most in range(0, ring.size, 40_000):
+        begin = ring.tail(most)
+        assert begin % len(token) in boundaries
+        assert ring.read(begin, 1) != b"\x82"
+    while ring.shrink():
+        assert ring.start % len(token) in boundaries
+    assert 0 < ring.size <= 2 * SEGMENT_BYTES
+
+
+def test_the_tail_is_as_long_as_was_asked_or_a_segment_shorter() -> None:
+    ring = Scrollback()
+    assert ring.tail(1000) == 0
+    for _ in range(100):
+        ring.append(b"0123456789" * 3000)
+    for most in (200_000, 1_000_000):
+        assert most - 2 * SEGMENT_BYTES <= ring.end - ring.tail(most) <= most
+    assert ring.tail(10**9) == 0
+    assert len(ring.replay()) <= REPLAY_BYTES
+
+
+def test_single_bytes_take_no_more_room_than_large_pieces() -> None:
+    ring = Scrollback(1 << 18)
+    tracemalloc.start()
+    try:
+        for _ in range(300_000):
+            ring.append(b"x")
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 1 << 20
 
 
 def test_reading_before_the_start_or_after_the_end_is_an_error() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.hub import shell as shell_module
 from controller.hub.protocol import ENDED, REPLACED, Size
-from controller.hub.scrollback import Scrollback
+from controller.hub.scrollbacks import Scrollbacks
 from controller.hub.shell import WINDOW_BYTES, Reader, Shell, ShellEnd
 from tests.controller.hub.streams import FakeStream
 
@@ -17,7 +17,7 @@ CHUNK = b"x" * 32768
 
 @asynccontextmanager
 async def running(stream: FakeStream, *, limit: int = 1 << 20) -> AsyncIterator[Shell]:
-    shell = Shell(stream, b"$ ", Scrollback(limit))
+    shell = Shell(stream, b"$ ", Scrollbacks(limit))
     task = asyncio.create_task(shell.run())
     await asyncio.sleep(0)
     try:

@@ -131,3 +131,29 @@ async def test_small_frames_do_not_hold_up_other_terminals(
     assert longest < 0.5, "a turn of the loop"
     executor.streams[0].write(b"still here")
     await other.see(b"still here")
+
+
+@pytest.mark.parametrize("piece", [b"plain\r\n", b"\x1b[1;31mx", b"\x1b[", b"\x1b]0;x"])
+async def test_much_output_does_not_hold_up_other_terminals(
+    hub: Hub, executor: FakeExecutor, piece: bytes, request: pytest.FixtureRequest
+) -> None:
+    """Measured as above; 10 MB, also of what takes longest to cut between sequences."""
+    reading = await hub.attach(after=0)
+    other = await hub.attach(shell="two", after=0)
+    await other.see(b"$ ")
+    block = piece * (32768 // len(piece))
+    request.addfinalizer(gc.enable)
+    gc.disable()
+    seen = asyncio.ensure_future(reading.see(b"END"))
+    executor.streams[0].write(*[block] * (10_000_000 // len(block)), b"END")
+    longest, last = 0.0, time.thread_time()
+    async with asyncio.timeout(60):
+        while not seen.done():
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+    await seen
+    assert longest < 0.5, "a turn of the loop"
+    assert len(reading.output) == 2 + 10_000_000 // len(block) * len(block) + 3
+    executor.streams[1].write(b"still here")
+    await other.see(b"still here")

@@ -1,0 +1,70 @@
+"""All scrollbacks of a hub keep within what they may together."""
+
+from __future__ import annotations
+
+from controller.hub.scrollback import SEGMENT_BYTES, Scrollback
+from controller.hub.scrollbacks import Scrollbacks
+
+PIECE = b"x" * SEGMENT_BYTES
+MIB = 1 << 20
+
+
+def fill(rings: Scrollbacks, ring: Scrollback, size: int) -> None:
+    for _ in range(size // len(PIECE)):
+        rings.append(ring, PIECE)
+
+
+def test_those_that_were_left_longest_ago_give_way_first() -> None:
+    rings = Scrollbacks(shell_bytes=MIB, total_bytes=3 * MIB)
+    first, second, third = (rings.make() for _ in range(3))
+    for ring in (first, second, third):
+        rings.attach(ring)
+        fill(rings, ring, MIB)
+    for ring in (second, first):
+        rings.detach(ring)
+    fourth = rings.make()
+    rings.attach(fourth)
+    fill(rings, fourth, MIB // 2)
+    assert rings.bytes == sum(ring.size for ring in (first, second, third, fourth)) <= 3 * MIB
+    assert second.size < first.size == third.size
+    fill(rings, fourth, MIB // 2)
+    fill(rings, third, MIB)
+    assert first.size >= MIB - 2 * SEGMENT_BYTES, "the second had enough to give"
+    # What was left and is attached to again gives way later.
+    rings.attach(second)
+    fifth = rings.make()
+    fill(rings, fifth, MIB)
+    assert first.size <= 2 * SEGMENT_BYTES
+    assert rings.bytes <= 3 * MIB
+
+
+def test_where_everybody_is_attached_the_largest_gives_way() -> None:
+    rings = Scrollbacks(shell_bytes=2 * MIB, total_bytes=2 * MIB)
+    large, small = rings.make(), rings.make()
+    rings.attach(large)
+    rings.attach(small)
+    fill(rings, small, MIB // 4)
+    fill(rings, large, 4 * MIB)
+    assert small.size == MIB // 4
+    assert rings.bytes <= 2 * MIB
+
+
+def test_many_small_ones_keep_a_little_each() -> None:
+    rings = Scrollbacks(shell_bytes=MIB, total_bytes=MIB)
+    many = [rings.make() for _ in range(32)]
+    for ring in many:
+        fill(rings, ring, MIB // 2)
+    assert all(0 < ring.size <= 2 * SEGMENT_BYTES for ring in many)
+
+
+def test_what_is_forgotten_counts_no_more() -> None:
+    rings = Scrollbacks()
+    ring, other = rings.make(), rings.make()
+    fill(rings, ring, MIB)
+    fill(rings, other, MIB)
+    rings.forget(ring)
+    rings.forget(ring)
+    rings.append(ring, b"still read by somebody")
+    rings.attach(ring)
+    rings.detach(ring)
+    assert rings.bytes == other.size
