@@ -7,6 +7,7 @@ what someone who only looks on may not send. The hub enforces that, too.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_TEXT_BYTES: Final = 65536
 """A text message in pieces is put together, so that it can be judged."""
+
+
+_WANTED: Final = re.compile(rb"(after)=(-?[0-9]{1,15})|(shell|stream)=([0-9a-z]{1,32})")
 
 
 class TerminalBridge(WebSocketBridge):
@@ -91,6 +95,7 @@ class TerminalBridge(WebSocketBridge):
             authorization=f"Bearer {token}",
             received=self._from_hub,
             closed=self.close,
+            query=hub_query(self.request.head),
         )
         self._hub = hub
         await open_socket(self, hub, target)
@@ -125,6 +130,20 @@ class TerminalBridge(WebSocketBridge):
         self._text = None
         if self._hub is not None and not (self._views and _is_input(bytes(text))):
             self._hub.send_frame(Frame(Opcode.TEXT, bytes(text)))
+
+
+def hub_query(head: bytes) -> str:
+    """Return what of the query of an upgrade's *head* the hub is told, each once and well formed.
+
+    That is which of the session's shells a page wants, and from where in whose output. Anything
+    else is left out: the hub takes who says nothing for a page of before.
+    """
+    target = head.split(b" ", 2)[1]
+    pieces = target.partition(b"?")[2].split(b"&", 16)[:16]
+    wanted = {
+        found[1] or found[3]: piece for piece in pieces if (found := _WANTED.fullmatch(piece))
+    }
+    return b"&".join(wanted.values()).decode("ascii")
 
 
 def _is_input(text: bytes) -> bool:

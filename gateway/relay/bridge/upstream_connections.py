@@ -225,7 +225,8 @@ class WebSocketUpstream(BridgeUpstream):
 
     Args:
         bridge: Whose other side it is.
-        target: Where to; its ``base_path`` is asked for, and nothing else.
+        target: Where to; its ``base_path`` is asked for.
+        query: What follows it, of our own making; "" for nothing.
         subprotocol: The only one that is offered, and that must be accepted.
         authorization: Sent as ``Authorization``, if there is one.
         received: Takes data frames.
@@ -241,6 +242,7 @@ class WebSocketUpstream(BridgeUpstream):
         authorization: str | None,
         received: Callable[[Frame], None],
         closed: Callable[[int, str], None],
+        query: str = "",
     ) -> None:
         super().__init__(bridge)
         self._subprotocol = subprotocol
@@ -248,7 +250,7 @@ class WebSocketUpstream(BridgeUpstream):
         self._received = received
         self._closed = closed
         self._socket = ClientProtocol(
-            parse_uri(_url(target)),
+            parse_uri(_url(target) + (f"?{query}" if query else "")),
             subprotocols=[Subprotocol(subprotocol)],
             max_size=MAX_UPSTREAM_BYTES,
             logger=quiet_logger,

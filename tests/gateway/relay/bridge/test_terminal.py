@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from gateway.relay.bridge.terminal import hub_query
 from shared.link import Attach, AttachTokens
 from tests.gateway.browser import ClientConnection, open_socket
 from tests.gateway.conftest import World
@@ -34,6 +35,7 @@ class Hub:
         self.port = 0
         self.attached: list[Attach] = []
         self.headers: list[dict[str, str]] = []
+        self.queries: list[str] = []
         self.received: list[str | bytes] = []
         self.closed = asyncio.Event()
         self.status: HTTPStatus | None = None
@@ -46,7 +48,8 @@ class Hub:
         self.headers.append(dict(request.headers.raw_items()))
         if self.status is not None:
             return connection.respond(self.status, "no\n")
-        if request.path != PATH:
+        self.queries.append(request.path.partition("?")[2])
+        if request.path.partition("?")[0] != PATH:
             return connection.respond(HTTPStatus.NOT_FOUND, "no\n")
         scheme, _, token = request.headers["Authorization"].partition(" ")
         assert scheme == "Bearer"
@@ -143,6 +146,25 @@ async def test_the_hub_is_told_who_attaches_and_gets_nothing_of_the_browsers(
         (headers,) = hub.headers
         assert not {"Cookie", "Origin", "Fumarole-Token"} & headers.keys()
         assert headers["Host"] == f"127.0.0.1:{hub.port}"
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        (b"", ""),
+        (b"?after=12&stream=0af&shell=5f3a", "after=12&stream=0af&shell=5f3a"),
+        (b"?after=-1000000", "after=-1000000"),
+        (b"?after=1&after=2", "after=2"),
+        (b"?after=1%20&stream=A&shell=../x&stream=", ""),
+        (b"?after=x&new&token=secret&shell=a", "shell=a"),
+        (b"?after=1234567890123456", ""),
+        (b"?shell=a?after=1", ""),
+        (b"?" + b"x=1&" * 5000 + b"after=1", ""),
+    ],
+)
+def test_the_hub_is_told_what_is_well_formed_and_nothing_else(query: bytes, told: str) -> None:
+    head = b"GET /.fumarole/connect" + query + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert hub_query(head) == told
 
 
 async def test_every_attach_has_a_token_of_its_own(world: World) -> None:
