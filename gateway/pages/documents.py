@@ -14,6 +14,37 @@ from gateway.pages.parts import Parts
 
 _SIGN_OUT: Final = '<a class="button" href="/.fumarole/sign-out">Sign out</a>'
 _NOTHING: Final[Mapping[str, str]] = {}
+_TERMINAL_MENU: Final = (
+    '<details id="menu"><summary>Menu</summary><div>'
+    '<button id="find" type="button">Search <kbd>Ctrl+Shift+F</kbd></button>'
+    '<div class="row"><span>Text</span><span>'
+    '<button id="smaller" type="button" aria-label="Smaller text">−</button>'
+    '<span id="size"></span>'
+    '<button id="larger" type="button" aria-label="Larger text">+</button></span></div>'
+    '<div class="row"><label for="theme">Colours</label><select id="theme">'
+    '<option value="">As the system</option><option value="light">Light</option>'
+    '<option value="dark">Dark</option></select></div>'
+    '<div class="row"><label for="reader">For screen readers</label>'
+    '<input id="reader" type="checkbox"></div></div></details>'
+)
+_TERMINAL_SEARCH: Final = (
+    '<form id="search" role="search" hidden><input id="search-text" type="search" '
+    'aria-label="Search in the output" autocomplete="off" autocapitalize="none" '
+    'spellcheck="false" maxlength="255"><span id="search-count" aria-live="polite"></span>'
+    '<button aria-label="Previous" title="Enter">↑</button>'
+    '<button id="search-next" type="button" aria-label="Next" title="Shift+Enter">↓</button>'
+    '<button id="search-close" type="button" aria-label="Close" title="Esc">×</button></form>'
+)
+_KEY_ROW: Final = (
+    '<div id="key-row" class="key-row" role="toolbar" aria-label="Keys">'
+    '<button type="button" data-key="escape">Esc</button>'
+    '<button type="button" data-key="ctrl" aria-pressed="false">Ctrl</button>'
+    '<button type="button" data-key="tab">Tab</button>'
+    '<button type="button" data-key="left" aria-label="Left">←</button>'
+    '<button type="button" data-key="up" aria-label="Up">↑</button>'
+    '<button type="button" data-key="down" aria-label="Down">↓</button>'
+    '<button type="button" data-key="right" aria-label="Right">→</button></div>'
+)
 
 
 def page_headers(
@@ -89,9 +120,12 @@ class Documents:
 
     def terminal(self, title: str, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a terminal."""
+        new = '<a class="button" href="/?new" target="_blank" rel="noopener">New shell</a>'
         tools = (
+            '<select id="shells" aria-label="Shell" hidden></select>'
             '<button id="copy" type="button" title="Ctrl+Shift+C">Copy</button>'
             '<button id="paste" type="button" title="Ctrl+Shift+V">Paste</button>'
+            f"{new if mode == 'control' else ''}{_TERMINAL_MENU}"
         )
         question = (
             '<dialog id="paste-question" class="card" aria-labelledby="paste-title">'
@@ -110,9 +144,19 @@ class Documents:
             f'<div class="actions">{renew if mode == "control" else ""}'
             '<button id="keep" type="button">Keep this one</button></div></section>'
         )
-        screen = f'<div class="screen"><div class="terminal-screen"></div>{revoked}{question}'
+        screen = (
+            f'<div class="screen"><div class="terminal-screen"></div>{_TERMINAL_SEARCH}'
+            f"{revoked}{question}"
+        )
         return self._screen(
-            "Terminal", title, mode, tools, screen, clipboard=clipboard, style="terminal.css"
+            "Terminal",
+            title,
+            mode,
+            tools,
+            screen,
+            clipboard=clipboard,
+            style="terminal.css",
+            below=_KEY_ROW if mode == "control" else "",
         )
 
     def desktop(self, title: str, *, mode: str, clipboard: str = "both") -> str:
@@ -149,6 +193,7 @@ class Documents:
         *,
         clipboard: str,
         style: str | None = None,
+        below: str = "",
     ) -> str:
         badge = '<span class="badge">view only</span>' if mode == "view" else ""
         body = (
@@ -156,10 +201,12 @@ class Documents:
             '<div class="state" role="status" aria-live="polite" data-state="busy">'
             f'<span>Connecting…</span></div><div class="tools">{tools}{_SIGN_OUT}</div></header>'
             f'<main aria-label="{kind}" class="screen-main">{screen}'
-            '<div id="notice" class="notice"><section class="card"><h2>Connecting…</h2>'
+            '<div id="notice" class="notice"><section class="card">'
+            '<h2 id="notice-title">Connecting…</h2>'
             "<p></p><noscript><p>This page needs JavaScript.</p></noscript>"
-            '<div class="actions" hidden><button class="first" type="button">Try now</button>'
-            "</div></section></div></div></main>"
+            '<div class="actions" hidden><button class="first" type="button" '
+            'aria-describedby="notice-title">Try now</button>'
+            f"</div></section></div></div></main>{below}"
         )
         whole = f"{kind} · {title}"
         return self._shell(

@@ -6,7 +6,13 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename } from "node:path";
 
 const OUT = "build";
-const PACKAGES = ["@novnc/novnc", "@xterm/xterm", "@xterm/addon-fit", "@xterm/addon-web-links"];
+const PACKAGES = [
+  "@novnc/novnc",
+  "@xterm/xterm",
+  "@xterm/addon-fit",
+  "@xterm/addon-search",
+  "@xterm/addon-web-links",
+];
 const LICENCES = {
   "@novnc/novnc": ["LICENSE.txt", "docs/LICENSE.MPL-2.0"],
 };

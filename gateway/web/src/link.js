@@ -2,6 +2,8 @@
 import { fetchState, wait } from "./state.js";
 
 const LONGEST_PAUSE = 10_000;
+// The gateway dials, and its other side opens, in less.
+const LONGEST_OPENING = 20_000;
 // A side that refused will most likely refuse again, and may count how often it was asked.
 const REFUSED_PAUSE = 8_000;
 const ENDS = {
@@ -60,6 +62,22 @@ export class Status {
     this.show(heading, text, null);
   }
 
+  /** Say how it ended, below what can still be read, and resolve when the button is pressed. */
+  offer(heading, text, label) {
+    return new Promise((done) => {
+      const usual = this.button.textContent;
+      this.say("ended", "Ended");
+      this.button.textContent = label;
+      this.notice.classList.add("below");
+      this.show(heading, text, () => {
+        this.button.textContent = usual;
+        this.notice.classList.remove("below");
+        done();
+      });
+      this.button.focus();
+    });
+  }
+
   say(state, text) {
     const span = this.line.querySelector("span");
     this.line.dataset.state = state;
@@ -78,14 +96,17 @@ export class Status {
 
 /**
  * Keeps connecting: calls use(socket) for each new socket, in which the caller sets its own
- * listeners. Returns when the session or the access to it has ended, or after stop().
+ * listeners, and query() for what is said with it. Returns when the session or the access to it has ended, or after stop().
  */
 export class Link {
-  constructor(protocol, status, use) {
+  constructor(protocol, status, use, query = () => "") {
     this.protocol = protocol;
     this.status = status;
     this.use = use;
+    this.query = query;
     this.final = null;
+    this.button = null;
+    this.drop = () => {};
     this.explained = null;
     this.atOnce = false;
     this.hurry = () => {};
@@ -101,9 +122,10 @@ export class Link {
     this.explained ??= [heading, text];
   }
 
-  /** Say why there will be no other connection (an exit, say). */
-  stop(heading, text) {
+  /** Say why there will be no other connection (an exit, say), unless a button asks for one. */
+  stop(heading, text, button = null) {
     this.final = [heading, text];
+    this.button = button;
   }
 
   async run() {
@@ -117,6 +139,12 @@ export class Link {
       const known = this.final ?? (code === CLOSE_ENDED ? null : ENDS[code]);
       const judged = known ?? (atOnce ? null : await this.judge());
       const end = judged ?? ENDS[code];
+      if (end && end === this.final && this.button) {
+        await this.status.offer(...end, this.button);
+        this.final = null;
+        this.status.connecting();
+        continue;
+      }
       if (end) {
         this.status.ended(...end);
         return;
@@ -134,7 +162,17 @@ export class Link {
   once(onOpen) {
     return new Promise((done) => {
       const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-      const socket = new WebSocket(`${scheme}//${location.host}/.fumarole/connect`, this.protocol);
+      const query = this.query();
+      const address = `${scheme}//${location.host}/.fumarole/connect${query && `?${query}`}`;
+      const socket = new WebSocket(address, this.protocol);
+      // What is given up may take minutes to close.
+      const drop = () => {
+        socket.close();
+        done(1006);
+      };
+      this.drop = drop;
+      // Where nothing answers, a browser would try for minutes, ever more seldom.
+      setTimeout(() => socket.readyState === WebSocket.CONNECTING && drop(), LONGEST_OPENING);
       socket.binaryType = "arraybuffer";
       socket.addEventListener("open", onOpen);
       this.use(socket);

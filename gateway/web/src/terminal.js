@@ -5,12 +5,18 @@ import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
 import { guardCopy, mayCopy, mayPaste, onPaste, pasteable } from "./clipboard.js";
 import { Link, Status } from "./link.js";
+import { joinKeys } from "./terminal-keys.js";
+import { FIRST_LOOK, joinLook } from "./terminal-look.js";
+import { Output } from "./terminal-output.js";
+import { joinSearch } from "./terminal-search.js";
+import { joinShells } from "./terminal-shells.js";
 
 const PROTOCOL = "fumarole.terminal.v1";
 const PIECE = 65536;
 const MOST_CELLS = 4096;
-// CAN ends any sequence, RIS (ESC c) resets the terminal (ECMA-48, 8.3.6 and 8.3.105).
-const AFRESH = Uint8Array.of(0x18, 0x1b, 0x63);
+// A network that was cut tells nobody: who is silent for so long is asked, and must answer.
+const SILENT = 15_000;
+const ANSWER = 10_000;
 
 const screen = document.querySelector(".screen");
 const status = new Status();
@@ -18,6 +24,9 @@ const encoder = new TextEncoder();
 let canType = document.body.dataset.mode === "control";
 let socket = null;
 let attached = false;
+let answers = false;
+let heard = 0;
+let asked = 0;
 
 // Told while a shell holds what a user has typed who was revoked since.
 const revoked = document.querySelector("#revoked");
@@ -25,7 +34,7 @@ const renew = document.querySelector("#renew");
 document.querySelector("#keep").onclick = () => dismiss();
 if (renew) {
   renew.onclick = () => {
-    if (attached && canType) socket.send(JSON.stringify({ type: "renew" }));
+    if (canType) tell({ type: "renew" });
     dismiss();
   };
 }
@@ -38,11 +47,11 @@ function dismiss() {
 const terminal = new Terminal({
   cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
   disableStdin: !canType,
-  fontFamily: 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
-  fontSize: 14,
   macOptionIsMeta: true,
   scrollback: 10_000,
-  theme: { background: "#101214", foreground: "#e6e4e1", cursor: "#f0906a" },
+  // The search marks what it finds by it.
+  allowProposedApi: true,
+  ...FIRST_LOOK,
 });
 const fit = new FitAddon();
 terminal.loadAddon(fit);
@@ -50,6 +59,10 @@ terminal.loadAddon(new WebLinksAddon());
 terminal.open(screen.querySelector(".terminal-screen"));
 // What tests and people with a console may look at.
 globalThis.fumaroleTerminal = terminal;
+const output = new Output(terminal);
+const typed = joinKeys(terminal);
+const openSearch = joinSearch(terminal);
+const shells = joinShells();
 
 function send(bytes) {
   if (!attached || !canType) return;
@@ -58,13 +71,13 @@ function send(bytes) {
   }
 }
 
+const tell = (message) => attached && socket.send(JSON.stringify(message));
+
 function tellSize() {
-  if (attached && canType) {
-    socket.send(JSON.stringify({ type: "resize", cols: terminal.cols, rows: terminal.rows }));
-  }
+  if (canType) tell({ type: "resize", cols: terminal.cols, rows: terminal.rows });
 }
 
-terminal.onData((text) => send(encoder.encode(text)));
+terminal.onData((text) => send(encoder.encode(typed(text))));
 terminal.onBinary((text) => send(Uint8Array.from(text, (character) => character.charCodeAt(0))));
 terminal.onResize(tellSize);
 terminal.onTitleChange((title) => {
@@ -98,9 +111,10 @@ const handlers = {
     attached = true;
     // Another shell, perhaps; what has to be told of it follows.
     revoked.hidden = true;
-    // The scrollback that follows holds all that was shown before. Written and not called: what came
-    // before is read first, and a sequence that the end of a connection has cut takes no character.
-    terminal.write(AFRESH);
+    output.begin(message, (offset) => tell({ type: "seen", offset }));
+    // A hub that knows offsets answers pings; one of before knows neither.
+    answers = output.offset !== null;
+    asked = 0;
     if (canType) {
       refit();
       tellSize();
@@ -111,21 +125,35 @@ const handlers = {
     terminal.focus();
   },
   resized: takeSize,
+  skipped: ({ bytes }) => output.skip(bytes),
+  shells: ({ shells: names }) => shells.show(names),
   revoked_input() {
     revoked.hidden = false;
   },
   exit({ code, message }) {
-    const text = message || (code === null ? "" : `It ended with code ${code}.`);
-    link.stop("The shell has ended", text || "You can close this tab.");
+    const known = Number.isInteger(code);
+    const heading = known ? `The shell has ended with exit code ${code}` : "The shell has ended";
+    output.forget();
+    link.stop(heading, known ? "" : message, canType ? "New shell" : null);
+  },
+  refused({ message }) {
+    output.forget();
+    link.stop("There is no shell for you", message, "Try again");
   },
 };
 
-const link = new Link(PROTOCOL, status, (fresh) => {
+const query = () => [output.query(), shells.query()].filter(Boolean).join("&");
+const link = new Link(PROTOCOL, status, use, query);
+
+function use(fresh) {
   socket = fresh;
   attached = false;
   fresh.addEventListener("message", ({ data }) => {
+    // One that was given up may have come back to life.
+    if (socket !== fresh) return;
+    heard = Date.now();
     if (typeof data !== "string") {
-      terminal.write(new Uint8Array(data));
+      output.take(new Uint8Array(data));
       return;
     }
     const message = readMessage(data);
@@ -134,7 +162,22 @@ const link = new Link(PROTOCOL, status, (fresh) => {
   fresh.addEventListener("close", () => {
     if (socket === fresh) attached = false;
   });
-});
+}
+
+/** Find out whether the network is still there. */
+function look() {
+  if (!attached || !answers) return;
+  const now = Date.now();
+  if (asked > heard) {
+    if (now - asked < ANSWER) return;
+    attached = false;
+    link.drop();
+  } else if (now - heard > SILENT) {
+    asked = now;
+    tell({ type: "ping" });
+  }
+}
+setInterval(look, 2_000);
 
 // Copy and paste: by buttons, and by the keys that terminals use, since Ctrl+C interrupts.
 
@@ -175,14 +218,31 @@ async function paste() {
 }
 
 terminal.attachCustomKeyEventHandler((event) => {
-  const isCopy = event.ctrlKey && event.shiftKey && event.code === "KeyC";
-  if (!isCopy || (mayCopy && !canCopy)) return true;
+  const isOurs = event.ctrlKey && event.shiftKey;
+  const isSearch = isOurs && event.code === "KeyF";
+  const isCopy = isOurs && event.code === "KeyC" && (canCopy || !mayCopy);
+  if (!isSearch && !isCopy) return true;
   if (event.type === "keydown") {
     event.preventDefault();
-    if (canCopy) copy();
+    if (isSearch) openSearch();
+    else if (canCopy) copy();
   }
   return false;
 });
+
+const menu = document.querySelector("#menu");
+document.querySelector("#find").onclick = () => {
+  menu.open = false;
+  openSearch();
+};
+addEventListener("pointerdown", ({ target }) => {
+  if (!menu.contains(target)) menu.open = false;
+});
+menu.onkeydown = ({ key }) => {
+  if (key !== "Escape") return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+};
 
 const copyButton = document.querySelector("#copy");
 const pasteButton = document.querySelector("#paste");
@@ -193,7 +253,7 @@ onPaste(screen, (text) => canType && pasteText(text));
 guardCopy(screen);
 pasteButton.onclick = paste;
 
-refit();
+joinLook(terminal, refit);
 link.run().then(() => {
   terminal.options.disableStdin = true;
   terminal.options.cursorBlink = false;

@@ -1,0 +1,103 @@
+// How a terminal looks: light or dark, how large, and whether a screen reader reads it.
+
+const KEPT = "fumarole-terminal-look";
+const SMALLEST = 8;
+const LARGEST = 32;
+const SYSTEM = matchMedia("(prefers-color-scheme: dark)");
+const COLOURS = {
+  dark: {
+    background: "#101214",
+    foreground: "#e6e4e1",
+    cursor: "#f0906a",
+    cursorAccent: "#101214",
+    selectionBackground: "#4a4f57",
+  },
+  light: {
+    background: "#fbfaf8",
+    foreground: "#1f2328",
+    cursor: "#a8431c",
+    cursorAccent: "#fbfaf8",
+    selectionBackground: "#f0cdbd",
+    black: "#1f2328",
+    red: "#b3261e",
+    green: "#1a7f4b",
+    yellow: "#946200",
+    blue: "#0b57d0",
+    magenta: "#8e3bb0",
+    cyan: "#0b7285",
+    white: "#6b7280",
+    brightBlack: "#57606a",
+    brightRed: "#cf222e",
+    brightGreen: "#1a7f37",
+    brightYellow: "#9a6700",
+    brightBlue: "#0969da",
+    brightMagenta: "#a33bc2",
+    brightCyan: "#1b7c83",
+    brightWhite: "#8c959f",
+  },
+};
+
+/** What every terminal begins with. */
+export const FIRST_LOOK = {
+  fontFamily: 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
+  fontSize: 14,
+  theme: COLOURS.dark,
+  // A program chooses its colours for a background that it does not know (WCAG 2.2, 1.4.3).
+  minimumContrastRatio: 4.5,
+};
+
+/** Returns what was chosen before; nothing of it may end the page. */
+function kept() {
+  try {
+    const { theme, size, reader } = JSON.parse(localStorage.getItem(KEPT)) ?? {};
+    return {
+      theme: theme === "light" || theme === "dark" ? theme : "",
+      size: size >= SMALLEST && size <= LARGEST ? Math.round(size) : FIRST_LOOK.fontSize,
+      reader: reader === true,
+    };
+  } catch {
+    return { theme: "", size: FIRST_LOOK.fontSize, reader: false };
+  }
+}
+
+function keep(look) {
+  try {
+    localStorage.setItem(KEPT, JSON.stringify(look));
+  } catch {
+    // Then it is for this page alone.
+  }
+}
+
+/** Joins the controls of the menu with a terminal; changed() is called when its cells may have another size. */
+export function joinLook(terminal, changed) {
+  const look = kept();
+  const theme = document.querySelector("#theme");
+  const reader = document.querySelector("#reader");
+  const size = document.querySelector("#size");
+
+  function show() {
+    const dark = look.theme ? look.theme === "dark" : SYSTEM.matches;
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    terminal.options.theme = COLOURS[dark ? "dark" : "light"];
+    terminal.options.fontSize = look.size;
+    terminal.options.screenReaderMode = look.reader;
+    theme.value = look.theme;
+    reader.checked = look.reader;
+    size.textContent = `${look.size} px`;
+    changed();
+  }
+
+  function choose(what) {
+    Object.assign(look, what);
+    keep(look);
+    show();
+  }
+
+  const larger = (step) => choose({ size: Math.min(LARGEST, Math.max(SMALLEST, look.size + step)) });
+  theme.onchange = () => choose({ theme: theme.value });
+  reader.onchange = () => choose({ reader: reader.checked });
+  document.querySelector("#smaller").onclick = () => larger(-1);
+  document.querySelector("#larger").onclick = () => larger(1);
+  SYSTEM.addEventListener("change", show);
+  show();
+}

@@ -1,0 +1,34 @@
+// Which of the session's shells this page shows, and the others.
+
+const MOST = 64;
+const NAME = /^[0-9a-z]{1,32}$/;
+
+/** Returns what the address asks for; ?new is a shell of its own from now on. */
+function nameOf(address) {
+  if (address.searchParams.has("new")) {
+    const random = crypto.getRandomValues(new Uint8Array(8));
+    const name = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    history.replaceState(null, "", `${address.pathname}?shell=${name}`);
+    return name;
+  }
+  const name = address.searchParams.get("shell") ?? "";
+  return NAME.test(name) ? name : "";
+}
+
+/** Returns the part of the query that names the shell, and what shows which others there are. */
+export function joinShells() {
+  const name = nameOf(new URL(location.href));
+  const choice = document.querySelector("#shells");
+  choice.onchange = () => location.assign(choice.value ? `/?shell=${choice.value}` : "/");
+  return {
+    query: () => (name ? `shell=${name}` : ""),
+    show(names) {
+      if (!Array.isArray(names)) return;
+      const known = names.slice(0, MOST).filter((one) => one === "" || NAME.test(one));
+      if (!known.includes(name)) known.push(name);
+      const options = known.map((one, index) => new Option(`Shell ${index + 1}`, one, false, one === name));
+      choice.replaceChildren(...options);
+      choice.hidden = known.length < 2;
+    },
+  };
+}

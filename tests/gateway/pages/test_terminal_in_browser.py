@@ -1,0 +1,296 @@
+"""What a terminal's page offers beyond typing, in a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from websockets.asyncio.server import ServerConnection
+
+from tests.gateway.conftest import World
+from tests.gateway.pages.test_in_browser import Person, browser, person
+from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
+
+__all__ = ["browser", "person"]
+
+pytestmark = pytest.mark.needs("chromium")
+
+
+class Shells:
+    """A hub of shells that say what a test has them say, and note what they are told."""
+
+    def __init__(self, first: bytes = b"$ ") -> None:
+        self.stream = "0af"
+        self.output = first
+        self.texts: list[dict[str, Any]] = []
+        self.typed = b""
+        self.sockets: list[ServerConnection] = []
+        self.hub: Hub | None = None
+
+    async def talk(self, socket: ServerConnection) -> None:
+        """Attach a client as today's hub does: from where it says."""
+        self.sockets.append(socket)
+        assert self.hub is not None
+        query = dict(pair.split("=") for pair in self.hub.queries[-1].split("&"))
+        ours = query.get("stream") == self.stream
+        offset = int(query["after"]) if ours else 0
+        message = {
+            "type": "attached", "mode": self.hub.attached[-1].mode, "resumed": ours, "cols": 80,
+            "rows": 24, "stream": self.stream, "offset": offset, "end": len(self.output),
+        }  # fmt: skip
+        await socket.send(json.dumps(message))
+        await socket.send(self.output[offset:])
+        async for received in socket:
+            if isinstance(received, bytes):
+                self.typed += received
+            else:
+                self.texts.append(json.loads(received))
+                if self.texts[-1] == {"type": "ping"}:
+                    await socket.send('{"type":"pong"}')
+
+    async def say(self, **message: Any) -> None:
+        """Send a message to whoever came last."""
+        await self.sockets[-1].send(json.dumps(message))
+
+    async def write(self, data: bytes) -> None:
+        """Have the shell write."""
+        self.output += data
+        await self.sockets[-1].send(data)
+
+    async def until_typed(self, data: bytes) -> None:
+        """Wait until *data* has been typed, and nothing after it."""
+        async with asyncio.timeout(20):
+            while not self.typed.endswith(data):
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def shells(world: World) -> AsyncIterator[Shells]:
+    shells = Shells()
+    async with hub_of(world, shells.talk) as hub:
+        shells.hub = hub
+        yield shells
+
+
+async def arrive(
+    world: World, person: Person, shells: Shells, *, then: str = "", **who: str
+) -> str:
+    """Open a terminal and wait for its prompt; return its sid."""
+    assert shells.hub is not None
+    target = {"base_path": PATH}
+    sid = await world.publish(kind="terminal", port=shells.hub.port, target=target)
+    await person.follow_link(sid, kind="terminal", then=then, **who)
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("$")
+    return sid
+
+
+async def lines(page: Page) -> str:
+    """Return all that the terminal keeps."""
+    text: str = await page.evaluate(
+        """() => {
+          const buffer = fumaroleTerminal.buffer.active, lines = [];
+          for (let y = 0; y < buffer.length; y++)
+            lines.push(buffer.getLine(y).translateToString(true));
+          return lines.join("\\n").trimEnd();
+        }"""
+    )
+    return text
+
+
+async def test_a_page_goes_on_where_it_was_and_answers_nothing_of_the_past(
+    world: World, person: Person, shells: Shells
+) -> None:
+    # What was asked before the page came was answered then.
+    shells.output = b"one\r\n\x1b[6n\x1b[c\x1b[?25$p\x1b]11;?\x07$ "
+    await arrive(world, person, shells)
+    await shells.write(b"two \x1b[6n")
+    await shells.until_typed(b"R")
+    assert shells.typed == b"\x1b[2;7R", "only what was asked while it was there"
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("two")
+    # Cut within a sequence; the rest comes with the next connection.
+    await shells.write(b"\x1b[3")
+    shells.sockets[-1].transport.abort()
+    shells.output += b"1mthree\x1b[m\x1b[6n\r\n"
+    rows = person.page.locator(".xterm-rows")
+    await expect(rows).to_contain_text("three")
+    assert (await lines(person.page)).splitlines() == ["one", "$ two three"]
+    assert (
+        await person.page.evaluate(
+            "fumaroleTerminal.buffer.active.getLine(1).getCell(6).getFgColor()"
+        )
+        == 1
+    )
+    assert shells.typed == b"\x1b[2;7R"
+    assert next(text["offset"] for text in shells.texts if text["type"] == "seen") == 0
+    # What the hub could not keep is said.
+    await shells.say(type="skipped", bytes=12_345_678)
+    await shells.write(b"four")
+    await expect(rows).to_contain_text("12.3 MB of output were left out here")
+    # Another shell begins anew, and so does one of a hub of before.
+    shells.stream, shells.output = "1bc", b"another$ "
+    shells.sockets[-1].transport.abort()
+    await expect(rows).to_contain_text("another$")
+    assert await lines(person.page) == "another$"
+
+
+async def test_a_shell_that_exits_leaves_its_last_words_its_code_and_a_button(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await shells.write(b"bye\r\n")
+    await shells.say(type="exit", code=3, message="command terminated with exit code 3")
+    await shells.sockets[-1].close(4410, "exited")
+    await expect(person.page.get_by_text("The shell has ended with exit code 3")).to_be_visible()
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("bye")
+    shells.stream, shells.output = "1bc", b"next$ "
+    await person.page.get_by_role("button", name="New shell").click()
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("next$")
+    await expect(person.page.locator("#notice")).to_be_hidden()
+    assert shells.hub is not None
+    assert shells.hub.queries[-1].startswith("after=-"), "nothing of the old one is asked for"
+    await person.page.keyboard.type("on")
+    await shells.until_typed(b"on")
+
+
+async def test_several_shells_have_addresses_of_their_own(
+    world: World, person: Person, shells: Shells
+) -> None:
+    sid = await arrive(world, person, shells, then="&next=/?new")
+    assert shells.hub is not None
+    name = shells.hub.queries[-1].partition("shell=")[2]
+    assert len(name) == 16
+    assert person.page.url == person.url(sid, f"/?shell={name}")
+    await person.page.reload()
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("$")
+    assert shells.hub.queries[-1].endswith(f"shell={name}")
+    choice = person.page.get_by_role("combobox", name="Shell")
+    await expect(choice).to_be_hidden()
+    await shells.say(type="shells", shells=["", name, "<b>"])
+    await expect(choice.locator("option")).to_have_text(["Shell 1", "Shell 2"])
+    await choice.select_option("Shell 1")
+    await person.page.wait_for_url(person.url(sid))
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("$")
+    assert "shell=" not in shells.hub.queries[-1]
+    async with person.context.expect_page() as opening:
+        await person.page.get_by_role("link", name="New shell").click()
+    await expect((await opening.value).locator(".xterm-rows")).to_contain_text("$")
+    assert "shell=" in shells.hub.queries[-1]
+    await shells.say(type="refused", message="This session has 8 shells already.")
+    await shells.sockets[-1].close(4410, "no shell")
+    await expect((await opening.value).get_by_text("8 shells already")).to_be_visible()
+
+
+async def test_what_was_shown_is_found_and_links_lead_out(
+    world: World, person: Person, shells: Shells
+) -> None:
+    address = "https://example.invalid/x"
+    shells.output = b"needle 1\r\n" + b"hay\r\n" * 200 + f"needle 2\r\n{address}\r\n$ ".encode()
+    await arrive(world, person, shells)
+    page = person.page
+    await page.keyboard.press("Control+Shift+F")
+    await page.get_by_role("searchbox").fill("needle")
+    await expect(page.locator("#search-count")).to_have_text("2 of 2")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#search-count")).to_have_text("1 of 2")
+    await expect(page.locator(".xterm-rows")).to_contain_text("needle 1")
+    await page.get_by_role("button", name="Next").click()
+    await expect(page.locator("#search-count")).to_have_text("2 of 2")
+    await page.get_by_role("searchbox").fill("no such thing")
+    await expect(page.locator("#search-count")).to_have_text("Nothing found")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#search")).to_be_hidden()
+    await page.keyboard.type("typed")
+    await shells.until_typed(b"typed")
+    await person.context.route(address, lambda route: route.fulfill(body="out there"))
+    line = page.locator(".xterm-rows > div").filter(has_text=address)
+    place = await line.bounding_box()
+    assert place is not None
+    # The terminal looks for links where the pointer moves.
+    await page.mouse.move(place["x"] + 10, place["y"] + 5)
+    await expect(page.locator(".xterm-screen.xterm-cursor-pointer")).to_be_visible()
+    async with person.context.expect_page() as opening:
+        await page.mouse.click(place["x"] + 12, place["y"] + 5)
+    await expect((await opening.value).locator("body")).to_have_text("out there")
+
+
+async def test_the_menu_changes_size_colours_and_reader_and_they_are_kept(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    page = person.page
+
+    async def colours() -> list[str]:
+        found: list[str] = await page.evaluate(
+            """[".bar", ".screen", ".xterm-scrollable-element"].map(
+              (one) => getComputedStyle(document.querySelector(one)).backgroundColor)"""
+        )
+        return found
+
+    light = await colours()
+    await page.emulate_media(color_scheme="dark")
+    await expect(page.locator(".screen")).to_have_css("background-color", "rgb(16, 18, 20)")
+    dark = await colours()
+    assert not set(light) & set(dark), "the bar, too"
+    await page.get_by_text("Menu", exact=True).click()
+    await page.get_by_label("Colours").select_option("Light")
+    assert await colours() == light
+    before = await page.evaluate("fumaroleTerminal.cols")
+    for _ in range(3):
+        await page.get_by_role("button", name="Larger text").click()
+    assert await page.evaluate("fumaroleTerminal.cols") < before
+    await page.get_by_label("For screen readers").check()
+    await expect(page.locator(".xterm-accessibility")).to_be_attached()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_label("Colours")).to_be_hidden()
+    await page.reload()
+    await expect(page.locator(".xterm-accessibility-tree")).to_contain_text("$")
+    assert await page.evaluate("fumaroleTerminal.options.fontSize") == 17
+    assert await colours() == light
+    await page.evaluate('localStorage.setItem("fumarole-terminal-look", "{")')
+    await page.reload()
+    await expect(page.locator(".xterm-rows")).to_contain_text("$")
+    assert await page.evaluate("fumaroleTerminal.options.fontSize") == 14
+
+
+async def test_touch_devices_have_a_row_of_keys(
+    world: World, browser: Browser, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await expect(person.page.get_by_role("toolbar", name="Keys")).to_be_hidden()
+    context = await browser.new_context(
+        viewport={"width": 320, "height": 640}, has_touch=True, is_mobile=True
+    )
+    touched = Person(world, context, await context.new_page())
+    await arrive(world, touched, shells)
+    page = touched.page
+    row = page.get_by_role("toolbar", name="Keys")
+    ctrl = row.get_by_role("button", name="Ctrl")
+    await page.locator(".xterm-screen").tap()
+    for key, sent in (("Esc", b"\x1b"), ("Tab", b"\t"), ("Left", b"\x1b[D"), ("Up", b"\x1b[A")):
+        await row.get_by_role("button", name=key).tap()
+        await shells.until_typed(sent)
+    await ctrl.tap()
+    await page.keyboard.type("c")
+    await shells.until_typed(b"\x03")
+    await expect(ctrl).to_have_attribute("aria-pressed", "false")
+    await page.keyboard.type("c")
+    await shells.until_typed(b"c")
+    await ctrl.tap()
+    await row.get_by_role("button", name="Right").tap()
+    await shells.until_typed(b"\x1b[1;5C")
+    await shells.write(b"\x1b[?1h.")
+    await expect(page.locator(".xterm-rows")).to_contain_text(".")
+    await row.get_by_role("button", name="Down").tap()
+    await shells.until_typed(b"\x1bOB")
+    # Nothing is cut off at this width.
+    assert await page.evaluate("document.documentElement.scrollWidth") == 320
+    assert touched.complaints == []
+    await context.close()
+    # Who looks on has nothing to press.
+    await person.context.clear_cookies()
+    await arrive(world, person, shells, mode="view")
+    await expect(person.page.locator("#key-row")).to_have_count(0)
