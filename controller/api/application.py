@@ -14,6 +14,7 @@ from controller.api.error_responses import errors_as_json, without_nul
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.request_bodies import MAX_BODY_BYTES
+from controller.api.resources.batches import BatchesResource
 from controller.api.resources.explain import ExplainResource
 from controller.api.resources.job_commands import JobWishes
 from controller.api.resources.jobs import Jobs
@@ -117,6 +118,7 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
     )
     return [
         *Jobs(store, parts.submissions, parts.commands, parts.defaults).operations(),
+        *BatchesResource(store, parts.submissions, parts.commands).operations(),
         *JobWishes(parts.commands).operations(),
         *TasksResource(store).operations(),
         *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),

@@ -56,11 +56,14 @@ def problems_json(problems: Iterable[Problem]) -> list[dict[str, str]]:
     return [{"path": one.path, "message": one.message} for one in problems]
 
 
-def invalid(problems: Iterable[Problem]) -> ApiError:
-    """Return the error for well-formed content that does not fit, every problem named."""
+def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) -> ApiError:
+    """Return the error for well-formed content that does not fit, every problem named.
+
+    *more* stands beside the problems.
+    """
     found = problems_json(problems)
     message = f"{len(found)} problem{'s' if len(found) != 1 else ''}; nothing was done"
-    return ApiError(422, "invalid", message, {"problems": found})
+    return ApiError(422, "invalid", message, {"problems": found, **(more or {})})
 
 
 def not_found(what: str) -> ApiError:

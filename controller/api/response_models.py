@@ -109,6 +109,7 @@ class JobState(ResponseModel):
     parked: str | None = Field(
         default=None, description="Why the controller's version cannot go on with it."
     )
+    batch: str | None = Field(default=None, description="The batch that it belongs to.")
 
 
 class Update(ResponseModel):

@@ -18,6 +18,9 @@ metadata: Final = sa.MetaData(
 HAS_NOT_ENDED: Final = "NOT (ended_at IS NOT NULL)"
 """Of sessions. By ``IS NULL`` SQLite would prefer the index of those that ended, and then sort."""
 
+IS_IN_A_BATCH: Final = "batch IS NOT NULL"
+IS_FORGOTTEN: Final = "ended_as IS NOT NULL"
+
 # One row: who this store is, and what was last told to Redis.
 position: Final = sa.Table(
     "position",
@@ -134,6 +137,9 @@ jobs: Final = sa.Table(
     sa.Column("end_details", sa.JSON(none_as_null=True)),
     # The value of its PriorityClass; null where that is not known, or it has none.
     sa.Column("priority_value", sa.Integer),
+    # With which batch it came, and which of its items it is.
+    sa.Column("batch", sa.String(40)),
+    sa.Column("batch_index", sa.Integer),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     # Each filter of a list in each of its two orders: see ``listing``.
     sa.Index("ix_jobs_state", "state", "id"),
@@ -150,6 +156,55 @@ jobs: Final = sa.Table(
     sa.Index("ix_jobs_revision", "revision"),
     # Those that are not over, and those that have been for long.
     sa.Index("ix_jobs_finished_at", "finished_at"),
+    # With the state, so that a batch's jobs are counted from it alone.
+    sa.Index(
+        "ix_jobs_batch",
+        "batch",
+        "id",
+        "state",
+        sqlite_where=sa.text(IS_IN_A_BATCH),
+        postgresql_where=sa.text(IS_IN_A_BATCH),
+    ),
+)
+
+# Jobs that were asked for together, of one template.
+batches: Final = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("owner_user", sa.String(255), nullable=False),
+    sa.Column("owner_project", sa.String(255)),
+    sa.Column("mode", sa.String(16), nullable=False),
+    # Tells its body from another one, and nothing about it: there may be secrets in it.
+    sa.Column("fingerprint", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    # How many items there are, and how many of these are jobs.
+    sa.Column("items", sa.Integer, nullable=False),
+    sa.Column("jobs", sa.Integer, nullable=False),
+    sa.Index("ix_batches_newest", "created_at", "id"),
+    sa.Index("ix_batches_owner_newest", "owner_user", "created_at", "id"),
+    sa.Index("ix_batches_project_newest", "owner_project", "created_at", "id"),
+)
+
+batch_items: Final = sa.Table(
+    "batch_items",
+    metadata,
+    sa.Column("batch_id", sa.ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
+    # No key into `jobs`: the item outlives its job's record. None where it names no job.
+    sa.Column("job_id", sa.String(40)),
+    sa.Column("result", sa.String(16), nullable=False),
+    sa.Column("parameters", sa.JSON, nullable=False),
+    sa.Column("problems", sa.JSON(none_as_null=True)),
+    # The job's last state, once its record is forgotten.
+    sa.Column("ended_as", sa.String(16)),
+    sa.Index(
+        "ix_batch_items_ended_as",
+        "batch_id",
+        "ended_as",
+        sqlite_where=sa.text(IS_FORGOTTEN),
+        postgresql_where=sa.text(IS_FORGOTTEN),
+    ),
 )
 
 job_labels: Final = sa.Table(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +274,7 @@ async def test_killed_and_started_again_it_goes_on_where_it_was(
 
 
 async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
-    controller: Controller,
+    controller: Controller, admin: Kube
 ) -> None:
     secret = {"t": {"type": "secret", "value": "survives"}}
     command = ["sh", "-c", 'test "$T" = survives']
@@ -283,11 +284,54 @@ async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
             parameters=secret,
             invocation={"command": command, "environment": {"T": {"parameter": "t"}}},
         )
+    # Killed somewhere in the middle of a batch, or just after it.
+    batch = make_batch("sweep1", ["sh", "-c", "test {{n}} -lt 9"], n=[1, 2, 3, "x" * 64])
+    asking = asyncio.create_task(controller.call("POST", "/v1/batches", batch, expect=201))
+    await asyncio.wait([asking], timeout=0.05)
     await controller.kill()
+    await asyncio.gather(asking, return_exceptions=True)
     await controller.start()
     for number in range(3):
         job = await controller.until(f"crash{number}", "SUCCESS", "FAILURE")
         assert job["state"] == "SUCCESS", job
+    with suppress(AssertionError):  # it was made before
+        await controller.call("POST", "/v1/batches", batch, expect=201)
+    again = await controller.call("POST", "/v1/batches", batch)
+    results = [one["result"] for one in again["results"]]
+    assert results == ["unchanged", "unchanged", "unchanged", "rejected"]
+    assert (await batch_is_over(controller, "sweep1"))["counts"] == {"SUCCESS": 3}
+    updates = [(await controller.call("GET", f"/v1/jobs/sweep1-{n}/history")) for n in range(3)]
+    assert [len(one["attempts"]) for one in updates] == [1, 1, 1]
+    # Ended while its jobs are being submitted.
+    endless = make_batch("sweep2", ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"], n=[1, 2])
+    await controller.call("POST", "/v1/batches", endless, expect=201)
+    await controller.call("DELETE", "/v1/batches/sweep2", expect=202)
+    assert (await batch_is_over(controller, "sweep2"))["counts"] == {"SUCCESS": 2}
+
+    async def nothing() -> bool:
+        jobs = ("sweep2-0", "sweep2-1")
+        return not any([await of_job(admin, VCJOBS, controller, job) for job in jobs])
+
+    await eventually(nothing, what="a VolcanoJob is left")
+
+
+def make_batch(batch_id: str, command: list[str], **matrix: list[Any]) -> dict[str, Any]:
+    template = {
+        "owner": {"user": "ada"},
+        "image": "busybox",
+        "labels": {"n": "{{n}}"},
+        "resources": {"cpu": 0.05, "memory": "64Mi"},
+        "invocation": {"command": command},
+    }
+    return {"id": batch_id, "mode": "best_effort", "template": template, "matrix": matrix}
+
+
+async def batch_is_over(controller: Controller, batch_id: str) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        shown = await controller.call("GET", f"/v1/batches/{batch_id}")
+        return shown if shown["over"] else None
+
+    return await eventually(look, seconds=90, what=f"{batch_id} is not over")
 
 
 async def test_a_lost_store_loses_no_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, get_args
 
 from aiohttp import web
@@ -36,10 +37,13 @@ from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job, JobId
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import Draining, Submissions, Submitted
+from controller.jobs.submission.accept import Draining, Submissions
 from controller.jobs.submission.commands import JobCommands
+from controller.jobs.submission.results import Submitted
+from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
-from controller.store.database import Store
+from controller.store.database import Store, Transaction
+from controller.store.jobs.batch_items import find_item
 from controller.store.jobs.hook_runs import hook_failures_of
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import Desired, JobRecord, find_job
@@ -71,6 +75,7 @@ class JobsQuery(Query):
     state: list[State] = Field(default_factory=list)
     label: list[Annotated[str, Field(pattern="^[^=]+=")]] = Field(default_factory=list)
     kind: str | None = None
+    batch: str | None = None
     since: Time | None = Field(default=None, description="Submitted then or later.")
     order: Order = Field(default="id", description="`newest`: those submitted last come first.")
     after: str = Field(default="", description="`next` of the page before, of the same order.")
@@ -95,6 +100,7 @@ class JobsQuery(Query):
             states=tuple(self.state),
             labels=tuple((name, value) for name, _, value in pairs),
             kind=self.kind,
+            batch=self.batch,
             since=self.since,
         )
 
@@ -117,6 +123,13 @@ class QueueEstimate(ResponseModel):
     waiting: int = Field(description="All that wait in the queue, itself included.")
 
 
+class BatchPlace(ResponseModel):
+    """Which item of its batch a job is, and the variables that it was made with."""
+
+    index: int
+    parameters: dict[str, Any]
+
+
 class JobDetails(JobView):
     """A job, why it waits, and what decides whether it is started again."""
 
@@ -124,6 +137,7 @@ class JobDetails(JobView):
     queue_estimate: QueueEstimate | None = Field(default=None, description="What is ahead of it.")
     exits: list[Exit] = Field(description="How its ranks ended, once it is over.")
     retry: Retry
+    batch_item: BatchPlace | None = Field(default=None, description="None outside of a batch.")
     plugin_failures: list[PluginFailure] = Field(
         default_factory=list, description="Hooks of plugins that failed, and have not run since."
     )
@@ -221,19 +235,20 @@ class Jobs:
     async def submit(self, request: web.Request) -> web.Response:
         """Take jobs; one result for each, in order."""
         asked = await read_model(request, SubmitRequest)
-        jobs = [_read_job(item) for item in asked.items]
-        try:
+        jobs, turn = list[Job | JobRejected](), LoopTurn()
+        for item in asked.items:
+            jobs.append(read_job(item))
+            await turn.rest()
+        with draining():
             results = await self._submissions.submit(jobs, asked.mode)
-        except Draining as draining:
-            message = str(draining) or "No jobs are taken for the time being."
-            raise ApiError(503, "draining", message) from None
         if asked.mode == "atomic":
-            _refuse_all(results)
+            refuse_all(results)
         for one in results:
             if one.result == "created":
                 audit(request, "created", job=one.id)
             elif not one.accepted:
                 request.app[AUDIT].refused(request, one.result, job=one.id)
+            await turn.rest()
         named = zip(asked.items, results, strict=True)
         return web.json_response({"items": [_result(item, one) for item, one in named]})
 
@@ -257,12 +272,14 @@ class Jobs:
             place = await queue_place(transaction, record)
             runs = await pod_records_of(transaction, record.id, record.attempt)
             failures = await hook_failures_of(transaction, record.id)
+            item = await _batch_place(transaction, record)
             volcanos = await retries_within(transaction, record.id, record.attempt)
         # With the next attempt's beginning they are counted in the record.
         used = retries_of(volcanos, runs) + (record.renewal == "retried")
         shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
         details = {
             "plugin_failures": shown,
+            "batch_item": item,
             "queue_position": None if place is None else place.position,
             "queue_estimate": _estimate(place),
             "exits": exits_of(runs) if record.is_final else [],
@@ -291,14 +308,30 @@ class Jobs:
         return web.json_response({"items": items})
 
 
-def _read_job(item: Any) -> Job | JobRejected:
+@contextmanager
+def draining() -> Iterator[None]:
+    """Answer 503 where no new jobs are taken."""
+    try:
+        yield
+    except Draining as error:
+        message = str(error) or "No jobs are taken for the time being."
+        raise ApiError(503, "draining", message) from None
+
+
+def read_job(item: Any) -> Job | JobRejected:
+    """Return the job, or what is wrong with it."""
     try:
         return Job.model_validate(item)
     except ValidationError as error:
         return JobRejected(problems_of(error))
 
 
-def _refuse_all(results: Sequence[Submitted]) -> None:
+def refuse_all(results: Sequence[Submitted]) -> None:
+    """Do nothing where all jobs of a call were accepted.
+
+    Raises:
+        ApiError: 422 where one cannot be run, else 409.
+    """
     problems = list(_problems_of(results, "rejected"))
     if problems:
         raise invalid(problems)
@@ -344,6 +377,7 @@ def view(record: JobRecord) -> dict[str, Any]:
         queue=record.queue or spec.get("queue"),
         product=record.product,
         parked=record.parked,
+        batch=record.batch,
     )
     project = {"project": record.owner_project} if record.owner_project is not None else {}
     return {
@@ -353,6 +387,13 @@ def view(record: JobRecord) -> dict[str, Any]:
         "labels": spec.get("labels", {}),
         **state.model_dump(mode="json"),
     }
+
+
+async def _batch_place(transaction: Transaction, record: JobRecord) -> dict[str, Any] | None:
+    if record.batch is None or record.batch_index is None:
+        return None
+    item = await find_item(transaction, record.batch, record.batch_index)
+    return None if item is None else {"index": item.index, "parameters": item.parameters}
 
 
 def _estimate(place: QueuePlace | None) -> dict[str, int] | None:

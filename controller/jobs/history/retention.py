@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from controller.jobs.containment import Containment
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.jobs.batches import forget_batches
 from controller.store.jobs.hook_runs import forget_lone_hook_failures
 from controller.store.jobs.job_lists import fill_in_kinds
 from controller.store.jobs.job_rows import forget_these_jobs, long_over
@@ -22,6 +23,9 @@ from controller.store.sessions.session_lists import fill_in_owners
 EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200
 """So that nobody waits long for the store."""
+
+_BATCHES_AT_ONCE: Final = 10
+"""Each of which may have a thousand items."""
 
 PAUSE_SECONDS: Final = 0.1
 MOST_ENTRIES: Final = 1000
@@ -98,6 +102,8 @@ class Retention:
         before, total = self._clock() - self._keep.history, 0
         with self._contained.of("jobs"):
             total = await self._forget_jobs(before)
+        with self._contained.of("batches"):
+            await self._forget_batches(before)
         with self._contained.of("usage"):
             await self._forget_usage(before)
         if self._keep.updates is not None:
@@ -144,6 +150,13 @@ class Retention:
                     gone += 1
             return gone
         return len(job_ids)
+
+    async def _forget_batches(self, before: float) -> None:
+        gone = _BATCHES_AT_ONCE
+        while gone == _BATCHES_AT_ONCE:
+            async with self._store.lead(self._term) as transaction:
+                gone = await forget_batches(transaction, before=before, limit=_BATCHES_AT_ONCE)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _fill_in_lists(self) -> None:
         filled = AT_ONCE

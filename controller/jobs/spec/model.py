@@ -79,7 +79,7 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(part, list):
             waiting += [(inner, depth + 1) for inner in part]
         elif isinstance(part, str):
-            _check_text(part)
+            check_text(part)
         elif isinstance(part, float) and not math.isfinite(part):
             raise ValueError("holds a number that is none")
         elif not isinstance(part, int | float | None):
@@ -89,7 +89,12 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _check_text(text: str) -> None:
+def check_text(text: str) -> None:
+    """Do nothing with a text that every store and process takes.
+
+    Raises:
+        ValueError: If it is none.
+    """
     if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("holds a text with NUL, or that is no Unicode")
 

@@ -10,26 +10,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final
 
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.submission.batches import (
+    NewBatch,
+    is_same_body,
+    keep_batch,
+    refuse_known,
+)
 from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
+from controller.jobs.submission.results import Mode, Submitted
 from controller.jobs.usage.demand import charged_by
+from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance.submission_pause import read_maintenance
-from controller.store.jobs.job_rows import JobRecord, find_jobs, insert_jobs
+from controller.store.jobs.batches import BatchRecord
+from controller.store.jobs.job_rows import JobRecord, find_jobs, hold_jobs, insert_jobs
 from controller.store.jobs.places import HeldPlace
 from controller.store.vault import Vault
-
-Mode = Literal["atomic", "best_effort"]
 
 MOST_TIMEOUTS: Final = 3
 """Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
@@ -37,25 +44,6 @@ MOST_TIMEOUTS: Final = 3
 
 class Draining(Exception):
     """New jobs are not taken for the time being; the message is the operator's, or empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of one job.
-
-    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
-    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
-    it cannot be run as it was asked for.
-    """
-
-    id: str | None
-    result: Literal["created", "unchanged", "conflict", "rejected"]
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the job runs or will."""
-        return self.result in ("created", "unchanged")
 
 
 class Submissions:
@@ -93,16 +81,20 @@ class Submissions:
         self._wake = wake
         self._dry_run = dry_run
 
-    async def submit(self, jobs: Sequence[Job | JobRejected], mode: Mode) -> list[Submitted]:
+    async def submit(
+        self, jobs: Sequence[Job | JobRejected], mode: Mode, *, batch: NewBatch | None = None
+    ) -> list[Submitted]:
         """Return what became of each of *jobs*, in order; ``atomic`` takes all of them or none.
 
         Args:
             jobs: The jobs; or, for one that could not be read, why.
             mode: Whether one that is not accepted keeps the others out.
+            batch: Is made of those that are accepted; where none is, there is none.
 
         A plugin that fails with one of them keeps none of the others out in best effort.
 
         Raises:
+            BatchExists: If there is a batch of this id.
             StoreUnavailable: If nothing could be kept; asking again is safe.
             PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
             Draining: If one of them would be new while none are taken. Those that were accepted
@@ -122,33 +114,46 @@ class Submissions:
         while True:
             # Again where another call was faster: now this one finds what that one added.
             with suppress(AlreadyThere):
-                return await self._accept(jobs, checked, mode)
+                return await self._accept(jobs, checked, mode, batch)
+
+    def is_same(self, record: BatchRecord, body: str) -> bool:
+        """Say whether the batch was made of this *body*."""
+        return is_same_body(self._vault, record, body)
 
     async def _accept(
-        self, jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked], mode: Mode
+        self,
+        jobs: Sequence[Job | JobRejected],
+        checked: Sequence[_Checked],
+        mode: Mode,
+        batch: NewBatch | None,
     ) -> list[Submitted]:
         """Keep what can be accepted, as *mode* says, in one transaction."""
+        turn = LoopTurn()
         async with self._store.write() as transaction:
-            known = await find_jobs(transaction, [job.id for job in jobs if isinstance(job, Job)])
-            results = [
-                self._compare(job, one.problems, known)
-                for job, one in zip(jobs, checked, strict=True)
-            ]
+            ids = [job.id for job in jobs if isinstance(job, Job)]
+            if batch is not None:
+                await refuse_known(transaction, batch.id)
+            # Jobs that are there already become the batch's.
+            known = await (find_jobs if batch is None else hold_jobs)(transaction, ids)
+            results = list[Submitted]()
+            for job, one in zip(jobs, checked, strict=True):
+                results.append(self._compare(job, one.problems, known, batch))
+                await turn.rest()
             places = {
                 job.id: one.plan.places
                 for job, one in zip(jobs, checked, strict=True)
                 if isinstance(job, Job) and one.plan is not None and one.plan.places
             }
             results = await self._refuse_claims(transaction, jobs, results, places)
-            if mode == "atomic" and not all(result.accepted for result in results):
+            accepted = [result.accepted for result in results]
+            if not all(accepted) and (mode == "atomic" or not any(accepted)):
                 return results
-            new = [
-                (job, self._record(job, one.namespace))
-                for job, one, result in zip(jobs, checked, results, strict=True)
-                if isinstance(job, Job) and result.result == "created"
-            ]
+            new = await self._make_records(jobs, checked, results, batch)
             if new:
                 await _refuse_when_draining(transaction)
+            if batch is not None:
+                now = self._clock()
+                await keep_batch(transaction, batch, mode, results, vault=self._vault, now=now)
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
             for job, record in new:
                 await take_claims(
@@ -158,9 +163,29 @@ class Submissions:
                     now=record.created_at,
                     random=self._random,
                 )
+                await turn.rest()
         for job, _ in new:
             self._wake(job.id)
         return results
+
+    async def _make_records(
+        self,
+        jobs: Sequence[Job | JobRejected],
+        checked: Sequence[_Checked],
+        results: Sequence[Submitted],
+        batch: NewBatch | None,
+    ) -> list[tuple[Job, JobRecord]]:
+        """Return the jobs that are to be created, with what is kept of each."""
+        new, turn = list[tuple[Job, JobRecord]](), LoopTurn()
+        for index, (job, one) in enumerate(zip(jobs, checked, strict=True)):
+            if not isinstance(job, Job) or results[index].result != "created":
+                continue
+            record = self._record(job, one.namespace)
+            if batch is not None:
+                record = replace(record, batch=batch.id, batch_index=index)
+            new.append((job, record))
+            await turn.rest()
+        return new
 
     async def _refuse_claims(
         self,
@@ -224,14 +249,20 @@ class Submissions:
             one.problems += problems
 
     def _compare(
-        self, job: Job | JobRejected, problems: tuple[Problem, ...], known: dict[str, JobRecord]
+        self,
+        job: Job | JobRejected,
+        problems: tuple[Problem, ...],
+        known: Mapping[str, JobRecord],
+        batch: NewBatch | None,
     ) -> Submitted:
         if isinstance(job, JobRejected):
             return Submitted(None, "rejected", problems)
         # What was accepted once stays accepted, also by a version that would refuse it today.
         existing = known.get(job.id)
         if existing is not None:
-            return Submitted(job.id, "unchanged" if self._same(job, existing) else "conflict")
+            is_others = batch is not None and batch.refuses(existing)
+            same = not is_others and self._same(job, existing)
+            return Submitted(job.id, "unchanged" if same else "conflict")
         return Submitted(job.id, "rejected" if problems else "created", problems)
 
     def _same(self, job: Job, record: JobRecord) -> bool:

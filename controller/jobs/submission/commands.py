@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from controller.kube.loop_turn import LoopTurn
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
+from controller.store.jobs.batches import live_jobs_of_batch
 from controller.store.jobs.extensions import add_extension, find_extension
 from controller.store.jobs.job_rows import (
     ASKED,
@@ -108,6 +110,18 @@ class JobCommands:
         """
         return await self._end_each(job_ids, ASKED)
 
+    async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
+        """End the jobs of the batch that are not over; return them as they are now.
+
+        A hundred at a time, as :meth:`end_all`: again ends what was left.
+
+        Raises:
+            StoreUnavailable: If some could not be kept; asking again is safe.
+        """
+        async with self._store.read() as transaction:
+            job_ids = await live_jobs_of_batch(transaction, batch_id)
+        return await self._end_each(job_ids, ASKED, which=_goes_on)
+
     async def _end_each(
         self,
         job_ids: Collection[str],
@@ -116,13 +130,14 @@ class JobCommands:
         which: Callable[[JobRecord], bool] = lambda _: True,
     ) -> dict[str, JobRecord]:
         """End those of the jobs *which* says; return these as they are now."""
-        ids, ended = sorted(set(job_ids)), dict[str, JobRecord]()
+        ids, ended, turn = sorted(set(job_ids)), dict[str, JobRecord](), LoopTurn()
         for first in range(0, len(ids), _TOGETHER):
             async with self._store.write() as transaction:
                 held = await hold_jobs(transaction, ids[first : first + _TOGETHER])
                 some, now = [one for one in held.values() if which(one)], self._clock()
                 for record in some:
                     ended[record.id] = await ask_to_end(transaction, record, now=now, how=how)
+                    await turn.rest()
             for record in some:
                 self._wake(record.id)
         return ended

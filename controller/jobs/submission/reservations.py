@@ -16,6 +16,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.job_links import take_links_of, why_not_links_of
+from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.connections import record_connections
 from controller.store.jobs.job_rows import hold_jobs
@@ -91,6 +92,7 @@ async def _refuse_links(
 ) -> dict[str, Refusal]:
     refused: dict[str, Refusal] = {}
     taken: set[str] = set()
+    turn = LoopTurn()
     for job in jobs.values():
         problems = await why_not_links_of(transaction, job, now=now)
         problems += [
@@ -102,6 +104,7 @@ async def _refuse_links(
             refused[job.id] = Refusal("conflict", tuple(problems))
         else:
             taken.update(job.links)
+        await turn.rest()
     return refused
 
 
@@ -109,9 +112,10 @@ async def _refuse_places(
     transaction: Transaction, places: Mapping[str, Mapping[str, HeldPlace]]
 ) -> dict[str, Refusal]:
     refused: dict[str, Refusal] = {}
-    wanted = [place for named in places.values() for place in named.values()]
+    # Most jobs of a call are one owner's, and have the same places.
+    wanted = list(dict.fromkeys(place for named in places.values() for place in named.values()))
     against = await others_places(transaction, wanted) if wanted else {}
-    held: list[HeldPlace] = []  # by others of this call
+    held: set[HeldPlace] = set()  # by others of this call
     for id_, named in places.items():
         problems = [
             Problem(path, "is where another owner's files are")
@@ -121,7 +125,7 @@ async def _refuse_places(
         if problems:
             refused[id_] = Refusal("rejected", tuple(problems))
         else:
-            held.extend(named.values())
+            held.update(named.values())
     return refused
 
 

@@ -36,6 +36,7 @@ class JobFilter:
     states: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     kind: str | None = None
+    batch: str | None = None
     since: float | None = None
 
 
@@ -79,7 +80,8 @@ class _Search:
 async def _search_jobs(transaction: Transaction, wanted: JobFilter, *, newest: bool) -> _Search:
     """Return how to find the jobs: by the filter that is likely to leave the fewest."""
     # Labels know no times. Those of few jobs can be sorted; those of many are soon found.
-    by_label = bool(wanted.labels) and (
+    # A batch has a thousand jobs at most.
+    by_label = bool(wanted.labels and wanted.batch is None) and (
         not newest or await _is_rare(transaction, *wanted.labels[0])
     )
     others: dict[str, Condition] = {}
@@ -87,6 +89,7 @@ async def _search_jobs(transaction: Transaction, wanted: JobFilter, *, newest: b
         ("project", _jobs.c.owner_project),
         ("user", _jobs.c.owner_user),
         ("kind", _jobs.c.kind),
+        ("batch", _jobs.c.batch),
     ):
         if (value := getattr(wanted, name)) is not None:
             others[name] = column == value
@@ -114,6 +117,8 @@ async def _search_jobs(transaction: Transaction, wanted: JobFilter, *, newest: b
 
 def _found_by(wanted: JobFilter) -> str:
     """Return the filter that has an index of its own and is likely to leave the fewest jobs."""
+    if wanted.batch is not None:
+        return "batch"
     if wanted.project is not None or wanted.user is not None:
         return "user" if wanted.project is None else "project"
     # Few are not over; of those that are, a kind is fewer.

@@ -8,10 +8,12 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
+from controller.kube.loop_turn import LoopTurn
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.errors import AlreadyThere
 from controller.store.instance.identity import raise_revision
+from controller.store.jobs.batch_items import record_last_states
 from controller.store.jobs.hook_runs import forget_hook_failures
 from controller.store.jobs.stored_logs import drop_logs
 from controller.store.outbox.update_rows import (
@@ -43,7 +45,8 @@ class JobRecord:
     ``explained`` is why the VolcanoJob of its ``uid`` waits: a ``reason``, a ``message`` and
     ``details``. ``details`` and ``end_details`` are what is known of the job's own reason, and of
     the reason of its end; they go with the reason to which they belong.
-    ``parked`` says why the leader's version cannot go on with it.
+    ``parked`` says why the leader's version cannot go on with it. ``batch`` and ``batch_index`` say
+    with which batch it came, and which of its items it is.
     """
 
     id: str
@@ -86,6 +89,8 @@ class JobRecord:
     details: Mapping[str, Any] | None = None
     end_details: Mapping[str, Any] | None = None
     priority_value: int | None = None
+    batch: str | None = None
+    batch_index: int | None = None
 
     def __repr__(self) -> str:
         return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"
@@ -107,6 +112,10 @@ MOST_KIND: Final = 63
 """Characters of a kind that it is found by."""
 MOST_VALUES: Final = 10_000
 """Of one statement; PostgreSQL's protocol has 16 bits to count them."""
+
+_ROWS_AT_ONCE: Final = 50
+_READ_AT_ONCE: Final = 200
+"""Written, and read, within one turn of the loop: with SQLite that is where it is done."""
 
 _COLUMNS: Final = [_table.c[name] for name in JobRecord.__slots__]
 _ONE: Final = sa.select(*_COLUMNS).where(_table.c.id == sa.bindparam("job_id"))
@@ -163,6 +172,15 @@ async def insert_jobs(
     # Only now: on PostgreSQL, who had to wait sees what was committed meanwhile.
     if known := await known_jobs(transaction, [record.id for record, _ in jobs]):
         raise AlreadyThere(f"there is a job {min(known)}")
+    turn = LoopTurn()
+    for first in range(0, len(jobs), _ROWS_AT_ONCE):
+        await _insert_some(transaction, jobs[first : first + _ROWS_AT_ONCE], revision)
+        await turn.rest()
+
+
+async def _insert_some(
+    transaction: Transaction, jobs: Sequence[tuple[JobRecord, Mapping[str, str]]], revision: int
+) -> None:
     rows = [
         {"revision": revision, "kind": kind_of(record.spec)}
         | {name: getattr(record, name) for name in JobRecord.__slots__}
@@ -202,19 +220,22 @@ async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[
 
     Call it before anything raises the revision: locks are taken in one order.
     """
-    held: dict[str, JobRecord] = {}
-    for some in batched(sorted(job_ids)):
-        rows = await transaction.execute(_SOME_HELD, {"ids": some})
-        held |= {row.id: _record(row) for row in rows}
-    return held
+    return await _records(transaction, _SOME_HELD, sorted(job_ids))
 
 
 async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
     """Return those of the jobs that there are, by id."""
-    found: dict[str, JobRecord] = {}
-    for some in batched(job_ids):
-        rows = await transaction.execute(_SOME, {"ids": some})
+    return await _records(transaction, _SOME, list(job_ids))
+
+
+async def _records(
+    transaction: Transaction, query: sa.Select[Any], job_ids: Sequence[str]
+) -> dict[str, JobRecord]:
+    found, turn = dict[str, JobRecord](), LoopTurn()
+    for first in range(0, len(job_ids), _READ_AT_ONCE):
+        rows = await transaction.execute(query, {"ids": job_ids[first : first + _READ_AT_ONCE]})
         found |= {row.id: _record(row) for row in rows}
+        await turn.rest()
     return found
 
 
@@ -385,6 +406,7 @@ async def forget_these_jobs(
     await forget_updates_of(transaction, job_ids)
     await forget_hook_failures(transaction, job_ids)
     await drop_logs(transaction, job_ids)
+    await record_last_states(transaction, job_ids)
     await transaction.execute(sa.delete(_table).where(_table.c.id.in_(job_ids)))
 
 

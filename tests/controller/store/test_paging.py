@@ -43,6 +43,7 @@ def make_many(count: int) -> Iterator[tuple[JobRecord, dict[str, str]]]:
             # Several at one moment.
             created_at=float(number // 4),
             spec={"id": "x", "owner": {"user": "ada"}} | kind,
+            batch=f"b{number % 3}" if number < 30 else None,
         )
         yield record, {"team": "x" if number % 4 else "y", "even": str(number % 2)}
 
@@ -63,6 +64,7 @@ def fits(job: tuple[JobRecord, dict[str, str]], wanted: JobFilter) -> bool:
         and wanted.project in (None, record.owner_project)
         and (not wanted.states or record.state in wanted.states)
         and wanted.kind in (None, record.spec.get("kind"))
+        and wanted.batch in (None, record.batch)
         and (wanted.since is None or record.created_at >= wanted.since)
         and set(wanted.labels) <= set(labels.items())
     )
@@ -79,6 +81,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 FILTERS = [
     JobFilter(**dict(zip(CHOICES, values, strict=True)))
     for values in itertools.product(*CHOICES.values())
+]
+FILTERS += [
+    JobFilter(batch="b1"),
+    JobFilter(batch="b1", user="ada", since=2.0),
+    JobFilter(batch="b1", states=("IN_QUEUE", "SUCCESS"), labels=(("team", "x"),)),
 ]
 
 
@@ -202,6 +209,7 @@ INDEXES: list[tuple[Order, dict[str, Any], str]] = [
     ("id", {"kind": "lab"}, "ix_jobs_kind"),
     ("id", {"states": ("RUNNING", "SUCCESS")}, "ix_jobs_state"),
     ("id", {"labels": (("team", "x"),)}, "ix_job_labels_name"),
+    ("id", {"batch": "b1"}, "ix_jobs_batch"),
     ("newest", {}, "ix_jobs_newest"),
     ("newest", {"since": 3.0}, "ix_jobs_newest"),
     ("newest", {"user": "ada", "since": 3.0}, "ix_jobs_owner_newest"),

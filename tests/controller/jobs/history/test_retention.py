@@ -9,6 +9,8 @@ from controller.jobs.history.retention import KeptFor, Retention
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance.leadership import raise_term
+from controller.store.jobs.batch_items import BatchItem, batch_items
+from controller.store.jobs.batches import BatchRecord, batch_counts, find_batch, insert_batch
 from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs
 from controller.store.outbox.counters import Forgotten
 from controller.store.outbox.update_rows import updates_after, updates_of
@@ -68,6 +70,41 @@ async def test_a_tombstone_goes_some_time_after_its_record(
     assert await buried(store, *jobs) == {"j0", "j3"}
     await make_retention(store, term, clock).tidy()
     assert await buried(store, *jobs) == set()
+
+
+async def test_a_batch_is_there_as_long_as_one_of_its_jobs_and_then_goes_with_them(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    await led(store, "a", batch="both", batch_index=0)
+    await led(store, "b", finished_at=150.0, batch="both", batch_index=1)
+    async with store.write() as transaction:
+        for batch_id, created_at in (("both", 50.0), ("young", 195.0), ("empty", 50.0)):
+            record = BatchRecord(
+                id=batch_id, owner_user="ada", owner_project=None, mode="atomic",
+                fingerprint=b"", created_at=created_at, items=2, jobs=2,
+            )  # fmt: skip
+            items = [
+                BatchItem(index=n, job_id=f"{'ab'[n]}", result="created", parameters={},
+                          problems=None)
+                for n in range(2)
+            ]  # fmt: skip
+            await insert_batch(transaction, record, items)
+        term = await raise_term(transaction)
+    clock.now = 200.0
+    await make_retention(store, term, clock).tidy()
+    async with store.read() as transaction:
+        assert await find_batch(transaction, "both") is not None
+        assert await find_batch(transaction, "empty") is None
+        states = [one.state for one in await batch_items(transaction, "both", after=-1, limit=9)]
+        assert states == ["SUCCESS", "SUCCESS"]
+        assert await batch_counts(transaction, ["both"]) == {"both": {"SUCCESS": 2}}
+    clock.now = 220.0
+    await make_retention(store, term, clock).tidy()
+    async with store.read() as transaction:
+        assert await find_batch(transaction, "both") is None
+        assert await batch_items(transaction, "both", after=-1, limit=9) == []
+        assert await find_batch(transaction, "young") is not None
 
 
 async def test_updates_of_jobs_that_are_over_go_when_they_are_old(

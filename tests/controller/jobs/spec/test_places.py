@@ -16,7 +16,8 @@ from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.paths import parse_path
 from controller.jobs.spec.volumes import find_place, loose_patterns, parse_volumes
-from controller.jobs.submission.accept import Mode, Submissions, Submitted
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.results import Mode, Submitted
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from controller.store.database import Store

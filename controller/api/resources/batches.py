@@ -1,0 +1,376 @@
+"""``/v1/batches``: jobs of one template; submit, look, end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from aiohttp import web
+from pydantic import Field, ValidationError
+
+from controller.api.audit import AUDIT, audit
+from controller.api.error_responses import ApiError, invalid, not_found, problems_json
+from controller.api.operations import Operation
+from controller.api.query_parameters import Number, Query, read_place, read_query
+from controller.api.request_bodies import read_object
+from controller.api.resources.jobs import ProblemView, draining, read_job, refuse_all
+from controller.api.response_models import ResponseModel
+from controller.jobs.history.states import State
+from controller.jobs.spec.model import Job, Owner
+from controller.jobs.spec.problems import JobRejected, Problem, problems_of
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.batch_template import (
+    MOST_ITEMS,
+    BatchRequest,
+    Item,
+    Template,
+    TooLarge,
+    items_in,
+)
+from controller.jobs.submission.batches import BatchExists, NewBatch
+from controller.jobs.submission.commands import JobCommands
+from controller.jobs.submission.results import Mode, Submitted
+from controller.kube.loop_turn import LoopTurn
+from controller.store.database import Store, Transaction
+from controller.store.jobs.batch_items import BatchItem, batch_items
+from controller.store.jobs.batches import (
+    BatchFilter,
+    BatchRecord,
+    batch_counts,
+    find_batch,
+    newest_batches,
+)
+from controller.store.jobs.job_rows import FINAL_STATES
+
+MOST_BATCHES: Final = 100
+"""On a page; each has a thousand jobs, which are counted."""
+_LONGEST_ID: Final = 40
+
+
+class BatchesQuery(Query):
+    """Which batches, and which page of them."""
+
+    user: str | None = None
+    project: str | None = None
+    after: str = Field(default="", description="`next` of the page before.")
+    limit: Annotated[Number, Field(ge=1, le=MOST_BATCHES)] = MOST_BATCHES
+
+
+class ItemsQuery(Query):
+    """Which page of a batch's items."""
+
+    after: Number | None = Field(default=None, description="`next` of the page before.")
+    limit: Annotated[Number, Field(ge=1, le=MOST_ITEMS)] = 100
+
+
+class BatchView(ResponseModel):
+    """A batch, and how many of its jobs are in which state."""
+
+    id: str
+    owner: dict[str, str]
+    mode: Mode
+    created_at: float
+    size: int = Field(description="How many items were asked for.")
+    jobs: int = Field(description="How many of these are jobs.")
+    rejected: int = Field(description="How many are not.")
+    counts: dict[str, int] = Field(
+        description="Of the jobs, by state; of one whose record is forgotten, the last one."
+    )
+    over: bool = Field(description="Whether none of its jobs goes on.")
+
+
+class BatchItemView(ResponseModel):
+    """One item: the variables that its job was made with, and what became of it."""
+
+    index: int
+    id: str | None = Field(description="The job's.")
+    parameters: dict[str, Any] = Field(description="Its variables.")
+    result: Literal["created", "unchanged", "conflict", "rejected"] = Field(
+        description="Of the call; `unchanged`: the job was there already."
+    )
+    problems: list[ProblemView] | None = None
+    state: State | None = Field(
+        default=None, description="The job's, the last one where its record is forgotten."
+    )
+
+
+class NewBatchView(BatchView):
+    """A batch, and what became of each of its items, in order."""
+
+    results: list[BatchItemView]
+
+
+class BatchPage(ResponseModel):
+    """A page of batches."""
+
+    items: list[BatchView]
+    next: str | None = Field(description="To be given as `after` for what follows.")
+
+
+class BatchItemPage(ResponseModel):
+    """A page of a batch's items, in order."""
+
+    items: list[BatchItemView]
+    next: int | None = Field(description="To be given as `after` for what follows.")
+
+
+class BatchesResource:
+    """The handlers of the resource."""
+
+    def __init__(self, store: Store, submissions: Submissions, commands: JobCommands) -> None:
+        self._store = store
+        self._submissions = submissions
+        self._commands = commands
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        one = "/v1/batches/{batch}"
+        return [
+            Operation(
+                method="POST",
+                path="/v1/batches",
+                summary="Submit jobs of one template",
+                handler=self.submit,
+                body=BatchRequest,
+                answer=NewBatchView,
+                statuses=(201, 200),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/batches",
+                summary="Find batches",
+                handler=self.find,
+                query=BatchesQuery,
+                answer=BatchPage,
+            ),
+            Operation(
+                method="GET",
+                path=one,
+                summary="Look at a batch",
+                handler=self.show,
+                answer=BatchView,
+            ),
+            Operation(
+                method="GET",
+                path=f"{one}/items",
+                summary="Look at a batch's items",
+                handler=self.show_items,
+                query=ItemsQuery,
+                answer=BatchItemPage,
+            ),
+            Operation(
+                method="DELETE",
+                path=one,
+                summary="End a batch's jobs",
+                handler=self.end,
+                answer=BatchView,
+                statuses=(200, 202),
+            ),
+        ]
+
+    async def submit(self, request: web.Request) -> web.Response:
+        """Make the jobs of a batch; asked for again, this makes none."""
+        asked, template = await _read(request)
+        body = asked.body()
+        async with self._store.read() as transaction:
+            known = await find_batch(transaction, asked.id)
+        if known is not None:
+            return await self._replay(known, body)
+        items, jobs = await _make_jobs(asked, template)
+        batch = NewBatch(
+            id=asked.id,
+            owner=_owner_of(jobs),
+            body=body,
+            parameters=[one.parameters for one in items],
+            job_ids=[_id_of(one) for one in items],
+        )
+        try:
+            with draining():
+                results = await self._submissions.submit(jobs, asked.mode, batch=batch)
+        except BatchExists as there:  # another call was faster
+            return await self._replay(there.record, body)
+        if asked.mode == "atomic" or not any(one.accepted for one in results):
+            _refuse(results, batch)
+        turn = LoopTurn()
+        for result in results:
+            if result.result == "created":
+                audit(request, "created", job=result.id)
+            elif not result.accepted:
+                request.app[AUDIT].refused(request, result.result, job=result.id)
+            await turn.rest()
+        return await self._respond(asked.id, status=201)
+
+    async def find(self, request: web.Request) -> web.Response:
+        """List batches, from the newest on, a page at a time."""
+        wanted = read_query(request, BatchesQuery)
+        place = read_place(wanted.after)
+        which = BatchFilter(user=wanted.user, project=wanted.project)
+        async with self._store.read() as transaction:
+            records, last = await newest_batches(
+                transaction, which, after=place, limit=wanted.limit
+            )
+            shown = await _views(transaction, records)
+        following = None if last is None else str(last)
+        return web.json_response({"items": shown, "next": following})
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show one batch."""
+        return web.json_response(await self._view(request))
+
+    async def show_items(self, request: web.Request) -> web.Response:
+        """Show the items of one batch, in order, a page at a time."""
+        wanted = read_query(request, ItemsQuery)
+        after = -1 if wanted.after is None else wanted.after
+        async with self._store.read() as transaction:
+            record = await find_batch(transaction, request.match_info["batch"])
+            if record is None:
+                raise not_found("batch")
+            items = await batch_items(
+                transaction, record.id, after=min(after, MOST_ITEMS), limit=wanted.limit + 1
+            )
+        page = items[: wanted.limit]
+        following = page[-1].index if len(items) > wanted.limit else None
+        return web.json_response({"items": [_item_view(one) for one in page], "next": following})
+
+    async def end(self, request: web.Request) -> web.Response:
+        """End the jobs of a batch; again, and after their end, this changes nothing."""
+        await self._view(request)
+        ended = await self._commands.end_batch(request.match_info["batch"])
+        turn = LoopTurn()
+        for job_id in ended:
+            audit(request, "ended", job=job_id, reason="asked")
+            await turn.rest()
+        shown = await self._view(request)
+        return web.json_response(shown, status=200 if shown["over"] else 202)
+
+    async def _view(self, request: web.Request) -> dict[str, Any]:
+        async with self._store.read() as transaction:
+            record = await find_batch(transaction, request.match_info["batch"])
+            if record is None:
+                raise not_found("batch")
+            return (await _views(transaction, [record]))[0]
+
+    async def _replay(self, record: BatchRecord, body: str) -> web.Response:
+        if not self._submissions.is_same(record, body):
+            details = {"problems": problems_json([Problem("id", "another batch has this id")])}
+            text = "Another batch has this id; nothing was done."
+            raise ApiError(409, "conflict", text, details)
+        return await self._respond(record.id, status=200)
+
+    async def _respond(self, batch_id: str, *, status: int) -> web.Response:
+        async with self._store.read() as transaction:
+            record = await find_batch(transaction, batch_id)
+            if record is None:
+                raise not_found("batch")
+            (shown,) = await _views(transaction, [record])
+            items = await batch_items(transaction, batch_id, after=-1, limit=MOST_ITEMS)
+        results = [_item_view(one, replayed=status == 200) for one in items]
+        return web.json_response(shown | {"results": results}, status=status)
+
+
+async def _read(request: web.Request) -> tuple[BatchRequest, Template]:
+    content = await read_object(request)
+    if items_in(content) > MOST_ITEMS:
+        raise ApiError(413, "too_large", f"A batch has at most {MOST_ITEMS} items.")
+    try:
+        asked = BatchRequest.model_validate(content)
+        return asked, Template(asked.template, asked.names())
+    except ValidationError as error:
+        raise invalid(problems_of(error)) from None
+    except JobRejected as rejected:
+        raise invalid(rejected.problems) from None
+
+
+async def _make_jobs(
+    asked: BatchRequest, template: Template
+) -> tuple[list[Item], list[Job | JobRejected]]:
+    items, jobs, turn = list[Item](), list[Job | JobRejected](), LoopTurn()
+    try:
+        for item in template.expand(asked.id, asked.variables()):
+            items.append(item)
+            jobs.append(read_job(item.job))
+            await turn.rest()
+    except TooLarge as error:
+        raise ApiError(413, "too_large", str(error)) from None
+    except JobRejected as rejected:
+        raise invalid(rejected.problems) from None
+    return items, jobs
+
+
+def _owner_of(jobs: Sequence[Job | JobRejected]) -> Owner:
+    """Return whose all of *jobs* are; those that cannot be read are nobody's.
+
+    Raises:
+        ApiError: 422 where there is no such one.
+    """
+    owners = list(dict.fromkeys(one.owner for one in jobs if isinstance(one, Job)))
+    if len(owners) > 1:
+        raise invalid([Problem("template.owner", "a batch has one owner")])
+    if not owners:
+        problems = [one.problems if isinstance(one, JobRejected) else () for one in jobs]
+        raise invalid(_named(problems))
+    return owners[0]
+
+
+def _refuse(results: Sequence[Submitted], batch: NewBatch) -> None:
+    """Raise the error for a batch of which nothing is made, if that is so."""
+    wrong = [one.problems if one.result == "rejected" else () for one in results]
+    details = {
+        "items": [
+            {"index": index, "id": one.id or batch.job_ids[index], "parameters": given}
+            for index, (one, given) in enumerate(zip(results, batch.parameters, strict=True))
+            if not one.accepted
+        ]
+    }
+    if any(wrong):
+        raise invalid(_named(wrong), details)
+    refuse_all(results)
+
+
+def _named(problems: Sequence[Sequence[Problem]]) -> list[Problem]:
+    """Return the *problems* of all items with their paths; what is wrong with all, once."""
+    shared = set(problems[0]).intersection(*problems) if len(problems) > 1 else set()
+    found = [one.under("template") for one in problems[0] if one in shared]
+    return found + [
+        one.under(f"items[{index}]")
+        for index, some in enumerate(problems)
+        for one in some
+        if one not in shared
+    ]
+
+
+async def _views(transaction: Transaction, records: Sequence[BatchRecord]) -> list[dict[str, Any]]:
+    counts = await batch_counts(transaction, [one.id for one in records])
+    return [_view_of(one, counts[one.id]) for one in records]
+
+
+def _view_of(record: BatchRecord, counts: Mapping[str, int]) -> dict[str, Any]:
+    project = {"project": record.owner_project} if record.owner_project is not None else {}
+    return {
+        "id": record.id,
+        "owner": {"user": record.owner_user} | project,
+        "mode": record.mode,
+        "created_at": record.created_at,
+        "size": record.items,
+        "jobs": record.jobs,
+        "rejected": record.items - record.jobs,
+        "counts": dict(sorted(counts.items())),
+        "over": counts.keys() <= set(FINAL_STATES),
+    }
+
+
+def _item_view(item: BatchItem, *, replayed: bool = False) -> dict[str, Any]:
+    is_job = item.result in ("created", "unchanged")
+    shown: dict[str, Any] = {
+        "index": item.index,
+        "id": item.job_id,
+        "parameters": item.parameters,
+        "result": "unchanged" if replayed and is_job else item.result,
+        "state": item.state,
+    }
+    return shown | ({"problems": item.problems} if item.problems else {})
+
+
+def _id_of(item: Item) -> str | None:
+    given = item.job.get("id")
+    return given if isinstance(given, str) and len(given) <= _LONGEST_ID else None

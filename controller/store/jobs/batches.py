@@ -1,0 +1,139 @@
+"""Queries on batches: what was asked for together, and how far its jobs are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction
+from controller.store.errors import AlreadyThere
+from controller.store.instance.identity import raise_revision
+from controller.store.jobs.batch_items import BatchItem, insert_items
+from controller.store.jobs.job_rows import IS_LIVE
+from controller.store.paging import Key, first_keys
+
+_table: Final = tables.batches
+_items: Final = tables.batch_items
+_jobs: Final = tables.jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """A batch: ``items`` is how many were asked for, ``jobs`` how many of these are jobs."""
+
+    id: str
+    owner_user: str
+    owner_project: str | None
+    mode: str
+    fingerprint: bytes
+    created_at: float
+    items: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFilter:
+    """Which batches are asked for; None matches all."""
+
+    user: str | None = None
+    project: str | None = None
+
+
+async def find_batch(transaction: Transaction, batch_id: str) -> BatchRecord | None:
+    """Return the batch, if there is one."""
+    return (await _find(transaction, [batch_id])).get(batch_id)
+
+
+async def insert_batch(
+    transaction: Transaction, record: BatchRecord, items: Sequence[BatchItem]
+) -> None:
+    """Add a batch that is not there yet; its jobs are added for themselves.
+
+    Raises:
+        AlreadyThere: If it is.
+    """
+    # Who had to wait here sees what was committed meanwhile: see ``insert_jobs``.
+    await raise_revision(transaction)
+    if await find_batch(transaction, record.id) is not None:
+        raise AlreadyThere(f"there is a batch {record.id}")
+    await transaction.execute(sa.insert(_table).values(**asdict(record)))
+    await insert_items(transaction, record.id, items)
+
+
+async def add_to_batch(transaction: Transaction, batch_id: str, places: Mapping[str, int]) -> None:
+    """Make the jobs, which this transaction holds, the batch's: *places* are their items."""
+    rows = [{"which": job_id, "of": batch_id, "place": n} for job_id, n in places.items()]
+    if rows:
+        change = sa.update(_jobs).where(_jobs.c.id == sa.bindparam("which"))
+        values: dict[str, sa.BindParameter[Any]] = {
+            "batch": sa.bindparam("of"),
+            "batch_index": sa.bindparam("place"),
+        }
+        await transaction.execute(change.values(**values), rows)
+
+
+async def newest_batches(
+    transaction: Transaction, wanted: BatchFilter, *, after: Key | None, limit: int
+) -> tuple[list[BatchRecord], Key | None]:
+    """Return a page of batches, newest first, and where the next one begins; None: no more."""
+    of, where = _table.c, []
+    if wanted.project is not None:
+        where.append(of.owner_project == wanted.project)
+    if wanted.user is not None:
+        where.append(of.owner_user == wanted.user)
+    keys = sa.select(of.created_at, of.id)
+    query = first_keys(keys, (tuple(where),), (of.created_at, of.id), after, limit + 1)
+    found = [Key(row.created_at, row.id) for row in await transaction.execute(query)]
+    page = found[:limit]
+    records = await _find(transaction, [key.id for key in page])
+    following = page[-1] if len(found) > limit else None
+    return [records[key.id] for key in page if key.id in records], following
+
+
+async def batch_counts(
+    transaction: Transaction, batch_ids: Collection[str]
+) -> dict[str, dict[str, int]]:
+    """Return how many jobs of each batch are in which state; of those forgotten, the last one."""
+    counts: dict[str, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
+    known = sa.select(_jobs.c.batch, _jobs.c.state, sa.func.count()).where(
+        _jobs.c.batch.in_(batch_ids)
+    )
+    forgotten = sa.select(_items.c.batch_id, _items.c.ended_as, sa.func.count()).where(
+        _items.c.batch_id.in_(batch_ids), _items.c.ended_as.is_not(None)
+    )
+    for query in (
+        known.group_by(_jobs.c.batch, _jobs.c.state),
+        forgotten.group_by(_items.c.batch_id, _items.c.ended_as),
+    ):
+        for batch_id, state, count in await transaction.execute(query):
+            counts[batch_id][state] = counts[batch_id].get(state, 0) + count
+    return counts
+
+
+async def live_jobs_of_batch(transaction: Transaction, batch_id: str) -> list[str]:
+    """Return the batch's jobs that are not over."""
+    query = sa.select(_jobs.c.id).where(_jobs.c.batch == batch_id, IS_LIVE)
+    return list((await transaction.scalars(query)).all())
+
+
+async def forget_batches(transaction: Transaction, *, before: float, limit: int) -> int:
+    """Forget batches of before then of whose jobs no record is left; return how many.
+
+    As long as there is one the batch is there too: asked for again, it makes no second job.
+    """
+    has_jobs = sa.exists().where(_jobs.c.batch == _table.c.id)
+    old = sa.select(_table.c.id).where(_table.c.created_at < before, ~has_jobs).limit(limit)
+    gone = list((await transaction.scalars(old)).all())
+    if gone:
+        await transaction.execute(sa.delete(_table).where(_table.c.id.in_(gone)))
+    return len(gone)
+
+
+async def _find(transaction: Transaction, batch_ids: Iterable[str]) -> dict[str, BatchRecord]:
+    columns = [_table.c[name] for name in BatchRecord.__slots__]
+    query = sa.select(*columns).where(_table.c.id.in_(list(batch_ids)))
+    return {row.id: BatchRecord(**row._mapping) for row in await transaction.execute(query)}
