@@ -436,6 +436,18 @@ connections: Final = sa.Table(
     sa.Index("ix_connections_peer_id", "peer_id"),
 )
 
+# Which job waits for which other to end, and how that ended, once it has. No key to the other: what
+# is known of its end outlives its record.
+predecessors: Final = sa.Table(
+    "predecessors",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("predecessor_id", sa.String(40), primary_key=True),
+    sa.Column("state", sa.String(16)),
+    sa.Column("reason", sa.String(64)),
+    sa.Index("ix_predecessors_predecessor_id", "predecessor_id"),
+)
+
 # Public names: whose each is, which job has it now, and since when none has.
 links: Final = sa.Table(
     "links",

@@ -184,6 +184,30 @@ async def test_a_program_that_fails_is_a_failure_with_its_exit_code(
     assert "7" in job["message"]
 
 
+async def test_a_chain_runs_one_after_the_other_and_not_on_from_one_that_failed(
+    controller: Controller, admin: Kube
+) -> None:
+    short = {"command": ["sh", "-c", "sleep 1"]}
+    await controller.submit("train1", invocation=short)
+    await controller.submit("small1", invocation={"command": ["false"]}, after=["train1"])
+    await controller.submit("other1", invocation=short, after=["train1"])
+    await controller.submit("last1", invocation=short, after=["small1", "other1"])
+
+    async def waits() -> bool:
+        job = await controller.job("last1")
+        return (job["state"], job["reason"]) == ("IN_QUEUE", "predecessor")
+
+    await eventually(waits, what="it does not wait for the others")
+    assert not await of_job(admin, VCJOBS, controller, "last1")
+    last = await controller.until("last1", "FAILURE", "SUCCESS", seconds=60)
+    assert (last["reason"], last["started_at"]) == ("predecessor", None)
+    assert last["message"] == "the job small1, which it follows, ended as FAILURE (exit_code)"
+    train, other = await controller.job("train1"), await controller.until("other1", "SUCCESS")
+    assert (train["state"], other["started_at"] >= train["finished_at"] - 1) == ("SUCCESS", True)
+    history = await controller.call("GET", "/v1/jobs/last1/history")
+    assert history["attempts"] == []
+
+
 async def test_a_job_that_somebody_deletes_in_the_cluster_is_over(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:

@@ -18,8 +18,10 @@ from controller.jobs.reconcile.steps import Conclude, Confirm, Details, StartNex
 from controller.jobs.submission.commands import EXPIRED
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
+from controller.store.jobs.connections import touch_jobs
 from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, lock_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
+from controller.store.jobs.predecessors import settle_followers
 from controller.store.jobs.progress import (
     CompanionRecord,
     attempts_of,
@@ -232,7 +234,7 @@ class EndActions:
             await self._cluster.withdraw_command(record.id, record.namespace)
         outcome = record.outcome or State.FAILURE.value
         state = next_state(record.state, HOW_IT_ENDED[outcome])
-        over = {
+        over: dict[str, Any] = {
             # From a state that this version does not know, the end is the same.
             "state": state if state in FINAL_STATES else outcome,
             "reason": record.end_reason,
@@ -247,10 +249,18 @@ class EndActions:
                 over["started_at"] = _first_start(runs)
             exits = exits_of([run for run in runs if run.attempt == record.attempt])
             # The job before its due times, as who hands them over does: locks have one order.
-            await self._records.move(transaction, record, **over, sealed=None, exits=exits)
+            followers: Sequence[str] = ()
+            if await self._records.move(transaction, record, **over, sealed=None, exits=exits):
+                followers = await settle_followers(
+                    transaction, record.id, state=over["state"], reason=over["reason"]
+                )
             await drop_due(transaction, record.id)
             await replace_timers(transaction, record.id, timers=())
             await drop_companions(transaction, record.id, known)
+        if followers:
+            # Apart: who holds several jobs takes them in order. Whoever leads next looks at all.
+            async with self._records.lead() as transaction:
+                await touch_jobs(transaction, followers)
         log.info(
             "finished",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},

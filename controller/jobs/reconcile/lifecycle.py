@@ -6,7 +6,7 @@ again. Nothing here acts, and nothing remembers: asked twice about the same, it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, assert_never
@@ -55,6 +55,7 @@ from controller.jobs.reconcile.steps import (
 from controller.store.jobs.hook_runs import HookState
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
 from controller.store.jobs.pods import PodRecord
+from controller.store.jobs.predecessors import Predecessor
 from controller.store.jobs.progress import Hook
 from controller.store.jobs.timers import Timer
 from controller.volcano.names import CREATED_ANNOTATION
@@ -84,6 +85,7 @@ class ObservedState:
     ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
     ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over.
     ``logs_until`` is until when pods that have ended are to stay, since their logs are being read.
+    ``predecessors`` are the jobs that it waits for, while it is not submitted.
     ``knows_hooks`` says that ``hooks`` were read, whether or not they mattered yet.
     """
 
@@ -110,6 +112,7 @@ class ObservedState:
     parked: str | None = None
     overdue: bool = False
     logs_until: float | None = None
+    predecessors: tuple[Predecessor, ...] = ()
     knows_hooks: bool = True
 
     def after(self, record: JobRecord | None) -> ObservedState | None:
@@ -245,11 +248,26 @@ def _submitting(seen: ObservedState) -> Step:
         return _note_if_new(seen, Note(Happening.WAITS, "parked", seen.parked))
     if seen.job is not None:
         return Submit()  # its making was not answered: it is found, whatever is wanted by now
+    if bad := [one for one in seen.predecessors if not (one.goes_on or one.ended_well)]:
+        return _never_begins(bad[0])
     if seen.record.desired == "suspended":
         return _note_if_new(seen, _SUSPENDED)
+    if ahead := [one.job_id for one in seen.predecessors if one.goes_on]:
+        return _note_if_new(seen, Note(Happening.WAITS, "predecessor", _waits_for(ahead)))
     if seen.held is not None:
         return _note_if_new(seen, Note(Happening.WAITS, "paused", seen.held))
     return Submit()
+
+
+def _never_begins(one: Predecessor) -> Conclude:
+    how = f"ended as {one.state} ({one.reason})" if one.state else "is not known any more"
+    return Conclude(State.FAILURE, "predecessor", f"the job {one.job_id}, which it follows, {how}")
+
+
+def _waits_for(job_ids: Sequence[str]) -> str:
+    others = len(job_ids) - 1
+    more = f" and {others} more" if others else ""
+    return f"waits for the end of {job_ids[0]}{more}"
 
 
 _UNEXPLAINED: Final = Conclude(State.FAILURE, "failed")

@@ -20,6 +20,7 @@ from controller.store.jobs.connections import basis_of, callers_of
 from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
+from controller.store.jobs.predecessors import Predecessor, predecessors_of
 from controller.store.jobs.progress import CompanionRecord, Hook, attempts_of, companions_of
 from controller.store.jobs.timers import timers_of
 from controller.volcano.names import is_rank_service
@@ -96,6 +97,7 @@ class Observer:
             hooks = await hooks_of(transaction, job_id, record.attempt) if knows_hooks else {}
             held = await self._held(transaction, record)
             gone = await self._gone(transaction, record, pods)
+            predecessors = await self._predecessors(transaction, record)
         paused, again_in = self._paused(hooks, busy=busy)
         parked = self._parked(record)
         left = (record.expires_at or 0.0) - self._clock()
@@ -127,6 +129,7 @@ class Observer:
             now=self._clock(),
             parked=parked,
             overdue=overdue,
+            predecessors=predecessors,
         )
 
     @property
@@ -222,6 +225,13 @@ class Observer:
         if record.uid is not None or record.is_final:
             return None
         return (await read_maintenance(transaction)).why_held
+
+    async def _predecessors(
+        self, transaction: Transaction, record: JobRecord
+    ) -> tuple[Predecessor, ...]:
+        if record.uid is not None or record.is_final or "after" not in (record.spec or ()):
+            return ()
+        return await predecessors_of(transaction, record.id)
 
     async def _gone(
         self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]

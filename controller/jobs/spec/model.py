@@ -42,6 +42,7 @@ LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DEFAULT_TASK: Final = "job"
 MOST_REPLICAS: Final = 1000
 MOST_TASKS: Final = 32
+MOST_PREDECESSORS: Final = 32
 MOST_PLUGINS: Final = 32
 LONGEST_FIELDS: Final = 4096
 """Of what a job says to one plugin, as JSON: it stands in an annotation, and all of a VolcanoJob's
@@ -298,6 +299,7 @@ class Job(Strict):
     name: Name | None = None
     labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=64)
     kind: SiteName | None = None
+    after: Annotated[list[JobId], Field(max_length=MOST_PREDECESSORS)] = Field(default_factory=list)
     tasks: list[Task] = Field(default_factory=list, max_length=MOST_TASKS)
     # After tasks, each of which may have one.
     image: Image | None = Field(default=None, validate_default=True)
@@ -448,6 +450,6 @@ def _merged(own: Resources, of_all: Resources) -> Resources:
 CARRIED_TYPES: Final = frozenset({"file", "directory", "peer"})
 """Types of parameters that need a plugin of their own (``parameters.<type>`` in ``fields``)."""
 
-BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins"})
+BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after"})
 """Fields of a job that need no plugin: they say whose it is and how it is found; and what holds the
-fields of plugins, each of which needs its own."""
+fields of plugins, each of which needs its own; and what it waits for before it is submitted."""

@@ -12,15 +12,18 @@ from typing import Literal
 
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.endpoints import with_url
-from controller.jobs.spec.model import Job
+from controller.jobs.spec.model import Job, Owner
+from controller.jobs.spec.owners import OwnerKey, owner_key
 from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.job_links import take_links_of, why_not_links_of
+from controller.jobs.submission.predecessors import predecessor_problems
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.connections import record_connections
-from controller.store.jobs.job_rows import hold_jobs
+from controller.store.jobs.job_rows import JobRecord, hold_jobs
 from controller.store.jobs.places import HeldPlace, hold_places, others_places
+from controller.store.jobs.predecessors import record_predecessors
 from controller.store.sessions.session_rows import Session, insert_session, make_sid
 
 
@@ -44,16 +47,19 @@ async def refuse_claims(
     They may name each other as peers, but none that is refused itself. *places* are those of
     owners' files, by job and path; each stays its first owner's.
     """
-    if not any(job.links or peers_of(job) or places.get(id_) for id_, job in jobs.items()):
+    if not any(_claims(job) or places.get(id_) for id_, job in jobs.items()):
         return {}
     # In this order: whoever changes a job holds it before the row that links are guarded by.
-    known = await _living(transaction, jobs)
+    held = await _hold_named(transaction, jobs)
+    known, owners = _living(held), {id_: _owner_of(one) for id_, one in held.items()}
     refused = await _refuse_links(transaction, jobs, now=now)
     refused |= await _refuse_places(transaction, places)
     while True:
         standing = {id_: job for id_, job in jobs.items() if id_ not in refused}
         others = {**known, **standing}
         found = {id_: tuple(peer_problems(job, others)) for id_, job in standing.items()}
+        for id_, problems in predecessor_problems(standing, owners).items():
+            found[id_] += problems
         new = {id_: Refusal("rejected", why) for id_, why in found.items() if why}
         if not new:
             return refused
@@ -85,6 +91,7 @@ async def take_claims(
         )
         await insert_session(transaction, session)
     await record_connections(transaction, job.id, asked_ports(job))
+    await record_predecessors(transaction, job.id, job.after)
 
 
 async def _refuse_links(
@@ -129,11 +136,25 @@ async def _refuse_places(
     return refused
 
 
-async def _living(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, Job]:
-    """Return the jobs in the store that these name and that have not ended, and do not for now."""
-    named = {one.job for job in jobs.values() for one in peers_of(job).values()} - jobs.keys()
+def _claims(job: Job) -> bool:
+    return bool(job.links or job.after or peers_of(job))
+
+
+async def _hold_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, JobRecord]:
+    """Return the jobs in the store that these name as peers or wait for."""
+    named = {one.job for job in jobs.values() for one in peers_of(job).values()}
+    named |= {one for job in jobs.values() for one in job.after}
+    return await hold_jobs(transaction, named - jobs.keys())
+
+
+def _owner_of(record: JobRecord) -> OwnerKey:
+    return owner_key(Owner(user=record.owner_user, project=record.owner_project))
+
+
+def _living(held: Mapping[str, JobRecord]) -> dict[str, Job]:
+    """Return those of the jobs that have not ended, and do not for now."""
     living: dict[str, Job] = {}
-    for record in (await hold_jobs(transaction, named)).values() if named else ():
+    for record in held.values():
         if record.is_final or record.outcome is not None or record.desired == "ended":
             continue
         try:

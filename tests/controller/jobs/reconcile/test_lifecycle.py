@@ -26,10 +26,12 @@ from controller.jobs.reconcile.steps import (
     Restore,
     RunHooks,
     StartNextAttempt,
+    Step,
     Stop,
     Submit,
 )
 from controller.store.jobs.pods import PodRecord
+from controller.store.jobs.predecessors import Predecessor
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
     CREATED_ANNOTATION,
@@ -57,6 +59,59 @@ def test_what_was_accepted_is_submitted() -> None:
 
 def test_a_volcano_job_whose_making_was_never_answered_is_found_by_submitting() -> None:
     assert decide(make_seen(ACCEPTED, make_observed("Pending"))) == Submit()
+
+
+@pytest.mark.parametrize(
+    ("predecessors", "step"),
+    [
+        ([("a", "RUNNING", None)], Note(Happening.WAITS, "predecessor", "waits for the end of a")),
+        (
+            [("a", "CANCELING", "asked"), ("b", "SUCCESS", "completed"), ("c", "IN_QUEUE", None)],
+            Note(Happening.WAITS, "predecessor", "waits for the end of a and 1 more"),
+        ),
+        ([("a", "SUCCESS", "completed")], Submit()),
+        (
+            [("a", "RUNNING", None), ("b", "FAILURE", "exit_code")],
+            Conclude(
+                State.FAILURE,
+                "predecessor",
+                "the job b, which it follows, ended as FAILURE (exit_code)",
+            ),
+        ),
+        (
+            [("a", "SUCCESS", "asked")],
+            Conclude(
+                State.FAILURE,
+                "predecessor",
+                "the job a, which it follows, ended as SUCCESS (asked)",
+            ),
+        ),
+        (
+            [("a", None, None)],
+            Conclude(
+                State.FAILURE, "predecessor", "the job a, which it follows, is not known any more"
+            ),
+        ),
+    ],
+)
+def test_a_job_waits_for_those_that_it_follows_and_fails_with_them(
+    predecessors: list[tuple[str, str | None, str | None]], step: Step
+) -> None:
+    those = tuple(Predecessor(*one) for one in predecessors)
+    assert decide(make_seen(ACCEPTED, predecessors=those)) == step
+    # One whose making was not answered may be there: it is found, and then ended like any other.
+    assert decide(make_seen(ACCEPTED, make_observed(), predecessors=those)) == Submit()
+    ended = replace(ACCEPTED, desired="ended", state="CANCELING")
+    assert decide(make_seen(ended, predecessors=those)) == Conclude(
+        State.SUCCESS, "asked", "ended as asked"
+    )
+
+
+def test_a_job_that_waits_for_others_can_be_suspended_meanwhile() -> None:
+    suspended = replace(ACCEPTED, desired="suspended")
+    those = (Predecessor("a", "RUNNING", None),)
+    step = decide(make_seen(suspended, predecessors=those))
+    assert step == Note(Happening.SUSPENDED, "asked", "suspended as asked")
 
 
 def test_companions_come_before_anything_is_told() -> None:

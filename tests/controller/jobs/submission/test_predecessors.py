@@ -1,0 +1,46 @@
+"""Jobs that wait for others: these are there, are the same owner's, and never wait in a circle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.owners import OwnerKey, owner_key
+from controller.jobs.submission.predecessors import predecessor_problems
+from tests.controller.samples import make_job
+
+
+def refused(known: dict[str, OwnerKey] | None = None, **after: Any) -> dict[str, list[str]]:
+    jobs: dict[str, Job] = {
+        id_: make_job(id=id_, after=list(those)) for id_, those in after.items()
+    }
+    found = predecessor_problems(jobs, known or {})
+    return {id_: [one.path for one in problems] for id_, problems in found.items()}
+
+
+def test_jobs_of_one_call_may_wait_for_each_other_in_any_order() -> None:
+    assert refused(c="b", b="a", a="", d="abc") == {}
+
+
+def test_what_is_not_there_and_what_waits_for_it_is_refused() -> None:
+    assert refused(a=["nobody"], b="a", c="", d="cb") == {
+        "a": ["after[0]"],
+        "b": ["after[0]"],
+        "d": ["after[1]"],
+    }
+
+
+def test_a_circle_is_refused_with_what_waits_for_it_and_nothing_else() -> None:
+    assert refused(a="c", b="a", c="b", d="c", e="", f="e", g="g") == {
+        name: ["after"] for name in "abcdg"
+    }
+
+
+def test_another_owners_job_is_not_told_from_one_that_is_not_there() -> None:
+    mine, others = owner_key(make_job().owner), OwnerKey("user", "eve")
+    assert refused({"x": mine, "y": others}, a="xy") == {"a": ["after[1]"]}
+
+
+def test_a_long_chain_is_looked_at_once() -> None:
+    chain: dict[str, Any] = {f"j{n}": [f"j{n - 1}"] if n else ["nobody"] for n in range(1000)}
+    assert len(refused(**chain)) == 1000
