@@ -143,10 +143,10 @@ class Leader:
         return self._term.publisher if self._term else None
 
     def problems(self) -> Sequence[str]:
-        """Return why this process is not ready; one that stands by is."""
+        """Return why this process is not ready; one that stands by is, once it could take over."""
         term = self._term
         if term is None:
-            return () if self._election.again else ("it does not lead yet",)
+            return self._standby.problems() if self._election.again else ("it does not lead yet",)
         return (*term.adoption.problems, *self._standby.informer.problems())
 
     def degraded(self) -> Sequence[str]:

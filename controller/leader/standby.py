@@ -42,6 +42,10 @@ class Standby:
             tasks.create_task(self.informer.run())
             tasks.create_task(self._forget())
 
+    def problems(self) -> tuple[str, ...]:
+        """Return why it could not take over at once: so that nobody ends the leader before."""
+        return () if self.informer.is_complete else ("the cluster has not been read yet",)
+
     def lead(self, told: Callable[[str], None]) -> None:
         """Tell *told* of each job that changes, and first of those that changed lately.
 

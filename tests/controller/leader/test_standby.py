@@ -42,7 +42,9 @@ async def test_a_leader_hears_first_what_changed_while_nobody_led(standby: Stand
     told: list[str] = []
     informer = standby.informer
     informer.jobs.put(make_observed(job_id="old"))
+    assert standby.problems() == ("the cluster has not been read yet",)
     read_whole(informer)
+    assert standby.problems() == ()
     informer.pods.put(make_pod(job_id="lately"))
     standby.lead(told.append)
     assert told == ["lately"]
