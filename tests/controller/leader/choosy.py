@@ -1,0 +1,39 @@
+"""A receiver of webhooks that refuses some, and is cut off after others."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tests.controller.webhooks.receiving import SECRET, Request, Server, response
+
+
+class Choosy(Server):
+    """Refuses some messages, and closes the connection of others once it has taken them."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(self.choose)
+        self._chance = chance
+        self.taken: list[dict[str, Any]] = []
+
+    async def choose(self, request: Request, _writer: asyncio.StreamWriter) -> bytes | None:
+        luck = self._chance.random()
+        if luck < 0.1:
+            return response(500)
+        self.taken.append(request.json)
+        return response(200) if luck < 0.95 else None
+
+    def settings(self, folder: Path) -> Path:
+        """Return the file that has controllers send everything here."""
+        (folder / "webhooks.secret").write_text(base64.b64encode(SECRET).decode())
+        row = {
+            "name": "orchestrator", "url": self.url, "secret_file": "webhooks.secret",
+            "http": True, "networks": ["127.0.0.0/8"],
+        }  # fmt: skip
+        path = folder / "webhooks.json"
+        path.write_text(json.dumps({"receivers": [row]}))
+        return path

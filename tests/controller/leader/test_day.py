@@ -1,0 +1,252 @@
+"""A day in a minute: jobs of all outcomes, two controllers, leaders killed, a faulty API server.
+
+Afterwards each job's history is what the cluster itself recorded, updates are in order and without
+a hole from any of them on, also to a receiver of webhooks that refuses some, and the ledger is what
+an independent computation makes of the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deploy.local.cluster import EmbeddedCluster
+from tests.controller.leader.choosy import Choosy
+from tests.controller.leader.day import (
+    FINAL,
+    Orchestrator,
+    Pod,
+    Witness,
+    kind_of,
+    make_job,
+    request,
+    stream,
+)
+from tests.controller.postgres import Postgres
+from tests.controller.running import Controller, eventually, running
+from tests.programs import RedisServer
+
+pytestmark = [pytest.mark.needs("postgres"), pytest.mark.timeout(3000)]
+
+FAULTS = {"429": 0.05, "cut": 0.05}
+INSTANCE = "day"
+CURSORS = 40
+
+
+@pytest.mark.parametrize(
+    ("jobs", "seconds", "kills", "between"),
+    [
+        pytest.param(40, 10, 2, (2, 4), id="short"),
+        pytest.param(1000, 300, 12, (5, 20), id="long", marks=pytest.mark.long),
+    ],
+)
+async def test_whoever_leads_history_updates_and_ledger_are_what_the_cluster_recorded(
+    redis_server: RedisServer,
+    postgres: Postgres,
+    tmp_path: Path,
+    jobs: int,
+    seconds: int,
+    kills: int,
+    between: tuple[int, int],
+) -> None:
+    chance = random.Random(jobs)
+    url = postgres.new_database()
+    async with AsyncExitStack() as stack:
+        receiver = Choosy(random.Random(seconds))
+        await stack.enter_async_context(receiver.listening())
+        cluster = await stack.enter_async_context(EmbeddedCluster())
+        controllers = [
+            Controller(
+                tmp_path, kubeconfig=cluster.kubeconfig("controller"), redis_url=redis_server.url,
+                instance=INSTANCE, name=f"c{number}", FUMAROLE_CONTROLLER_STORE_URL=url,
+                FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="1",
+                FUMAROLE_CONTROLLER_WEBHOOKS_FILE=str(receiver.settings(tmp_path)),
+            )
+            for number in range(2)
+        ]  # fmt: skip
+        for one in controllers:
+            await stack.enter_async_context(running(one))
+        witness = Witness(cluster.kubeconfig("admin"), INSTANCE, lambda job: day.moved(job))
+        day = Orchestrator(controllers, witness.drain)
+        async with beside(witness.watch(), day.follow(), day.act()):
+            cluster.set_faults(FAULTS)
+            killing = asyncio.create_task(kill_leaders(controllers, chance, between, kills))
+            await submit(day, jobs, seconds, chance)
+            await killing
+            cluster.set_faults({})
+
+            async def all_ended() -> bool:
+                return len(day.ended()) == jobs
+
+            await eventually(all_ended, seconds=60 + jobs, what="not every job ended")
+            await eventually(lambda: is_paid(day, witness), seconds=60, what="entries are missing")
+        check_updates(day, jobs)
+        await check_webhooks(day, receiver)
+        await check_cursors(day, controllers, chance)
+        seen = [await check_history(day, witness, job) for job in day.ended()]
+        await check_ledger(day, witness)
+    print(f"{len(day.updates)} updates, {len(list(witness.pods()))} pods; {sum(seen)} ends unseen")
+
+
+@asynccontextmanager
+async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Have it go on meanwhile; what fails there fails here."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+        for task in tasks:
+            assert not task.done(), task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def submit(day: Orchestrator, jobs: int, seconds: int, chance: random.Random) -> None:
+    """Submit the jobs over the time; the answer of one that was lost is asked for again."""
+    for number in range(jobs):
+        job = make_job(number, chance.uniform(0.2, 3))
+        answer = await day.call("POST", "/v1/jobs", {"items": [job]})
+        assert answer["items"][0]["result"] in ("created", "unchanged"), answer
+        await asyncio.sleep(seconds / jobs)
+
+
+async def kill_leaders(
+    controllers: list[Controller], chance: random.Random, between: tuple[int, int], times: int
+) -> None:
+    """Kill whoever leads, so many times, and start it anew; another one always stands by."""
+    for _ in range(times):
+        leader = await eventually(lambda: leading(controllers), seconds=120, what="nobody leads")
+        await asyncio.sleep(chance.uniform(*between))
+        await leader.kill()
+        await asyncio.sleep(chance.uniform(0, 2))
+        await leader.start()
+
+
+async def leading(controllers: list[Controller]) -> Controller | None:
+    for one in controllers:
+        with suppress(aiohttp.ClientError, OSError):
+            if await one.leads():
+                return one
+    return None
+
+
+def check_updates(day: Orchestrator, jobs: int) -> None:
+    """Each number once and in order, none left out; each job ended once, and nothing after it."""
+    assert [one["id"] for one in day.updates] == list(range(1, len(day.updates) + 1))
+    assert set(day.ended().values()) == {1}
+    last = {one["job"]: one for one in day.updates}
+    assert len(last) == jobs
+    assert all(one["state"] in FINAL for one in last.values())
+    for job in last:
+        own = [one for one in day.updates if one["job"] == job]
+        assert all(a["attempt"] <= b["attempt"] for a, b in pairwise(own))
+
+
+async def check_webhooks(day: Orchestrator, receiver: Choosy) -> None:
+    """The receiver got every update that followers got, those of a job in their order."""
+    wanted = {one["id"]: one for one in day.updates}
+
+    async def all_there() -> bool:
+        return {one["id"] for one in receiver.taken} == wanted.keys()
+
+    await eventually(all_there, seconds=120, what="not every update came as a webhook")
+    by_job: dict[str, list[int]] = defaultdict(list)
+    for one in receiver.requests:
+        assert one.json == wanted[one.json["id"]]
+        by_job[one.json["job"]].append(one.json["id"])
+    assert all(list(dict.fromkeys(got)) == sorted(set(got)) for got in by_job.values())
+
+
+async def check_cursors(
+    day: Orchestrator, controllers: list[Controller], chance: random.Random
+) -> None:
+    """From any update on both controllers tell the same, by pages and by streams."""
+    for number in range(CURSORS):
+        one, after = controllers[number % 2], chance.randrange(len(day.updates))
+        limit = chance.randint(1, 500)
+        status, page = await request(one, "GET", f"/v1/updates?after={after}&limit={limit}")
+        assert (status, page["items"]) == (200, day.updates[after : after + limit])
+        if number < len(controllers):
+            told = stream(one, after)
+            rest = [await anext(told) for _ in day.updates[after:]]
+            await told.aclose()
+            assert rest == day.updates[after:]
+
+
+async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> int:
+    """The job is told as it was; return how many pods left while nobody could see them end."""
+    job = await day.call("GET", f"/v1/jobs/{job_id}")
+    history = await day.call("GET", f"/v1/jobs/{job_id}/history")
+    kind, attempts = kind_of(job_id), history["attempts"]
+    assert (job["state"], job["reason"]) == kind.ends, job
+    assert history["updates"] == [one for one in day.updates if one["job"] == job_id]
+    pods = {pod.uid: pod for pod in witness.pods() if pod.job == job_id}
+    runs = {run["uid"]: (one, run) for one in attempts for run in one["runs"]}
+    assert {one["uid"] for one in attempts} - {None} == witness.volcano_jobs.get(job_id, set())
+    assert [one["attempt"] for one in attempts] == list(range(1, len(attempts) + 1))
+    if kind.attempts is not None:
+        assert len(attempts) == kind.attempts, attempts
+    assert runs.keys() == pods.keys(), (job_id, runs, pods)
+    began = [pod.started_at for pod in pods.values() if pod.started_at is not None]
+    assert kind.pods in (None, len(began)), (job_id, pods)
+    assert (job["started_at"] is not None) == bool(began), (job, pods)
+    assert job["finished_at"] is not None
+    for one in attempts:
+        assert one["ended_at"] is not None
+        assert one["outcome"], one
+    return sum(check_run(*runs[uid], pods[uid], kind.exits) for uid in pods)
+
+
+def check_run(
+    attempt: dict[str, Any], run: dict[str, Any], pod: Pod, exits: tuple[int, ...]
+) -> bool:
+    """A pod's life is told as the cluster recorded it; return whether its end was not seen."""
+    assert (attempt["uid"], run["pod"], run["rank"]) == (pod.owner, pod.name, pod.rank)
+    assert (run["node"], run["started_at"]) == (pod.node, pod.started_at), (run, pod)
+    assert run["ended_at"] is not None, run
+    if pod.started_at is None:
+        return False
+    if run["exit_code"] is None or pod.ended_at is None:
+        return True
+    assert (run["exit_code"], run["ended_at"]) == (pod.exit_code, pod.ended_at), (run, pod)
+    assert pod.exit_code in exits, pod
+    assert pod.exit_code == 0 or run["reason"], run
+    return False
+
+
+def seconds_of(witness: Witness) -> dict[tuple[str, int], float]:
+    """Return what each rank of each VolcanoJob used, by the cluster's record of its pods."""
+    used: dict[tuple[str, int], float] = defaultdict(float)
+    for pod in witness.pods():
+        if pod.started_at is not None:
+            used[pod.owner, pod.rank] += pod.seconds
+    return dict(used)
+
+
+async def is_paid(day: Orchestrator, witness: Witness) -> bool:
+    """Say whether the last entries are there; they may come just after the end was told."""
+    entries = await day.pages("/v1/usage")
+    return len([one for one in entries if one["final"]]) >= len(seconds_of(witness))
+
+
+async def check_ledger(day: Orchestrator, witness: Witness) -> None:
+    """One last entry for each rank that ran, with what its pods ran; no period is missing."""
+    entries = await day.pages("/v1/usage")
+    finals = {(one["uid"], one["rank"]): one["seconds"] for one in entries if one["final"]}
+    assert len([one for one in entries if one["final"]]) == len(finals)
+    assert finals == seconds_of(witness)
+    periods: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for one in entries:
+        periods[one["uid"], one["rank"]].append(one["period"])
+    assert all(found == list(range(len(found))) for found in periods.values())
+    assert all(count == 1 for count in Counter(one["id"] for one in entries).values())
