@@ -313,6 +313,7 @@ class Gateway:
             assets=assets,
             wall=time.time,
             public_keys=None if assertions is None else lambda: assertions.jwks,
+            orchestrator=settings.orchestrator_url,
         )
         sign_out = SignOutPage(
             site=settings.site,

@@ -86,6 +86,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     :func:`encode_route` does, so that gateways that do not know them do not serve it. With
     ``service_workers``, the app may register a service worker for all of its host, and the session
     is reached by bearer only.
+
+    With ``frame``, a browser that opens the session is shown the app under a bar of the gateway's,
+    which restricts nothing: gateways that do not know it show the app alone.
     """
 
     sid: Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
@@ -105,6 +108,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     clipboard: Clipboard = "both"
     service_workers: bool = False
     status: Status | None = None
+    frame: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is well-typed but cannot be served."""
@@ -136,13 +140,15 @@ def encode_route(route: Mapping[str, object]) -> bytes:
     """Return *route*, a :class:`Route` as a mapping, as it is written to Redis and into events.
 
     A route that restricts nothing stays as it was before there were restrictions, byte for byte,
-    and so does one without a status.
+    and so does one without a status or a frame.
     One that does stands in ``{"v":2,"route":…}``, which an older gateway cannot read, and so does
     not serve (503).
     """
     plain = {name: value for name, value in route.items() if name not in _UNRESTRICTED}
     if plain.get("status") is None:
         plain.pop("status", None)
+    if not plain.get("frame"):
+        plain.pop("frame", None)
     restricting = {
         name: route[name]
         for name, default in _UNRESTRICTED.items()

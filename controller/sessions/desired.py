@@ -153,8 +153,9 @@ class DesiredRoutes:
             return None
         ready = route.state == "ready"
         status = status_of(session, job=job, record=record, pod=pod, ready=ready)
-        route = msgspec.structs.replace(route, status=status)
         endpoint = job.interactive.get(session.endpoint or "")
+        framed = endpoint is not None and endpoint.frame
+        route = msgspec.structs.replace(route, status=status, frame=framed)
         name = endpoint.password.parameter if endpoint and endpoint.password else None
         return Desired(route, self._secret(record, name) if name else None)
 

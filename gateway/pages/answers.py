@@ -7,7 +7,8 @@ from aiohttp import web
 from gateway.audit.trail import Operation, Trail, Verified
 from gateway.core.access.answers import Errors, Refusal
 from gateway.core.limits.refusal_rate import RefusalRate
-from gateway.pages.documents import Card, Documents, page_headers
+from gateway.pages.documents import VARY, Card, Documents, page_headers
+from gateway.pages.texts import LANGUAGES, Texts
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.meters import Meters
 
@@ -18,6 +19,15 @@ def page_request_of(request: web.Request) -> PageRequest:
     if not isinstance(page_request, PageRequest):
         raise web.HTTPBadRequest
     return page_request
+
+
+def texts_for(request: web.Request) -> Texts:
+    """Return the texts in the language that *request* asks for."""
+    return LANGUAGES.of(_field(request, "Accept-Language"))
+
+
+def _field(request: web.Request, name: str) -> bytes:
+    return ",".join(request.headers.getall(name, ())).encode("latin-1", "replace")
 
 
 class Answers:
@@ -41,23 +51,35 @@ class Answers:
         self._frame_ancestors = frame_ancestors
 
     def page(
-        self, card: Card, *, status: int = 200, sameorigin_referrer: bool = False
+        self, card: Card, texts: Texts, *, status: int = 200, sameorigin_referrer: bool = False
     ) -> web.Response:
         """Return *card* as an answer."""
-        return self.html(
-            self.documents.card(card), status=status, sameorigin_referrer=sameorigin_referrer
-        )
+        text = self.documents.card(card, texts)
+        return self.html(text, texts, status=status, sameorigin_referrer=sameorigin_referrer)
 
     def html(
-        self, text: str, *, status: int = 200, sameorigin_referrer: bool = False
+        self,
+        text: str,
+        texts: Texts,
+        *,
+        status: int = 200,
+        sameorigin_referrer: bool = False,
+        framing: bool = False,
     ) -> web.Response:
-        """Return *text*, a whole document, as an answer."""
-        headers = page_headers(self._frame_ancestors, sameorigin_referrer=sameorigin_referrer)
+        """Return *text*, a whole document in the language of *texts*, as an answer."""
+        headers = page_headers(
+            self._frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
+        )
+        headers["Content-Language"] = texts.language
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
     def json(self, value: object, *, status: int = 200) -> web.Response:
         """Return *value* as an answer that is not stored."""
-        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        headers = {
+            "Cache-Control": "no-store",
+            "Vary": VARY,
+            "X-Content-Type-Options": "nosniff",
+        }
         return web.json_response(value, status=status, headers=headers)
 
     def record(
@@ -99,8 +121,8 @@ class Answers:
         self.record(page_request, refusal, operation=operation, who=who)
         refusal = self._refusals.judge(refusal, page_request.client_address)
         self.meters.refusals[refusal.code] += 1
-        accept = request.headers.get("Accept", "").encode("latin-1", "replace")
-        page = self._errors.render(refusal, accept)
+        accept, languages = _field(request, "Accept"), _field(request, "Accept-Language")
+        page = self._errors.render(refusal, accept, languages)
         headers = dict(page.fields) | {
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",

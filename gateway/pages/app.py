@@ -16,7 +16,7 @@ from gateway.core.access.decision import JWKS_PATH
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.core.http.response_heads import STRICT_TRANSPORT
 from gateway.pages.answers import Answers
-from gateway.pages.open import OPEN_PATH, OpenPage
+from gateway.pages.open import FRAME_PATH, OPEN_PATH, OpenPage
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
 from gateway.relay.http.page_request import SIGN_OUT_PATH
@@ -69,6 +69,7 @@ def make_pages(
     app.router.add_get(SIGN_OUT_PATH.decode(), sign_out.get)
     app.router.add_post(SIGN_OUT_PATH.decode(), sign_out.post)
     app.router.add_get("/.fumarole/state", session.state)
+    app.router.add_get(FRAME_PATH, session.frame)
     app.router.add_get("/.fumarole/static/{name}", session.static)
     app.router.add_get(CLEAR_PATH.decode(), session.clear_cookies)
     if session.asserting:

@@ -5,14 +5,16 @@ Pure functions of their arguments; whatever comes from elsewhere is escaped here
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Final
+from typing import Final, Literal
 
 from gateway.pages.parts import Parts
+from gateway.pages.texts import Texts
 
-_SIGN_OUT: Final = '<a class="button" href="/.fumarole/sign-out">Sign out</a>'
+VARY: Final = "Accept, Accept-Language"
 _NOTHING: Final[Mapping[str, str]] = {}
 _TERMINAL_MENU: Final = (
     '<details id="menu"><summary>Menu</summary><div>'
@@ -45,6 +47,15 @@ _KEY_ROW: Final = (
     '<button type="button" data-key="down" aria-label="Down">↓</button>'
     '<button type="button" data-key="right" aria-label="Right">→</button></div>'
 )
+_SAYS: Final[Mapping[str, Sequence[str]]] = {
+    "open.js": ("open",),
+    "starting.js": ("starting",),
+    "retry.js": ("retry",),
+    "terminal.js": ("link", "terminal"),
+    "desktop.js": ("link", "desktop"),
+    "frame.js": ("frame",),
+}
+"""Which texts a script is given, in the page that it stands in: the tables ``scripts.*``."""
 
 
 def page_headers(
@@ -53,24 +64,28 @@ def page_headers(
     sameorigin_referrer: bool = False,
     scripts: str = "'self'",
     styles: str = "'self'",
+    framing: bool = False,
 ) -> dict[str, str]:
     """Return what every page of ours is sent with; *scripts* and *styles* are what it may use.
 
     The page that posts a token needs its origin told to its own server: under ``no-referrer``
-    browsers send ``Origin: null``.
+    browsers send ``Origin: null``. One that is *framing* shows the app of its own origin, whose
+    pop-ups (a sign-in, say) go on knowing who opened them.
     """
+    frames = "frame-src 'self'; " if framing else ""
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src 'self' data:; "
-        f"connect-src 'self'; form-action 'self'; base-uri 'none'; {frame_ancestors}"
+        f"connect-src 'self'; {frames}form-action 'self'; base-uri 'none'; {frame_ancestors}"
     )
     return {
         "Content-Security-Policy": policy,
         "Referrer-Policy": "same-origin" if sameorigin_referrer else "no-referrer",
         "X-Content-Type-Options": "nosniff",
-        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin-allow-popups" if framing else "same-origin",
         # Siblings are one site: without this their pages may share a process with ours.
         "Origin-Agent-Cluster": "?1",
         "Cache-Control": "no-store",
+        "Vary": VARY,
     }
 
 
@@ -100,25 +115,27 @@ class Documents:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def card(self, card: Card) -> str:
+    def card(self, card: Card, texts: Texts) -> str:
         """Return a page with one message in its middle."""
         progress = '<div class="bar-of-progress" role="presentation"></div>' if card.busy else ""
         advice = f'<p class="next">{escape(card.advice)}</p>' if card.advice else ""
         actions = f'<div class="actions">{card.actions}</div>' if card.actions else ""
         lines = "".join(f"<p>{escape(line)}</p>" for line in card.detail.splitlines())
-        summary = f'<details class="detail"><summary>Details</summary>{lines}</details>'
-        detail = summary if lines else ""
+        summary = f"<summary>{escape(texts('page.details'))}</summary>"
+        detail = f'<details class="detail">{summary}{lines}</details>' if lines else ""
         steps = '<ol id="steps" class="steps" hidden></ol>' if card.steps else ""
+        brand = escape(texts("page.brand"))
         body = (
-            f'<main class="centre"><section class="card">{self._brand()}'
+            '<main class="centre"><section class="card">'
+            f'<div class="brand">{self._icon()}<span>{brand}</span></div>'
             f"<h1>{escape(card.title)}</h1>"
             f'<p id="status" role="status" aria-live="polite">{escape(card.status)}</p>'
             f'<p id="stuck" class="stuck" hidden></p>'
             f"{progress}{steps}{advice}{actions}{detail}</section></main>"
         )
-        return self._shell(card.title, body, script=card.script, data=card.data)
+        return self._shell(card.title, body, texts, script=card.script, data=card.data)
 
-    def terminal(self, title: str, *, mode: str, clipboard: str = "both") -> str:
+    def terminal(self, title: str, texts: Texts, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a terminal."""
         new = '<a class="button" href="/?new" target="_blank" rel="noopener">New shell</a>'
         tools = (
@@ -148,72 +165,104 @@ class Documents:
             f'<div class="screen"><div class="terminal-screen"></div>{_TERMINAL_SEARCH}'
             f"{revoked}{question}"
         )
+        below = _KEY_ROW if mode == "control" else ""
         return self._screen(
-            "Terminal",
-            title,
-            mode,
-            tools,
-            screen,
-            clipboard=clipboard,
-            style="terminal.css",
-            below=_KEY_ROW if mode == "control" else "",
+            "terminal", title, texts, mode, tools, screen, clipboard=clipboard, below=below
         )
 
-    def desktop(self, title: str, *, mode: str, clipboard: str = "both") -> str:
+    def desktop(self, title: str, texts: Texts, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a desktop."""
+
+        def say(name: str) -> str:
+            return escape(texts(f"desktop.{name}"))
+
         tools = (
-            '<button id="scale" type="button" aria-pressed="true">Fit to window</button>'
-            '<button id="copy" type="button" class="wide" disabled>Copy from desktop</button>'
-            '<button id="paste" type="button" class="wide">Paste clipboard</button>'
-            '<button id="keys" type="button" class="wide">Ctrl+Alt+Del</button>'
-            '<button id="full" type="button">Full screen</button>'
+            f'<button id="scale" type="button" aria-pressed="true">{say("fit")}</button>'
+            f'<button id="copy" type="button" disabled>{say("copy")}</button>'
+            f'<button id="paste" type="button">{say("paste")}</button>'
+            f'<button id="keys" type="button">{say("keys")}</button>'
+            f'<button id="full" type="button">{say("full")}</button>'
         )
         # No field has a name, and nothing is sent by the form: browsers have nothing to remember.
         form = (
             '<form id="password-form" class="notice" autocomplete="off" hidden><div class="card">'
-            "<h2>This desktop asks for its password</h2>"
+            f"<h2>{say('password_title')}</h2>"
             '<p id="password-problem" class="problem" role="alert" hidden></p>'
-            '<p hidden><label for="username">User name</label><input id="username" '
+            f'<p hidden><label for="username">{say("user_name")}</label><input id="username" '
             'autocomplete="off" autocapitalize="none" spellcheck="false" maxlength="255"></p>'
-            '<p><label for="password">Password</label><input id="password" type="password" '
-            'autocomplete="off" maxlength="255" required aria-describedby="password-problem"></p>'
-            '<p class="next">It goes to the desktop only, and is not remembered.</p>'
-            '<div class="actions"><button class="first">Connect</button></div></div></form>'
+            f'<p><label for="password">{say("password")}</label><input id="password" '
+            'type="password" autocomplete="off" maxlength="255" required '
+            'aria-describedby="password-problem"></p>'
+            f'<p class="next">{say("password_advice")}</p>'
+            f'<div class="actions"><button class="first">{say("connect")}</button></div>'
+            "</div></form>"
         )
         screen = f'<div class="screen"><div class="desktop-screen"></div>{form}'
-        return self._screen("Desktop", title, mode, tools, screen, clipboard=clipboard)
+        return self._screen("vnc", title, texts, mode, tools, screen, clipboard=clipboard)
+
+    def frame(self, title: str, texts: Texts, *, job_url: str | None) -> str:
+        """Return the page that shows a web app beneath a bar."""
+
+        def say(name: str) -> str:
+            return escape(texts(f"frame.{name}"))
+
+        job = link_action(job_url, texts("frame.job"), tab=True) if job_url else ""
+        body = (
+            f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>'
+            '<div class="state" role="status" aria-live="polite" data-state="open"><span></span>'
+            '</div><div class="tools">'
+            f'<button id="reload" class="first" type="button" hidden>{say("reload")}</button>'
+            f'{job}<a id="alone" class="button" href="/" target="_top">{say("alone")}</a>'
+            f'{self._sign_out(texts)}</div></header><main class="screen-main">'
+            f'<iframe title="{escape(title)}" allowfullscreen></iframe>'
+            f"<noscript><p>{escape(texts('page.needs_javascript'))}</p></noscript></main>"
+        )
+        data = {"title": title}
+        return self._shell(
+            title, body, texts, script="frame.js", data=data, classes="screen-page frame-page"
+        )
+
+    def _sign_out(self, texts: Texts) -> str:
+        text = escape(texts("page.sign_out"))
+        return f'<a class="button" href="/.fumarole/sign-out" target="_top">{text}</a>'
 
     def _screen(
         self,
-        kind: str,
+        kind: Literal["terminal", "vnc"],
         title: str,
+        texts: Texts,
         mode: str,
         tools: str,
         screen: str,
         *,
         clipboard: str,
-        style: str | None = None,
         below: str = "",
     ) -> str:
-        badge = '<span class="badge">view only</span>' if mode == "view" else ""
+        def say(name: str) -> str:
+            return escape(texts(f"page.{name}"))
+
+        badge = f'<span class="badge">{say("view_only")}</span>' if mode == "view" else ""
+        what = texts(f"kinds.{kind}")
         body = (
             f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>{badge}'
             '<div class="state" role="status" aria-live="polite" data-state="busy">'
-            f'<span>Connecting…</span></div><div class="tools">{tools}{_SIGN_OUT}</div></header>'
-            f'<main aria-label="{kind}" class="screen-main">{screen}'
+            f"<span>{say('connecting')}</span></div>"
+            f'<div class="tools">{tools}{self._sign_out(texts)}</div>'
+            f'</header><main aria-label="{escape(what)}" class="screen-main">{screen}'
             '<div id="notice" class="notice"><section class="card">'
-            '<h2 id="notice-title">Connecting…</h2>'
-            "<p></p><noscript><p>This page needs JavaScript.</p></noscript>"
+            f'<h2 id="notice-title">{say("connecting")}</h2>'
+            f"<p></p><noscript><p>{say('needs_javascript')}</p></noscript>"
             '<div class="actions" hidden><button class="first" type="button" '
-            'aria-describedby="notice-title">Try now</button>'
+            f'aria-describedby="notice-title">{say("try_now")}</button>'
             f"</div></section></div></div></main>{below}"
         )
-        whole = f"{kind} · {title}"
+        whole = title if title == what else texts("page.screen", app=title, kind=what)
         return self._shell(
             whole,
             body,
-            script=f"{kind.lower()}.js",
-            style=style,
+            texts,
+            script="terminal.js" if kind == "terminal" else "desktop.js",
+            style="terminal.css" if kind == "terminal" else None,
             data={"mode": mode, "clipboard": clipboard, "title": whole},
             classes="screen-page",
         )
@@ -222,6 +271,7 @@ class Documents:
         self,
         title: str,
         body: str,
+        texts: Texts,
         *,
         script: str | None,
         data: Mapping[str, str],
@@ -231,9 +281,12 @@ class Documents:
         styles = ["pages.css", style] if style else ["pages.css"]
         links = "".join(map(self._parts.style, styles))
         code = self._parts.script(script) if script else ""
+        if script:
+            said = texts.for_scripts(_SAYS[script])
+            data = {**data, "texts": json.dumps(said, ensure_ascii=False)}
         attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
         return (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            f'<!doctype html><html lang="{texts.language}"><head><meta charset="utf-8">'
             f"<title>{escape(title)}</title>"
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta name="color-scheme" content="light dark">'
@@ -242,17 +295,16 @@ class Documents:
             f'<body class="{classes}"{attributes}>{body}</body></html>'
         )
 
-    def _brand(self) -> str:
-        return f'<div class="brand">{self._icon()}<span>Fumarole</span></div>'
-
     def _icon(self) -> str:
         return f'<img src="{self._parts.icon()}" alt="" width="24" height="24">'
 
 
-def link_action(url: str, text: str, *, first: bool = True) -> str:
-    """Return a link that looks like a button."""
+def link_action(url: str, text: str, *, first: bool = False, tab: bool = False) -> str:
+    """Return a link that looks like a button: the *first* to think of, or into a new *tab*."""
     classes = "button first" if first else "button"
-    return f'<a class="{classes}" href="{escape(url)}" rel="noreferrer">{escape(text)}</a>'
+    target = ' target="_blank"' if tab else ""
+    href = escape(url)
+    return f'<a class="{classes}" href="{href}" rel="noreferrer"{target}>{escape(text)}</a>'
 
 
 def form_action(path: str, fields: Sequence[tuple[str, str]], text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Final
 
 from aiohttp import web
@@ -27,14 +28,15 @@ from gateway.core.http.accept import wants_page
 from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.pages.answers import Answers, page_request_of
-from gateway.pages.documents import Card, form_action
+from gateway.pages.answers import Answers, page_request_of, texts_for
+from gateway.pages.documents import Card, form_action, link_action
 from gateway.relay.http.page_request import PageRequest
 from gateway.session_tokens import SessionTokens
 from shared.routes import Route, Standing
 from shared.tokens import SessionClaims
 
 OPEN_PATH: Final = "/.fumarole/open"
+FRAME_PATH: Final = "/.fumarole/frame"
 _FRAMES: Final = frozenset({"iframe", "frame"})
 _OTHER_USER: Final = Refusal(
     409,
@@ -89,19 +91,19 @@ class OpenPage:
         self._answers = answers
         self._wall = wall
 
-    async def get(self, _request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.Response:
         """Serve the page that takes the token out of the address and posts it."""
+        texts = texts_for(request)
         card = Card(
-            title="Opening your session",
-            status="One moment…",
-            actions='<noscript><p class="next">This page needs JavaScript, since the link’s secret '
-            "part is not sent to any server before it is used.</p></noscript>"
-            '<p id="what-next" class="next" hidden>Open the session again from where you started '
-            "it: you will be given a new link.</p>",
+            title=texts("opening.title"),
+            status=texts("opening.text"),
+            actions=f'<noscript><p class="next">{escape(texts("opening.needs_javascript"))}</p>'
+            '</noscript><p id="what-next" class="next" hidden>'
+            f"{escape(texts('opening.again'))}</p>",
             script="open.js",
             busy=True,
         )
-        return self._answers.page(card, sameorigin_referrer=True)
+        return self._answers.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
         """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
@@ -180,16 +182,16 @@ class OpenPage:
             return self._answers.refuse(request, _OTHER_USER, operation="open", who=claims)
         self._answers.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
+        texts, user = texts_for(request), claims.name or claims.sub
         card = Card(
-            title="Someone else is signed in here",
-            status=f"In this browser the session is open as {holder}. Your link is for "
-            f"{claims.name or claims.sub}.",
-            advice="If you go on, whoever was signed in before has to open it again.",
-            actions=form_action(OPEN_PATH, fields, f"Go on as {claims.name or claims.sub}")
-            + '<a class="button" href="/">Stay signed in</a>',
+            title=texts("other_user.title"),
+            status=texts("other_user.text", holder=holder, user=user),
+            advice=texts("other_user.advice", holder=holder),
+            actions=form_action(OPEN_PATH, fields, texts("other_user.go_on", user=user))
+            + link_action("/", texts("other_user.stay")),
             detail="409 · other_user",
         )
-        return self._answers.page(card, status=409, sameorigin_referrer=True)
+        return self._answers.page(card, texts, status=409, sameorigin_referrer=True)
 
     def _opened(
         self, request: web.Request, opening: Opening, grant: Grant, route: Route
@@ -205,7 +207,8 @@ class OpenPage:
             max_age_seconds=access_right.ends_at - self._wall(),
             framed=framed,
         )
-        answer = web.Response(status=303, headers={"Location": opening.next, "Set-Cookie": cookie})
+        place = _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))
+        answer = web.Response(status=303, headers={"Location": place, "Set-Cookie": cookie})
         answer.headers["Cache-Control"] = "no-store"
         answer.headers["Referrer-Policy"] = "no-referrer"
         return answer
@@ -221,6 +224,16 @@ class OpenPage:
         secure = self._site.scheme == "https"
         for line in expiring_lines(names, base=self._site.base, secure=secure):
             answer.headers.add("Set-Cookie", line)
+
+
+def _place_of(route: Route, after: str, destination: str | None) -> str:
+    """Return where the browser goes on: beneath a bar, where the route asks for one.
+
+    Not within a page that frames the session: it shows a bar of its own if it wants one. Programs
+    name no destination.
+    """
+    framed = route.frame and route.kind == "web" and destination == "document"
+    return f"{FRAME_PATH}#{after}" if framed else after
 
 
 def _check_rate(rate: Rate, key: str) -> None:

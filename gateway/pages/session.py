@@ -10,11 +10,11 @@ from aiohttp import web
 from gateway.core.access.answers import REFUSALS, Refusal, subject_of
 from gateway.core.access.decision import route_refusal
 from gateway.core.http.oversize import expiring_lines, foreign_names, is_own_click
-from gateway.pages.answers import Answers, page_request_of
+from gateway.pages.answers import Answers, page_request_of, texts_for
 from gateway.pages.assets import Assets
-from gateway.pages.wording import named, words_of
+from gateway.pages.errors import job_url
+from gateway.pages.wording import title_of, words_of
 from gateway.relay.http.page_request import PageRequest
-from shared.routes import Route
 
 
 class SessionPages:
@@ -27,7 +27,9 @@ class SessionPages:
         assets: Assets,
         wall: Callable[[], float],
         public_keys: Callable[[], bytes] | None = None,
+        orchestrator: str | None = None,
     ) -> None:
+        self._orchestrator = orchestrator
         self._public_keys = public_keys
         self._answers = answers
         self._assets = assets
@@ -44,17 +46,29 @@ class SessionPages:
         refusal = self._refusal(page_request)
         if refusal is not None or page_request.route is None or page_request.grant is None:
             return self._answers.refuse(request, refusal or REFUSALS["not_found"])
-        title = _title(page_request.route)
+        texts = texts_for(request)
+        title = title_of(page_request.route, texts)
         documents = self._answers.documents
         mode, clipboard = page_request.grant.mode, page_request.route.clipboard
         match page_request.route.kind:
             case "terminal":
-                text = documents.terminal(title, mode=mode, clipboard=clipboard)
+                text = documents.terminal(title, texts, mode=mode, clipboard=clipboard)
             case "vnc":
-                text = documents.desktop(title, mode=mode, clipboard=clipboard)
+                text = documents.desktop(title, texts, mode=mode, clipboard=clipboard)
             case "web":
                 return self._answers.refuse(request, REFUSALS["not_found"])
-        return self._answers.html(text)
+        return self._answers.html(text, texts)
+
+    async def frame(self, request: web.Request) -> web.Response:
+        """Serve the page that shows a web app beneath a bar, where its route asks for one."""
+        page_request = page_request_of(request)
+        refusal, route = self._refusal(page_request), page_request.route
+        if refusal is not None or route is None or not (route.frame and route.kind == "web"):
+            return self._answers.refuse(request, refusal or REFUSALS["not_found"])
+        texts = texts_for(request)
+        where = job_url(self._orchestrator, subject_of(route))
+        text = self._answers.documents.frame(title_of(route, texts), texts, job_url=where)
+        return self._answers.html(text, texts, framing=True)
 
     async def state(self, request: web.Request) -> web.Response:
         """Say in which state the session is; nothing else of it."""
@@ -70,8 +84,10 @@ class SessionPages:
             "state": route.state,
             "message": route.message if starting else None,
         }
+        if route.frame:
+            told["ends_at"] = _ends_at(page_request)
         refusal = route_refusal(route, self._wall())
-        words = words_of(refusal) if refusal is not None else None
+        words = words_of(refusal, texts_for(request)) if refusal is not None else None
         if words is not None:
             told |= {"title": words.title, "text": words.text}
         if starting and route.status is not None:
@@ -135,8 +151,8 @@ class SessionPages:
         )
 
 
-def _title(route: Route) -> str:
-    app = named(subject_of(route))
-    if app is None:
-        return f"{route.job} · rank {route.rank}"
-    return f"{app} · rank {route.rank}" if route.rank else app
+def _ends_at(page_request: PageRequest) -> float | None:
+    """Return when the session or the access to it ends, whichever is first."""
+    route, grant = page_request.route, page_request.grant
+    ends = (route.expires_at if route else None, grant.ends_at if grant else None)
+    return min((end for end in ends if end is not None), default=None)

@@ -7,8 +7,6 @@ requests may come from"), so no other page can press the button. A GET changes n
 
 from __future__ import annotations
 
-from typing import Final
-
 from aiohttp import web
 
 from gateway.core.access.answers import REFUSALS
@@ -18,15 +16,10 @@ from gateway.core.http.accept import wants_page
 from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.pages.answers import Answers, page_request_of
-from gateway.pages.documents import Card, form_action
+from gateway.pages.answers import Answers, page_request_of, texts_for
+from gateway.pages.documents import Card, form_action, link_action
 from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.sign_outs import SignOuts
-
-_FOLLOWS: Final = "Nobody can use this access to the session any more."
-_LATER: Final = (
-    "This gateway has ended your access. Others could not be told yet, and will be soon."
-)
 
 
 class SignOutPage:
@@ -54,16 +47,16 @@ class SignOutPage:
         page_request = page_request_of(request)
         if page_request.grant is None:
             return self._answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
+        texts = texts_for(request)
         card = Card(
-            title="Sign out of this session?",
-            status=f"You are signed in as {page_request.grant.sub}.",
-            advice="What you have open of this session in this browser closes. The session itself "
-            "goes on; to come back, open it again from where you started it.",
-            actions=form_action(SIGN_OUT_PATH.decode(), [], "Sign out")
-            + '<a class="button" href="/">Stay signed in</a>',
+            title=texts("signing_out.title"),
+            status=texts("signing_out.text", user=page_request.grant.sub),
+            advice=texts("signing_out.advice"),
+            actions=form_action(SIGN_OUT_PATH.decode(), [], texts("page.sign_out"))
+            + link_action("/", texts("signing_out.stay")),
         )
         # The button's own request must tell its origin: under no-referrer that would be null.
-        return self._answers.page(card, sameorigin_referrer=True)
+        return self._answers.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
         """End the grant of the request, and have the browser forget what belongs to it."""
@@ -85,12 +78,13 @@ class SignOutPage:
     def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:
         accept = request.headers.get("Accept", "").encode("latin-1", "replace")
         if wants_page(accept):
+            texts = texts_for(request)
             card = Card(
-                title="You are signed out",
-                status=_FOLLOWS if everywhere else _LATER,
-                advice="Open the session again from where you started it to come back.",
+                title=texts("signed_out.title"),
+                status=texts("signed_out.text" if everywhere else "signed_out.text_later"),
+                advice=texts("signed_out.advice"),
             )
-            answer = self._answers.page(card)
+            answer = self._answers.page(card, texts)
         else:
             answer = self._answers.json({"signed_out": True, "everywhere": everywhere})
         # Not "cookies": that would clear the whole registrable domain.

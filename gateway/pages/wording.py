@@ -6,14 +6,14 @@ escaped where a page is made of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gateway.core.access.answers import Refusal, Subject, without_controls
-from shared.statuses import Status
+from gateway.core.access.answers import Refusal, Subject, subject_of, without_controls
 
-_ANY_APP: Final = "Your app"
+if TYPE_CHECKING:
+    from gateway.pages.texts import Texts
+    from shared.routes import Route
+    from shared.statuses import Status
 
 
 class Told(NamedTuple):
@@ -24,58 +24,35 @@ class Told(NamedTuple):
     advice: str
 
 
-_AGAIN: Final = "To go on, start it again."
-_OVER: Final = "This session has ended."
-_BY_ITSELF: Final = "You will be taken there by itself as soon as it is ready."
-
-_ENDS: Final[Mapping[str, Told]] = MappingProxyType(
-    {
-        "finished": Told("{app} has finished", "Its job ended by itself, without an error.", ""),
-        "stopped": Told("{app} was stopped", "Its job was ended on request.", ""),
-        "failed": Told("{app} has failed", "Its job ended with an error.", ""),
-        "expired": Told(
-            "The time of {app} is over", "Its job ran for as long as it was given.", ""
-        ),
-        "out_of_funds": Told("{app} was stopped", "There are no funds for its job any more.", ""),
-        "evicted": Told("{app} was ended by the cluster", "Its place was needed for others.", ""),
-        "closed": Told(
-            "This session was closed",
-            "Its job goes on. Open the session again from where you started it.",
-            " ",
-        ),
-    }
-)
-_STARTS: Final[Mapping[str, Told]] = MappingProxyType(
-    {
-        "queued": Told("{app} waits for its turn", "It waits in the queue.", _BY_ITSELF),
-        "suspended": Told("{app} is suspended", "It goes on once somebody resumes it.", ""),
-        "preparing": Told("{app} is being prepared", "Its container is being made.", _BY_ITSELF),
-        "starting": Told("{app} is starting", "Its program does not answer yet.", _BY_ITSELF),
-    }
-)
-_DETAILED: Final = frozenset({"failed", "evicted", "queued"})
+_DETAILED: Final = frozenset({"ends.failed", "ends.evicted", "starts.queued"})
 """Phases of which the detail says more than any text of ours."""
+_PULLS: Final = frozenset({None, "ContainerCreating", "PodInitializing"})
+"""A kubelet's words while all is well with an image; the detail names that image then."""
 
 
-def words_of(refusal: Refusal) -> Told | None:
+def words_of(refusal: Refusal, texts: Texts) -> Told | None:
     """Return what there is to say of the session that *refusal* is about; None for nothing new."""
-    subject = refusal.subject
-    if subject is None or subject.status is None:
+    status = None if refusal.subject is None else refusal.subject.status
+    if status is None:
         return None
     match refusal.code:
         case "session_ended":
-            told = _ENDS.get(subject.status.phase)
-            again = _AGAIN
+            words = f"ends.{status.phase}"
+        case "session_expired":
+            words = "ends.expired"
         case "session_starting":
-            told, again = _STARTS.get(subject.status.phase), ""
+            words = f"starts.{status.phase}"
         case _:
             return None
-    if told is None:
+    if f"{words}.title" not in texts:
         return None
-    app, text = named(subject) or _ANY_APP, _text(told, subject.status)
-    if refusal.code == "session_ended":
-        text = f"{_OVER} {text}"
-    return Told(told.title.format(app=app), text, told.advice or again)
+    title = texts(f"{words}.title", app=named(refusal.subject) or texts("page.your_app"))
+    text = _text(status, words, texts)
+    if refusal.code == "session_starting":
+        by_itself = "" if status.phase == "suspended" else texts("starts.by_itself")
+        return Told(title, text, by_itself)
+    again = "" if status.phase == "closed" else texts("ends.again")
+    return Told(title, f"{texts('ends.over')} {text}", again)
 
 
 def named(subject: Subject | None) -> str | None:
@@ -84,11 +61,18 @@ def named(subject: Subject | None) -> str | None:
     return without_controls(name) if name else None
 
 
-def _text(told: Told, status: Status) -> str:
+def title_of(route: Route, texts: Texts) -> str:
+    """Return what people call the session of *route*: its app, and the rank beyond the first."""
+    app = named(subject_of(route)) or texts(f"kinds.{route.kind}")
+    return texts("page.rank", app=app, rank=route.rank) if route.rank else app
+
+
+def _text(status: Status, words: str, texts: Texts) -> str:
     detail = without_controls(status.detail or "")
-    if status.phase == "preparing" and detail:
-        return f"Its container is being made from {detail}."
-    return _sentence(detail) if detail and status.phase in _DETAILED else told.text
+    if words == "starts.preparing" and detail:
+        image = status.reason in _PULLS
+        return texts(f"{words}.text_image", image=detail) if image else _sentence(detail)
+    return _sentence(detail) if detail and words in _DETAILED else texts(f"{words}.text")
 
 
 def _sentence(text: str) -> str:

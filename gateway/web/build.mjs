@@ -27,6 +27,7 @@ const result = await build({
     "src/retry.js",
     "src/terminal.js",
     "src/desktop.js",
+    "src/frame.js",
     "src/pages.css",
     "src/terminal.css",
     "src/icon.svg",

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,7 +72,13 @@ class World:
 @pytest.fixture(scope="session")
 def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway that no test may harm."""
-    folder = tmp_path_factory.mktemp("gateway")
+    with running_gateway(tmp_path_factory.mktemp("gateway")) as gateway:
+        yield gateway
+
+
+@contextmanager
+def running_gateway(folder: Path) -> Iterator[GatewayProcess]:
+    """Run a gateway, and a Redis with an empty table."""
     with RedisServer(redis_program(), folder) as server:
         asyncio.run(_rebuild(server.url))
         gateway = GatewayProcess(
@@ -95,10 +103,17 @@ async def _rebuild(url: str) -> None:
 @pytest.fixture
 async def world(shared_gateway: GatewayProcess) -> AsyncIterator[World]:
     """The shared gateway with a publisher of this test's."""
-    client = connect(shared_gateway.settings["FUMAROLE_REDIS_URL"])
+    async with world_of(shared_gateway) as world:
+        yield world
+
+
+@asynccontextmanager
+async def world_of(gateway: GatewayProcess) -> AsyncIterator[World]:
+    """Give *gateway* a publisher."""
+    client = connect(gateway.settings["FUMAROLE_REDIS_URL"])
     publisher = Publisher(client, KEYS, term=1)
     head = await publisher.head()
     assert head is not None
     publisher.follow(head)
-    yield World(shared_gateway, publisher)
+    yield World(gateway, publisher)
     await client.aclose()

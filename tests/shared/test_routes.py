@@ -294,9 +294,15 @@ def test_a_route_that_restricts_is_of_a_version_of_its_own(restriction: dict[str
         RouteReader().read(make_sid(7), raw, epoch="e")
 
 
+def test_a_frame_restricts_nothing_so_older_gateways_read_its_route() -> None:
+    raw = encode_route(make_route() | {"frame": True})
+    assert "v" not in json.loads(raw)
+    assert RouteReader().read(SID, raw, epoch="e").frame
+
+
 def test_a_route_that_restricts_nothing_is_written_as_ever() -> None:
     plain = make_route()
-    unrestricted = plain | {"clipboard": "both", "service_workers": False}
+    unrestricted = plain | {"clipboard": "both", "service_workers": False, "frame": False}
     assert encode_route(unrestricted) == msgspec.json.encode(plain)
 
 

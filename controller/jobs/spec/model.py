@@ -212,6 +212,7 @@ class Endpoint(Strict):
     clipboard: Clipboard = "both"
     service_workers: bool = False
     url: bool = False
+    frame: bool = False
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -221,6 +222,8 @@ class Endpoint(Strict):
             raise ValueError("only a web endpoint has a url")
         if self.kind != "web" and self.service_workers:
             raise ValueError("only a web endpoint has service_workers")
+        if self.frame and (self.kind != "web" or self.service_workers):
+            raise ValueError("only a web endpoint that browsers open has a frame")
         if self.kind != "vnc" and self.password is not None:
             raise ValueError("only a vnc endpoint has a password")
         if self.kind != "web" and self.base_path != "/":

@@ -175,15 +175,18 @@ class Page(NamedTuple):
 class Errors(Protocol):
     """Makes refusals readable."""
 
-    def render(self, refusal: Refusal, accept: bytes) -> Page:
-        """Return what a client with this ``Accept`` gets; must not fail and must not block."""
+    def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
+        """Return what a client with this ``Accept`` gets; must not fail and must not block.
+
+        *languages* is its ``Accept-Language``.
+        """
         ...
 
 
 class JsonErrors:
     """Renders every refusal as JSON, for programs."""
 
-    def render(self, refusal: Refusal, accept: bytes) -> Page:  # the interface
+    def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
         """Return ``{"code", "message"}``."""
         body = json.dumps({"code": refusal.code, "message": refusal.message}).encode()
         return Page("application/json", body)

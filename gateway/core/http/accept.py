@@ -1,11 +1,17 @@
-"""Who gets a page and who gets JSON (RFC 9110, section 12.5.1)."""
+"""Who gets a page and who gets JSON, and in which language (RFC 9110, section 12.5)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 _WEIGHT: Final = re.compile(rb"[ \t]*q=([01](?:\.[0-9]{0,3})?)[ \t]*")
+_LANGUAGE_FIELD: Final = re.compile(rb"^accept-language:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_MOST_BYTES: Final = 1024
+_MOST_RANGES: Final = 32
+_LONGEST_TAG: Final = 35
+"""RFC 5646, section 4.4.1: no language tag needs more."""
 
 
 def wants_page(accept: bytes) -> bool:
@@ -17,6 +23,34 @@ def wants_page(accept: bytes) -> bool:
     weights = dict(_read_range(part) for part in accept.lower().split(b","))
     html = weights.get(b"text/html", 0.0)
     return html > 0 and html >= weights.get(b"application/json", 0.0)
+
+
+def languages_in(fields: bytes) -> bytes:
+    """Return the ``Accept-Language`` in *fields*, the lines of a head; empty without one.
+
+    Only what makes a page asks for it: a request that reaches its app does not pay for it.
+    """
+    return b",".join(_LANGUAGE_FIELD.findall(fields))
+
+
+def preferred_language(accept_language: bytes, known: Collection[str]) -> str | None:
+    """Return which of *known*, in lower case, is preferred; None where any other will do.
+
+    A range also matches without its last subtags (RFC 4647, section 3.4). Of what a client sends,
+    the first KiB and the first 32 ranges count.
+    """
+    parts = accept_language[:_MOST_BYTES].lower().split(b",", _MOST_RANGES)[:_MOST_RANGES]
+    ranges = [_read_range(part) for part in parts]
+    refused = {tag for tag, weight in ranges if weight == 0}
+    for tag, weight in sorted(ranges, key=lambda one: -one[1]):
+        if weight == 0 or tag == b"*":
+            break
+        while 0 < len(tag) <= _LONGEST_TAG and tag not in refused:
+            name = tag.decode("latin-1")
+            if name in known:
+                return name
+            tag = tag.rpartition(b"-")[0]
+    return None
 
 
 def _read_range(part: bytes) -> tuple[bytes, float]:

@@ -34,6 +34,7 @@ class Oversized:
     accept: bytes
     cookies: tuple[bytes, ...]
     clears: bool = False
+    languages: bytes = b""
 
     def expiring(self, *, base: str, secure: bool) -> tuple[tuple[str, str], ...]:
         """Return the fields that make a browser forget the cookies, where that was asked for."""
@@ -85,16 +86,16 @@ def read_oversized(raw: bytes) -> Oversized:
             size += len(field)
         elif name in _SAID:
             said[name] = value.strip(b" \t")
-    accept = said.get(b"accept", b"")
+    accept, languages = said.get(b"accept", b""), said.get(b"accept-language", b"")
     if size * 2 < len(raw) or not wants_page(accept):
-        return Oversized(accept, ())
+        return Oversized(accept, (), languages=languages)
     clears = line.startswith(b"GET %b HTTP/" % CLEAR_PATH) and is_own_click(
         said.get(b"sec-fetch-site"), said.get(b"sec-fetch-mode")
     )
-    return Oversized(accept, foreign_names(values), clears)
+    return Oversized(accept, foreign_names(values), clears, languages)
 
 
-_SAID: Final = frozenset({b"accept", b"sec-fetch-site", b"sec-fetch-mode"})
+_SAID: Final = frozenset({b"accept", b"accept-language", b"sec-fetch-site", b"sec-fetch-mode"})
 
 
 def is_own_click(site: bytes | None, mode: bytes | None) -> bool:

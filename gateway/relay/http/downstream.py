@@ -10,6 +10,7 @@ from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import Event, step
+from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
 from gateway.core.limits.connection_quota import Verdict
@@ -268,9 +269,12 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     ) -> bytes:
         """Return, and count, the response to *asked*; None is a request that cannot be read."""
         self._count(refusal)
-        accept = asked[1].accept if asked is not None else b""
         parts = self.context.parts
-        page = parts.errors.render(refusal, accept)
+        if asked is None:
+            page = parts.errors.render(refusal, b"")
+        else:
+            languages = languages_in(self.reader.crossing)
+            page = parts.errors.render(refusal, asked[1].accept, languages)
         head_only = asked is not None and asked[0].method == b"HEAD"
         date = parts.date.field()
         return write_answer(refusal, page, close=close, head_only=head_only, date=date)
@@ -279,7 +283,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Return, and count, the response that expires the cookies of a head too large."""
         self._count(refusal)
         parts = self.context.parts
-        page = parts.errors.render(refusal, seen.accept)
+        page = parts.errors.render(refusal, seen.accept, seen.languages)
         expired = seen.expiring(base=parts.site.base, secure=parts.site.scheme == "https")
         page = page._replace(fields=page.fields + expired)
         return write_answer(refusal, page, close=True, date=parts.date.field())

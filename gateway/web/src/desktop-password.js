@@ -1,6 +1,8 @@
 // Asks for a desktop's own password, which is kept nowhere: not in storage, not in the form, and in
 // memory only until the desktop has said yes or no.
 
+import { text } from "./texts.js";
+
 const form = document.querySelector("#password-form");
 const problem = document.querySelector("#password-problem");
 const username = document.querySelector("#username");
@@ -29,7 +31,7 @@ export class Prompt {
       this.tell();
       return;
     }
-    this.status.prompt("Waiting for the password");
+    this.status.prompt(text("desktop.waiting_password"));
     if (!form.hidden) return;
     const named = types.includes("username");
     username.parentElement.hidden = !named;
@@ -58,7 +60,7 @@ export class Prompt {
     const wasEntered = this.told;
     this.wipe();
     if (!wasEntered) return false;
-    problem.textContent = `The desktop did not accept the password.${reason ? ` It says: ${reason}` : ""}`;
+    problem.textContent = text(reason ? "desktop.wrong_password_reason" : "desktop.wrong_password", { reason });
     problem.hidden = false;
     return true;
   }

@@ -3,6 +3,7 @@ import RFB from "@novnc/novnc";
 import { mayCopy, mayPaste } from "./clipboard.js";
 import { Prompt } from "./desktop-password.js";
 import { Link, Status } from "./link.js";
+import { text } from "./texts.js";
 
 /** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
  * that refuses says it all at once, and nothing after it. */
@@ -46,7 +47,7 @@ const link = new Link("binary", status, (socket) => {
   rfb.addEventListener("securityfailure", ({ detail }) => {
     const reason = shortReason(detail.reason);
     if (prompt.refused(reason)) link.again();
-    else link.explain("The desktop refused the connection", reason || "It gave no reason.");
+    else link.explain(text("desktop.refused"), reason || text("desktop.no_reason"));
   });
   rfb.addEventListener("credentialsrequired", ({ detail }) => {
     prompt.ask(detail.types, (credentials) => rfb.sendCredentials(credentials));
@@ -57,7 +58,7 @@ const link = new Link("binary", status, (socket) => {
     if (desktop === rfb) desktop = null;
     prompt.disconnected();
     if (code === CLOSE_FAILED && reason) {
-      link.explain("The desktop could not be shown", `${reason[0].toUpperCase()}${reason.slice(1)}.`);
+      link.explain(text("desktop.failed"), `${reason[0].toUpperCase()}${reason.slice(1)}.`);
     }
   });
 });
@@ -82,6 +83,18 @@ scaleButton.onclick = () => {
   desktop?.focus();
 };
 
+// A desktop takes every key, Tab too. Ctrl+Alt+Shift is the way out of it to the bar.
+addEventListener(
+  "keydown",
+  (event) => {
+    if (!event.ctrlKey || !event.altKey || !event.shiftKey || document.activeElement?.tagName !== "CANVAS") return;
+    scaleButton.focus();
+    // noVNC lets go of all keys when the window does: their release is heard by the button.
+    dispatchEvent(new Event("blur"));
+  },
+  { capture: true },
+);
+
 const keysButton = document.querySelector("#keys");
 keysButton.hidden = viewOnly;
 keysButton.onclick = () => {
@@ -94,9 +107,9 @@ copyButton.hidden = !mayCopy || !navigator.clipboard?.writeText;
 copyButton.onclick = async () => {
   try {
     await navigator.clipboard.writeText(copied);
-    status.open("Copied");
+    status.open(text("desktop.copied"));
   } catch {
-    status.open("The browser did not allow to write the clipboard");
+    status.open(text("desktop.copy_refused"));
   }
   desktop?.focus();
 };
@@ -107,7 +120,7 @@ pasteButton.onclick = async () => {
   try {
     desktop?.clipboardPasteFrom(await navigator.clipboard.readText());
   } catch {
-    status.open("The browser did not allow to read the clipboard");
+    status.open(text("desktop.paste_refused"));
   }
   desktop?.focus();
 };

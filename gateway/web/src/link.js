@@ -1,5 +1,6 @@
 // One connection to a desktop or terminal, made again after it was lost, until it has ended.
 import { fetchState, wait } from "./state.js";
+import { text } from "./texts.js";
 
 const LONGEST_PAUSE = 10_000;
 // The gateway dials, and its other side opens, in less.
@@ -7,9 +8,9 @@ const LONGEST_OPENING = 20_000;
 // A side that refused will most likely refuse again, and may count how often it was asked.
 const REFUSED_PAUSE = 8_000;
 const ENDS = {
-  4401: ["Your access has ended", "You are signed out of this session. Open it again from where you started it."],
-  4410: ["The session has ended", "Its job has finished or was stopped. You can close this tab."],
-  1008: ["The connection was refused", "Open the session again from where you started it."],
+  4401: [text("link.grant_ended"), text("link.grant_ended_text")],
+  4410: [text("link.session_ended"), text("link.session_ended_text")],
+  1008: [text("link.refused"), text("link.refused_text")],
 };
 const CLOSE_ENDED = 4410;
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
@@ -25,25 +26,25 @@ export class Status {
     this.prompting = false;
   }
 
-  open(text = "Connected") {
-    this.say("open", text);
+  open(words = text("link.connected")) {
+    this.say("open", words);
     this.notice.hidden = true;
   }
 
-  busy(text) {
-    this.say("busy", text);
+  busy(words) {
+    this.say("busy", words);
   }
 
-  lost(heading, text, again) {
-    this.say("busy", "Disconnected");
+  lost(heading, words, again) {
+    this.say("busy", text("link.disconnected"));
     // Somebody is typing what the next connection needs.
-    if (!this.prompting) this.show(heading, text, again);
+    if (!this.prompting) this.show(heading, words, again);
   }
 
   /** Something of the page's own is asked for; no card is put over it, until promptDone(). */
-  prompt(text) {
+  prompt(words) {
     this.prompting = true;
-    this.say("busy", text);
+    this.say("busy", words);
     this.notice.hidden = true;
   }
 
@@ -53,23 +54,23 @@ export class Status {
 
   connecting() {
     this.promptDone();
-    this.say("busy", "Connecting…");
-    this.show("Connecting…", "", null);
+    this.say("busy", text("link.connecting"));
+    this.show(text("link.connecting"), "", null);
   }
 
-  ended(heading, text) {
-    this.say("ended", "Ended");
-    this.show(heading, text, null);
+  ended(heading, words) {
+    this.say("ended", text("link.ended"));
+    this.show(heading, words, null);
   }
 
   /** Say how it ended, below what can still be read, and resolve when the button is pressed. */
-  offer(heading, text, label) {
+  offer(heading, words, label) {
     return new Promise((done) => {
       const usual = this.button.textContent;
-      this.say("ended", "Ended");
+      this.say("ended", text("link.ended"));
       this.button.textContent = label;
       this.notice.classList.add("below");
-      this.show(heading, text, () => {
+      this.show(heading, words, () => {
         this.button.textContent = usual;
         this.notice.classList.remove("below");
         done();
@@ -78,16 +79,16 @@ export class Status {
     });
   }
 
-  say(state, text) {
+  say(state, words) {
     const span = this.line.querySelector("span");
     this.line.dataset.state = state;
     // Only what changes is read out.
-    if (span.textContent !== text) span.textContent = text;
+    if (span.textContent !== words) span.textContent = words;
   }
 
-  show(heading, text, again) {
+  show(heading, words, again) {
     this.heading.textContent = heading;
-    this.text.textContent = text;
+    this.text.textContent = words;
     this.button.parentElement.hidden = !again;
     this.button.onclick = again;
     this.notice.hidden = false;
@@ -118,13 +119,13 @@ export class Link {
   }
 
   /** Say why this connection is not to be had, other than that it was lost. */
-  explain(heading, text) {
-    this.explained ??= [heading, text];
+  explain(heading, words) {
+    this.explained ??= [heading, words];
   }
 
   /** Say why there will be no other connection (an exit, say), unless a button asks for one. */
-  stop(heading, text, button = null) {
-    this.final = [heading, text];
+  stop(heading, words, button = null) {
+    this.final = [heading, words];
     this.button = button;
   }
 
@@ -186,29 +187,29 @@ export class Link {
     const now = await fetchState();
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
     this.reason = {
-      0: "The gateway cannot be reached.",
-      200: now.state === "starting" ? now.text || now.message || "The session is starting." : "",
-      503: "The gateway cannot serve the session at the moment.",
+      0: text("link.unreachable"),
+      200: now.state === "starting" ? now.text || now.message || text("link.starting") : "",
+      503: text("link.unavailable"),
     }[now.http];
     return null;
   }
 
   async pause(milliseconds) {
-    const [heading, reason] = this.explained ?? ["The connection was lost", this.reason];
+    const [heading, reason] = this.explained ?? [text("link.lost"), this.reason];
     const until = Date.now() + milliseconds;
     let hurried = false;
     const hurry = new Promise((done) => (this.hurry = () => done((hurried = true))));
     addEventListener("online", this.hurry, { once: true });
     while (!hurried && Date.now() < until) {
       const seconds = Math.ceil((until - Date.now()) / 1000);
-      const text = `${reason ? `${reason} ` : ""}Trying again in ${seconds} s.`;
-      this.status.lost(heading, text, () => this.hurry());
+      const words = `${reason ? `${reason} ` : ""}${text("link.again", { seconds })}`;
+      this.status.lost(heading, words, () => this.hurry());
       await Promise.race([hurry, wait(Math.min(1000, until - Date.now()))]);
     }
     removeEventListener("online", this.hurry);
-    this.status.lost(heading, "Connecting again…", null);
+    this.status.lost(heading, text("link.connecting_again"), null);
   }
 }
 
 /** What the gateway says of a session that has ended, if it says something. */
-const told = ({ title, text }) => (title ? [title, `${text} You can close this tab.`] : null);
+const told = (now) => (now.title ? [now.title, `${now.text} ${text("link.close_tab")}`] : null);

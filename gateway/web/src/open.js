@@ -1,5 +1,6 @@
 // Takes the token out of the address and its history, and posts it as a form, so that the
 // server's answer (a redirect with the cookie, or a page that says what is wrong) is a page.
+import { text } from "./texts.js";
 
 function open() {
   const parameters = new URLSearchParams(location.hash.slice(1));
@@ -30,10 +31,8 @@ function post(fields) {
 }
 
 function explain() {
-  document.querySelector("h1").textContent = "This link is incomplete";
-  document.querySelector("#status").textContent =
-    "The part that lets you in is missing from it. It may have been cut off when it was copied, " +
-    "or it was used in this tab already.";
+  document.querySelector("h1").textContent = text("open.incomplete");
+  document.querySelector("#status").textContent = text("open.incomplete_text");
   document.querySelector("#what-next").hidden = false;
   document.querySelector(".bar-of-progress").hidden = true;
 }

@@ -1,6 +1,7 @@
 // Tries again when the server said that it is worth it, and longer each time.
 
-import { clock } from "./state.js";
+import { again, clock } from "./state.js";
+import { text } from "./texts.js";
 
 const KEY = "fumarole-retries";
 const SINCE = "fumarole-silent-since";
@@ -13,9 +14,7 @@ const since = tries ? Number(sessionStorage.getItem(SINCE) ?? Date.now()) : Date
 sessionStorage.setItem(SINCE, String(since));
 if (port && Date.now() - since > SILENT_SECONDS * 1000) {
   const stuck = document.querySelector("#stuck");
-  stuck.textContent =
-    `Nothing has answered on port ${port} since ${clock(since / 1000)}. The program may have stopped, or ` +
-    "listen on another port, or on localhost only.";
+  stuck.textContent = text("retry.silent", { port, time: clock(since / 1000) });
   stuck.hidden = false;
 }
 let left = Math.min(Number(document.body.dataset.retrySeconds) * 2 ** Math.min(tries, 4), 30);
@@ -23,10 +22,10 @@ let left = Math.min(Number(document.body.dataset.retrySeconds) * 2 ** Math.min(t
 const tick = () => {
   if (left <= 0) {
     sessionStorage.setItem(KEY, String(tries + 1));
-    location.replace(location.href);
+    again();
     return;
   }
-  status.textContent = `Trying again in ${left} s.`;
+  status.textContent = text("retry.again", { seconds: left });
   left -= 1;
   setTimeout(tick, 1000);
 };

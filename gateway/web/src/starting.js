@@ -1,14 +1,10 @@
 // Follows the session's state and enters by itself. Whatever else it turns into, the server has
 // a page for it.
-import { clock, duration, fetchPage, fetchState, serverTime, wait } from "./state.js";
+import { again, clock, duration, fetchPage, fetchState, serverTime, wait } from "./state.js";
+import { text } from "./texts.js";
 
 const STUCK_SECONDS = 60;
-const STEPS = {
-  queued: "In the queue",
-  suspended: "Suspended",
-  preparing: "Being prepared",
-  starting: "Starting",
-};
+const STEPS = new Set(["queued", "suspended", "preparing", "starting"]);
 
 const heading = document.querySelector("h1");
 const status = document.querySelector("#status");
@@ -17,17 +13,17 @@ const stuck = document.querySelector("#stuck");
 const since = Date.now();
 let shown = read(document.body.dataset.status);
 
-function read(text) {
+function read(status) {
   try {
-    return JSON.parse(text ?? "null");
+    return JSON.parse(status ?? "null");
   } catch {
     return null;
   }
 }
 
 /** Changes a text only where it is another one: what changes is read out. */
-function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+function say(element, words) {
+  if (element.textContent !== words) element.textContent = words;
 }
 
 /** Shows the steps so far, each with the time that it took; the last one goes on. */
@@ -36,24 +32,21 @@ function show() {
   const now = serverTime();
   const begun = [...(shown.times ?? [])];
   begun.push([shown.phase, shown.since ?? null]);
-  const known = begun.filter(([phase]) => Object.hasOwn(STEPS, phase));
+  const known = begun.filter(([phase]) => STEPS.has(phase));
   while (steps.children.length > known.length) steps.lastChild.remove();
   known.forEach(([phase, at], index) => {
     const end = known[index + 1] ? known[index + 1][1] : now;
     const item = steps.children[index] ?? steps.appendChild(makeStep());
-    say(item.firstChild, STEPS[phase]);
+    say(item.firstChild, text(`starting.${phase}`));
     say(item.lastChild, at === null || end === null ? "" : duration(end - at));
-    item.toggleAttribute("aria-current", index === known.length - 1);
+    if (index === known.length - 1) item.setAttribute("aria-current", "step");
+    else item.removeAttribute("aria-current");
   });
   steps.hidden = !known.length;
   const silent = shown.phase === "starting" && shown.port && shown.since && now - shown.since > STUCK_SECONDS;
   stuck.hidden = !silent;
   if (silent) {
-    say(
-      stuck,
-      `Nothing has answered on port ${shown.port} since ${clock(shown.since)}. The program may listen on ` +
-        "another port, or on localhost only.",
-    );
+    say(stuck, text("starting.silent", { port: shown.port, time: clock(shown.since) }));
   }
 }
 
@@ -71,14 +64,14 @@ for (;;) {
   // Under a public link nothing tells the state: only the page itself does.
   if (now.http === 404) now = await fetchPage();
   if (now.http === 0) {
-    say(status, "The gateway cannot be reached. Still trying.");
+    say(status, text("starting.unreachable"));
   } else if (now.http === 200 && now.state === "starting") {
     if (now.title) say(heading, now.title);
-    say(status, now.text || now.message || "It takes as long as its job needs to start.");
+    say(status, now.text || now.message || text("starting.patience"));
     shown = now.status ?? shown;
     show();
   } else if (now.http !== 503) {
-    location.replace(location.href);
+    again();
     break;
   }
 }

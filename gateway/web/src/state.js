@@ -1,4 +1,5 @@
 // What the gateway says of this host's session right now.
+import { language } from "./texts.js";
 
 let ahead = 0;
 
@@ -49,6 +50,12 @@ export async function fetchPage() {
   }
 }
 
+/** Asks for this page again. To replace an address by itself, fragment and all, asks for nothing. */
+export function again() {
+  if (location.href.includes("#")) location.reload();
+  else location.replace(location.href);
+}
+
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Says how long something took, or since when: "9 s", "2 min 5 s", "3 h 20 min". */
@@ -63,5 +70,7 @@ export function duration(seconds) {
 export function clock(seconds) {
   const then = new Date(seconds * 1000);
   const today = then.toDateString() === new Date().toDateString();
-  return today ? then.toLocaleTimeString() : then.toLocaleString();
+  const time = { hour: "2-digit", minute: "2-digit" };
+  const whole = { ...time, year: "numeric", month: "short", day: "numeric" };
+  return then.toLocaleString(language, today ? time : whole);
 }

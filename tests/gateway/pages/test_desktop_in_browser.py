@@ -17,7 +17,8 @@ from deploy.local.ports import Ports
 from gateway.core.rfb import answer_challenge
 from shared.link import Seal
 from tests.gateway.conftest import World
-from tests.gateway.pages.test_in_browser import Person, browser, person  # noqa: F401  # fixtures
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
 

@@ -10,7 +10,9 @@ import pytest
 from gateway.pages.assets import load_assets
 from gateway.pages.documents import Card, Documents, form_action, link_action, page_headers
 from gateway.pages.parts import Linked
+from gateway.pages.texts import LANGUAGES, Texts
 
+ENGLISH, GERMAN = LANGUAGES.of(b"en"), LANGUAGES.of(b"de")
 NASTY = "<script>alert(\"1\")</script> & 'x'"
 VOID = {"meta", "link", "img", "input", "br"}
 
@@ -42,7 +44,7 @@ def documents() -> Documents:
     return Documents(Linked(load_assets()))
 
 
-def pages(documents: Documents) -> list[str]:
+def pages(documents: Documents, texts: Texts = ENGLISH) -> list[str]:
     card = Card(
         title=NASTY,
         status=NASTY,
@@ -55,9 +57,9 @@ def pages(documents: Documents) -> list[str]:
         + form_action("/.fumarole/open", [("token", NASTY)], NASTY),
     )
     return [
-        documents.card(card),
-        documents.terminal(NASTY, mode="control"),
-        documents.desktop(NASTY, mode="view"),
+        documents.card(card, texts),
+        documents.terminal(NASTY, texts, mode="control"),
+        documents.desktop(NASTY, texts, mode="view"),
     ]
 
 
@@ -81,15 +83,17 @@ def test_what_comes_from_elsewhere_is_escaped(documents: Documents) -> None:
 
 
 def test_every_page_has_a_language_a_title_and_one_heading(documents: Documents) -> None:
-    for page in pages(documents):
-        assert '<html lang="en">' in page
-        assert len(re.findall(r"<h1[ >]", page)) == 1
-        assert 'aria-live="polite"' in page
+    for texts in (ENGLISH, GERMAN):
+        for page in pages(documents, texts):
+            assert f'<html lang="{texts.language}">' in page
+            assert len(re.findall(r"<h1[ >]", page)) == 1
+            assert 'aria-live="polite"' in page
 
 
 def test_who_looks_on_is_told(documents: Documents) -> None:
-    assert "view only" in documents.terminal("t", mode="view")
-    assert "view only" not in documents.terminal("t", mode="control")
+    assert "view only" in documents.terminal("t", ENGLISH, mode="view")
+    assert "view only" not in documents.terminal("t", ENGLISH, mode="control")
+    assert "nur ansehen" in documents.desktop("t", GERMAN, mode="view")
 
 
 def test_the_policy_allows_nothing_but_our_own_origin() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.pages.assets import load_assets
-from gateway.pages.errors import WORDS, PageErrors
+from gateway.pages.errors import PageErrors
 from gateway.pages.parts import Inside
+from gateway.pages.texts import LANGUAGES, Texts
 
 HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 HOME = "https://orchestrator.example.org"
@@ -38,17 +39,29 @@ def test_every_refusal_has_a_page_and_json(errors: PageErrors, refusal: Refusal)
 
 def test_what_people_meet_has_words_of_its_own() -> None:
     met = {refusal.code for refusal in REFUSALS.values() if refusal.status not in (400, 405, 501)}
-    assert met - WORDS.keys() <= {"head_timeout", "body_timeout"}
+    for texts in LANGUAGES:
+        unnamed = {code for code in met if f"refusals.{code}.title" not in texts}
+        assert unnamed <= {"head_timeout", "body_timeout"}
 
 
-def test_a_page_says_how_to_go_on(errors: PageErrors) -> None:
-    for code, words in WORDS.items():
-        refusal = REFUSALS.get(code)
-        if refusal is None:
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
+def test_a_page_says_how_to_go_on_in_its_language(errors: PageErrors, texts: Texts) -> None:
+    for code, refusal in REFUSALS.items():
+        if f"refusals.{code}.title" not in texts:
             continue
-        text = errors.render(refusal, HTML).body.decode()
-        assert escape(words.title) in text
-        assert escape(words.advice) in text
+        page = errors.render(refusal, HTML, f"{texts.language}-x, fr".encode())
+        text, fields = page.body.decode(), dict(page.fields)
+        assert escape(texts(f"refusals.{code}.title")) in text
+        assert escape(texts(f"refusals.{code}.advice")) in text
+        assert f'<html lang="{texts.language}">' in text
+        assert fields["Content-Language"] == texts.language
+        assert fields["Vary"] == "Accept, Accept-Language"
+
+
+def test_json_is_the_same_for_programs_in_every_language(errors: PageErrors) -> None:
+    told = errors.render(REFUSALS["not_found"], b"", b"de")
+    assert json.loads(told.body)["message"] == REFUSALS["not_found"].message
+    assert dict(told.fields)["Vary"] == "Accept, Accept-Language"
 
 
 def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:

@@ -10,53 +10,20 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from playwright.async_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    async_playwright,
-    expect,
-)
+from playwright.async_api import Browser, async_playwright, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from websockets.asyncio.server import ServerConnection
 
 from shared.statuses import Status
 from tests.conftest import chromium
 from tests.gateway.conftest import World
+from tests.gateway.pages.people import FLAGS, Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import App, listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
 # Waited for, not measured: the machine may be busy.
 expect.set_options(timeout=20_000)
-
-FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
-
-
-class Person:
-    """One browser profile, that notes every complaint of the browser's."""
-
-    def __init__(self, world: World, context: BrowserContext, page: Page) -> None:
-        self.world = world
-        self.context = context
-        self.page = page
-        self.complaints: list[str] = []
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", self._hear)
-
-    def _hear(self, message: ConsoleMessage) -> None:
-        if "Content Security Policy" in message.text:
-            self.complaints.append(message.text)
-
-    def url(self, sid: str, path: str = "/") -> str:
-        """Return an address of *sid*."""
-        return self.world.gateway.origin(sid) + path
-
-    async def follow_link(self, sid: str, *, then: str = "", **claims: Any) -> None:
-        """Follow a link as the orchestrator gives it."""
-        token = self.world.gateway.signer.token(sid, **claims)
-        await self.page.goto(self.url(sid, f"/.fumarole/open#token={token}{then}"))
 
 
 @pytest.fixture
@@ -274,9 +241,7 @@ async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
         port = taken.getsockname()[1]
         sid = await world.publish(port=port)
         await person.follow_link(sid, then="&next=/lab")
-        await expect(person.page.get_by_role("heading")).to_have_text(
-            "The application does not answer"
-        )
+        await expect(person.page.get_by_role("heading")).to_have_text("The app does not answer")
     app = App()
     async with listening_on(app.handle, port=port):
         await expect(person.page.get_by_text("hello")).to_be_visible(timeout=30_000)
@@ -312,7 +277,7 @@ async def test_a_terminal_types_resizes_and_says_when_it_has_ended(
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
         await person.follow_link(sid, kind="terminal")
         await expect(person.page.get_by_role("status")).to_have_text("Connected")
-        assert "j1" in await person.page.title()
+        assert await person.page.title() == "Terminal"
         await person.page.keyboard.type("h\u00e9llo")
         rows = person.page.locator(".xterm-rows")
         await expect(rows).to_contain_text("$ h\u00e9llo")

@@ -10,7 +10,8 @@ import pytest
 from playwright.async_api import expect
 
 from tests.gateway.conftest import World
-from tests.gateway.pages.test_in_browser import Person, browser, person  # noqa: F401  # fixtures
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 from tests.gateway.upstreams import listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")

@@ -12,7 +12,8 @@ from playwright.async_api import Browser, Page, expect
 from websockets.asyncio.server import ServerConnection
 
 from tests.gateway.conftest import World
-from tests.gateway.pages.test_in_browser import Person, browser, person
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_in_browser import browser, person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 
 __all__ = ["browser", "person"]

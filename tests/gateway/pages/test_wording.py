@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,14 @@ from gateway.core.access.answers import REFUSALS, Refusal, Subject, subject_of
 from gateway.pages.assets import load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.parts import Inside
-from gateway.pages.wording import words_of
+from gateway.pages.texts import LANGUAGES, Texts
+from gateway.pages.wording import title_of, words_of
 from shared.routes import RouteReader
 from shared.statuses import Status
 from tests.shared.samples import SID, encode, make_route
 
 HTML = b"text/html"
+ENGLISH = LANGUAGES.of(b"en")
 
 
 def about(code: str, status: Status | None, job: str = "j1") -> Refusal:
@@ -32,30 +35,62 @@ def errors() -> PageErrors:
 ENDS = ["finished", "stopped", "failed", "expired", "out_of_funds", "evicted"]
 
 
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
 @pytest.mark.parametrize("phase", ENDS)
-def test_every_end_names_the_app_and_says_how(phase: str) -> None:
-    told = words_of(about("session_ended", Status(phase=phase, app="Lab")))
+def test_every_end_names_the_app_and_says_how(phase: str, texts: Texts) -> None:
+    told = words_of(about("session_ended", Status(phase=phase, app="Lab")), texts)
     assert told is not None
     assert "Lab" in told.title
     assert told.text
     assert told.advice
-    unnamed = words_of(about("session_ended", Status(phase=phase)))
+    unnamed = words_of(about("session_ended", Status(phase=phase)), texts)
     assert unnamed is not None
-    assert "your app" in unnamed.title.lower()
+    assert texts("page.your_app") in unnamed.title
 
 
 def test_a_session_that_was_closed_does_not_tell_to_start_the_job_again() -> None:
-    told = words_of(about("session_ended", Status(phase="closed")))
+    told = words_of(about("session_ended", Status(phase="closed")), ENGLISH)
     assert told is not None
     assert "goes on" in told.text
-    assert not told.advice.strip()
+    assert not told.advice
 
 
 @pytest.mark.parametrize("phase", ["queued", "suspended", "preparing", "starting"])
 def test_every_phase_of_a_start_has_words(phase: str) -> None:
-    told = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")))
+    told = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")), ENGLISH)
     assert told is not None
     assert told.title.startswith("{app} {0} ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (None, "Its container is being made from lab:1."),
+        ("ContainerCreating", "Its container is being made from lab:1."),
+        ("ImagePullBackOff", "Lab:1."),
+    ],
+)
+def test_only_an_image_is_what_a_container_is_made_from(reason: str | None, text: str) -> None:
+    status = Status(phase="preparing", reason=reason, detail="lab:1")
+    told = words_of(about("session_starting", status), ENGLISH)
+    assert told is not None
+    assert told.text == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"status": {"phase": "ready", "app": "Lab \x07"}}, "Lab  "),
+        ({"status": {"phase": "ready", "app": "Lab"}, "rank": 3}, "Lab · rank 3"),
+        ({"kind": "terminal", "target": None, "state": "starting"}, "Terminal"),
+        ({"kind": "vnc", "target": None, "state": "starting", "rank": 1}, "Desktop · rank 1"),
+    ],
+)
+def test_a_session_is_called_by_its_app_and_never_by_an_id(
+    changes: dict[str, Any], title: str
+) -> None:
+    route = RouteReader().read(SID, encode(make_route(**changes)), epoch="")
+    assert title_of(route, ENGLISH) == title
 
 
 @pytest.mark.parametrize("status", [None, Status(phase="later"), Status(phase="ended", app="x")])
@@ -63,7 +98,7 @@ def test_where_nothing_more_is_known_the_usual_words_stay(
     errors: PageErrors, status: Status | None
 ) -> None:
     for code in ("session_ended", "session_starting"):
-        assert words_of(about(code, status)) is None
+        assert words_of(about(code, status), ENGLISH) is None
         told = json.loads(errors.render(about(code, status), b"application/json").body)
         assert told == {"code": code, "message": REFUSALS[code].message}
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.http.accept import wants_page
+from gateway.core.http.accept import languages_in, preferred_language, wants_page
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,41 @@ def test_browsers_get_pages(accept: bytes) -> None:
 )
 def test_whoever_would_rather_have_json_gets_it(accept: bytes) -> None:
     assert not wants_page(accept)
+
+
+@pytest.mark.parametrize(
+    ("field", "language"),
+    [
+        (b"de", "de"),
+        (b"de-CH-1996, en;q=0.5", "de"),
+        (b"DE-at", "de"),
+        (b"en;q=0.5, de;q=0.9", "de"),
+        (b"fr, de;q=0.1", "de"),
+        (b"de, en", "de"),
+        (b"en, de", "en"),
+        (b"de;q=nonsense", "de"),
+        (b"", None),
+        (b"fr", None),
+        (b"deu", None),
+        (b"*, de;q=0.5", None),
+        (b"de;q=0", None),
+        (b"de-CH, de;q=0", None),
+        (b"\xff\xfe, -, ,;q=1", None),
+    ],
+)
+def test_the_preferred_language_is_one_that_there_is(field: bytes, language: str | None) -> None:
+    assert preferred_language(field, {"en", "de"}) == language
+
+
+@pytest.mark.parametrize(
+    "field", [b"x," * 100_000 + b"de", b"x" * 100_000, b"a-" * 100_000, b"fr," * 32 + b"de"]
+)
+def test_what_has_no_end_is_not_read_to_its_end(field: bytes) -> None:
+    assert preferred_language(field, {"de"}) is None
+
+
+def test_a_language_is_read_from_the_lines_of_a_head() -> None:
+    lines = b"Accept: text/html\r\nX-Accept-Language: fr\r\nACCEPT-language: en;q=0.1\r\n"
+    assert languages_in(lines).strip() == b"en;q=0.1"
+    assert preferred_language(languages_in(lines + b"Accept-Language: de\r\n"), {"de"}) == "de"
+    assert languages_in(b"Accept: accept-language: de\r\n") == b""

@@ -1,0 +1,133 @@
+// A bar above a web app, which is in a frame of the same origin: how long it may go on, that it ended
+// and why. Nothing is put into the app; of its window the bar reads the address and the title.
+import { fetchState, serverTime, wait } from "./state.js";
+import { text } from "./texts.js";
+
+const SOON_SECONDS = 600;
+const LOOK_AGAIN_MS = 10_000;
+const OVER = { 401: "frame.grant_ended", 403: "frame.grant_ended", 404: "frame.session_ended", 410: "frame.session_ended" };
+
+const app = document.querySelector("iframe");
+const state = document.querySelector(".state");
+const words = state.querySelector("span");
+const reload = document.querySelector("#reload");
+const alone = document.querySelector("#alone");
+let endsAt = null;
+let wasAway = false;
+let blocked = false;
+
+/** Return the place of this origin that our own address names; never one of the gateway's pages. */
+function wanted() {
+  try {
+    const { origin, pathname, search, hash } = new URL(location.hash.slice(1) || "/", location.origin);
+    const own = /^\/\.fumarole(\/|$)/.test(pathname);
+    return origin === location.origin && !own ? pathname + search + hash : "/";
+  } catch {
+    return "/";
+  }
+}
+
+/** Return where the app is now; null where it shows something of another origin, or nothing. */
+function place() {
+  try {
+    const { origin, pathname, search, hash } = app.contentWindow.location;
+    return origin === location.origin ? pathname + search + hash : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Shows the wanted place of the app, which is also where the way out of here leads. */
+function go(show) {
+  const to = wanted();
+  alone.href = to;
+  show(to);
+}
+
+/** Keeps our address and title those of the app, so that a reload or a bookmark leads back to it. */
+function follow() {
+  const at = place();
+  if (at === null) return;
+  if (location.hash !== `#${at}`) history.replaceState(null, "", `#${at}`);
+  alone.href = at;
+  document.title = app.contentDocument?.title || document.body.dataset.title;
+}
+
+function say(kind, what) {
+  state.dataset.state = kind;
+  // Only what changes is read out.
+  if (words.textContent !== what) words.textContent = what;
+}
+
+/** Says how much time is left, to the minute. */
+function left() {
+  if (endsAt === null) return say("open", "");
+  const seconds = endsAt - serverTime();
+  const minutes = Math.floor(seconds / 60);
+  const time =
+    minutes < 1
+      ? text("frame.under_a_minute")
+      : minutes < 60
+        ? text("frame.minutes", { minutes })
+        : text("frame.hours", { hours: Math.floor(minutes / 60), minutes: minutes % 60 });
+  const soon = seconds < SOON_SECONDS;
+  return say(soon ? "busy" : "open", text(soon ? "frame.soon" : "frame.left", { time }));
+}
+
+/** Shows what the gateway says; returns whether that is the last there is to say. */
+function show(now) {
+  if (now.http in OVER) {
+    say("ended", now.title ? `${now.title}. ${now.text}` : text(OVER[now.http]));
+    reload.hidden = true;
+    return true;
+  }
+  if (now.http === 200 && now.state === "starting") {
+    wasAway = true;
+    say("busy", now.title ? `${now.title}. ${now.text}` : text("frame.starting"));
+  } else if (now.http === 200) {
+    endsAt = now.ends_at ?? null;
+    reload.hidden = !wasAway;
+    if (wasAway) say("busy", text("frame.restarted"));
+    else if (blocked) say("busy", text("frame.blocked"));
+    else left();
+  } else {
+    say("busy", text(now.http === 0 ? "frame.unreachable" : "frame.unavailable"));
+  }
+  return false;
+}
+
+/** Resolves after a while, at once when the network is back or somebody looks here again. */
+function pause() {
+  return new Promise((done) => {
+    const aborting = new AbortController();
+    const go = () => {
+      aborting.abort();
+      done();
+    };
+    const options = { signal: aborting.signal };
+    addEventListener("online", go, options);
+    addEventListener("offline", go, options);
+    document.addEventListener("visibilitychange", () => document.hidden || go(), options);
+    wait(LOOK_AGAIN_MS).then(go);
+  });
+}
+
+reload.onclick = () => {
+  wasAway = false;
+  reload.hidden = true;
+  left();
+  go((place) => app.contentWindow.location.replace(place));
+};
+app.addEventListener("load", () => {
+  follow();
+  // What does not let itself be framed is the browser's own page now, or another site's.
+  blocked = place() === null;
+  alone.classList.toggle("first", blocked);
+  if (blocked) say("busy", text("frame.blocked"));
+  else app.contentWindow.focus();
+});
+addEventListener("hashchange", () => go((place) => app.contentWindow.location.replace(place)));
+setInterval(follow, 1000);
+go((place) => (app.src = place));
+
+while (!show(await fetchState())) await pause();

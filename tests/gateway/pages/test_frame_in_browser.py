@@ -1,0 +1,164 @@
+"""The bar above a web app in a real Chromium: what it says, and what it gives nobody."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from shared.statuses import Status
+from tests.gateway.conftest import World
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.states import app_of
+from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
+from tests.gateway.upstreams import listening_on, web_app
+
+pytestmark = pytest.mark.needs("chromium")
+FRAME = "/.fumarole/frame"
+HOSTILE = ["//evil.example/x", "/\\evil.example", "javascript:alert(1)", "/.fumarole/sign-out", "%"]
+# The page asks every ten seconds, and as soon as the browser has a network again.
+ASK_NOW = "dispatchEvent(new Event('online'))"
+
+
+async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    async with web_app() as app:
+        told = {"phase": "ready", "app": "Lab <b>"}
+        asked: dict[str, Any] = {"port": app.port, "frame": True, "status": told}
+        sid = await world.publish(**asked, expires_at=time.time() + 7230)
+        await person.follow_link(sid, then="&next=/lab%3Fx=1")
+        page, says = person.page, person.page.get_by_role("status")
+        inside = page.frame_locator("iframe")
+        await expect(inside.get_by_text("hello")).to_be_visible()
+        assert page.url == person.url(sid, f"{FRAME}#/lab?x=1")
+        await expect(page.get_by_role("heading")).to_have_text("Lab <b>")
+        await expect(says).to_have_text("2 h 0 min left")
+        assert [head.split()[1] for head in app.heads] == [b"/lab?x=1"]
+        # A reload stays where the app is, and so does the address.
+        await inside.locator("body").evaluate("history.pushState(null, '', '/lab/deep#there')")
+        await page.wait_for_url(person.url(sid, f"{FRAME}#/lab/deep#there"))
+        await world.change(sid, **asked, expires_at=time.time() + 300)
+        await page.reload()
+        await expect(inside.get_by_text("hello")).to_be_visible()
+        await expect(says).to_contain_text("min left. Save your work.")
+        # The app starts anew: what is shown is of the one before.
+        await world.change(sid, **asked | {"state": "starting", "status": {"phase": "starting"}})
+        await page.evaluate(ASK_NOW)
+        await expect(says).to_contain_text("is starting")
+        await world.change(sid, **asked)
+        await page.evaluate(ASK_NOW)
+        await expect(says).to_have_text("The app has started again.")
+        await page.get_by_role("button", name="Reload").click()
+        await expect(page.get_by_role("button", name="Reload")).to_be_hidden()
+        await person.context.set_offline(True)
+        await expect(says).to_contain_text("No connection to the gateway")
+        await person.context.set_offline(False)
+        await world.remove(sid, Status(phase="evicted", app="Lab <b>"))
+        await page.evaluate(ASK_NOW)
+        await expect(says).to_contain_text("Lab <b> was ended by the cluster. This session has")
+        # What was shown last is still there to be read.
+        await expect(inside.get_by_text("hello")).to_be_visible()
+        link = page.get_by_role("link", name="Log and stop")
+        assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
+
+
+async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    async with app_of() as port:
+        sid = await world.publish(port=port, frame=True)
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid, f"{FRAME}#/"))
+        asked: list[str] = []
+        person.page.on("request", lambda request: asked.append(request.url))
+        for fragment in HOSTILE:
+            await person.page.goto("about:blank")
+            await person.page.goto(person.url(sid, f"{FRAME}#{fragment}"))
+            frame = person.page.frame_locator("iframe")
+            await expect(frame.get_by_text("This is the app.")).to_be_visible()
+        assert all(url.startswith(person.url(sid)) for url in asked if url != "about:blank")
+        assert not any("sign-out" in url for url in asked)
+
+
+async def test_an_app_that_forbids_frames_is_left_to_itself(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    async def refuses(reader: Any, writer: Any) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+            b"Content-Security-Policy: frame-ancestors 'none'\r\n"
+            b"Connection: close\r\nContent-Length: 5\r\n\r\nalone"
+        )
+        writer.close()
+
+    async with listening_on(refuses) as port:
+        sid = await world.publish(port=port, frame=True)
+        await person.follow_link(sid, then="&next=/lab")
+        await expect(person.page.get_by_role("status")).to_contain_text("cannot be shown")
+        await person.page.get_by_role("link", name="Without this bar").click()
+        await expect(person.page.get_by_text("alone")).to_be_visible()
+        assert person.page.url == person.url(sid, "/lab")
+        assert all("frame-ancestors" in one for one in person.complaints)
+        person.complaints.clear()
+
+
+async def test_a_page_of_another_session_cannot_frame_the_bar(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    async with app_of() as port:
+        victim = await world.publish(port=port, frame=True)
+        await person.follow_link(victim)
+        await person.page.wait_for_url(person.url(victim, f"{FRAME}#/"))
+        attacker = await world.publish(port=port)
+        await person.follow_link(attacker)
+        await person.page.wait_for_url(person.url(attacker))
+        shown = await person.page.evaluate(
+            """async (url) => {
+              const frame = document.createElement("iframe");
+              const loaded = new Promise((done) => (frame.onload = done));
+              frame.src = url;
+              document.body.append(frame);
+              await loaded;
+              return frame.contentDocument === null;
+            }""",
+            person.url(victim, FRAME),
+        )
+        assert shown
+        bodies = [await frame.content() for frame in person.page.frames[1:]]
+        assert not any("Without this bar" in body for body in bodies)
+        # Nothing but the browser's own complaint that it was refused.
+        assert all("frame-ancestors" in one for one in person.complaints)
+        person.complaints.clear()
+
+
+async def test_only_a_browser_that_opens_a_framed_route_is_led_to_the_bar(world: World) -> None:
+    gateway = world.gateway
+    async with web_app() as app:
+        framed = await world.publish(port=app.port, frame=True)
+        plain = await world.publish(port=app.port)
+        places = {}
+        for sid, destination in ((framed, "document"), (framed, ""), (plain, "document")):
+            fields = {"Sec-Fetch-Dest": destination} if destination else {}
+            token = gateway.signer.token(sid)
+            opened = await gateway.post_token(sid, token, headers=fields, next="/lab")
+            places[sid, destination] = opened.headers["location"]
+            cookie = opened.headers["set-cookie"].partition(";")[0]
+            page = await gateway.ask(sid, "GET", FRAME, {"Cookie": cookie, "Accept": "text/html"})
+            assert page.status == (200 if sid == framed else 404)
+            if sid == framed:
+                policy = page.headers["content-security-policy"]
+                assert "frame-src 'self'" in policy
+                assert policy.endswith("frame-ancestors 'self'")
+                assert page.headers["vary"] == "Accept, Accept-Language"
+        assert places[framed, "document"] == f"{FRAME}#/lab"
+        assert places[framed, ""] == places[plain, "document"] == "/lab"
+        refused = await gateway.ask(framed, "GET", FRAME, {"Accept": "text/html"})
+        assert refused.status == 401
