@@ -1,0 +1,74 @@
+"""Every page in every state: nothing is cut, axe-core has nothing to say, and keys are enough."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.gateway.conftest import World
+from tests.gateway.pages.looks import AXE, LOOKS, cut, judge
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.states import STATES, State
+from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
+
+pytestmark = pytest.mark.needs("chromium")
+
+
+def cases() -> list[object]:
+    """Return the states: those that are not quick are looked at by ``make test-long``."""
+    return [
+        pytest.param(one, id=one.name, marks=[] if one.quick else [pytest.mark.long])
+        for one in STATES
+    ]
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: make install")
+@pytest.mark.parametrize("state", cases())
+async def test_a_page_can_be_read_and_used_by_everybody(
+    world: World,
+    person: Person,  # noqa: F811
+    state: State,
+) -> None:
+    async with state.show(world, person):
+        for look in LOOKS:
+            await look.take(person.page)
+            assert await cut(person.page) == [], look.name
+            if look.width == 320:
+                assert (await judge(person.page)).violations == [], look.name
+
+
+async def test_keys_alone_reach_whatever_can_be_pressed(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    state = next(one for one in STATES if one.name == "desktop")
+    async with state.show(world, person):
+        page = person.page
+        await expect(page.locator("canvas")).to_be_focused()
+        # The desktop takes every key but this way out of it.
+        await page.keyboard.press("Control+Alt+Shift")
+        reached = []
+        for _ in range(10):
+            focused = page.locator(":focus")
+            reached.append(await focused.inner_text())
+            if reached[-1] == "Sign out":
+                break
+            await page.keyboard.press("Tab")
+        assert reached[0] == "Fit to window"
+        assert reached[-1] == "Sign out"
+        assert "Ctrl+Alt+Del" in reached
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading")).to_have_text("Sign out of this session?")
+
+
+async def test_a_browser_that_prefers_german_reads_german(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    await person.context.set_extra_http_headers({"Accept-Language": "de-CH,de;q=0.9,en;q=0.8"})
+    status = {"phase": "queued", "app": "Labor"}
+    sid = await world.publish(state="starting", message="x", status=status)
+    await person.follow_link(sid)
+    heading = person.page.get_by_role("heading")
+    await expect(heading).to_have_text("Labor wartet, bis sie an der Reihe ist")
+    await expect(person.page.locator("#steps li").first).to_contain_text("In der Warteschlange")
