@@ -16,8 +16,8 @@ from gateway.pages.texts import Texts
 
 VARY: Final = "Accept, Accept-Language"
 _NOTHING: Final[Mapping[str, str]] = {}
+_NEW_SHELL: Final = '<a class="{}" href="/?new" target="_blank" rel="noopener">New shell</a>'
 _TERMINAL_MENU: Final = (
-    '<details id="menu"><summary>Menu</summary><div>'
     '<button id="find" type="button">Search <kbd>Ctrl+Shift+F</kbd></button>'
     '<div class="row"><span>Text</span><span>'
     '<button id="smaller" type="button" aria-label="Smaller text">−</button>'
@@ -27,7 +27,7 @@ _TERMINAL_MENU: Final = (
     '<option value="">As the system</option><option value="light">Light</option>'
     '<option value="dark">Dark</option></select></div>'
     '<div class="row"><label for="reader">For screen readers</label>'
-    '<input id="reader" type="checkbox"></div></div></details>'
+    '<input id="reader" type="checkbox"></div>'
 )
 _TERMINAL_SEARCH: Final = (
     '<form id="search" role="search" hidden><input id="search-text" type="search" '
@@ -137,12 +137,13 @@ class Documents:
 
     def terminal(self, title: str, texts: Texts, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a terminal."""
-        new = '<a class="button" href="/?new" target="_blank" rel="noopener">New shell</a>'
         tools = (
             '<select id="shells" aria-label="Shell" hidden></select>'
             '<button id="copy" type="button" title="Ctrl+Shift+C">Copy</button>'
             '<button id="paste" type="button" title="Ctrl+Shift+V">Paste</button>'
-            f"{new if mode == 'control' else ''}{_TERMINAL_MENU}"
+            f"{_NEW_SHELL.format('button wide') if mode == 'control' else ''}"
+            f'<details id="menu"><summary>Menu</summary><div>{_TERMINAL_MENU}'
+            f"{_NEW_SHELL.format('button') if mode == 'control' else ''}</div></details>"
         )
         question = (
             '<dialog id="paste-question" class="card" aria-labelledby="paste-title">'

@@ -11,6 +11,8 @@ const COLOURS = {
     cursor: "#f0906a",
     cursorAccent: "#101214",
     selectionBackground: "#4a4f57",
+    // Of what the search has found, too.
+    selectionInactiveBackground: "#a8431c",
   },
   light: {
     background: "#fbfaf8",
@@ -18,6 +20,7 @@ const COLOURS = {
     cursor: "#a8431c",
     cursorAccent: "#fbfaf8",
     selectionBackground: "#f0cdbd",
+    selectionInactiveBackground: "#f0a988",
     black: "#1f2328",
     red: "#b3261e",
     green: "#1a7f4b",

@@ -72,9 +72,9 @@ export class Output {
   /** So much was left out. */
   skip(bytes) {
     if (!isOffset(bytes)) return;
-    const note = `${amount(bytes)} of output were left out here`;
+    const note = `[${amount(bytes)} of output was left out here]`;
     // A program that has the whole screen redraws it.
-    const line = this.terminal.buffer.active.type === "normal" ? `\r\n\x1b[7m ${note} \x1b[m\r\n` : "";
+    const line = this.terminal.buffer.active.type === "normal" ? `\r\n\x1b[1m${note}\x1b[m\r\n` : "";
     this.write(`\x18\x1b[m${line}`, bytes);
   }
 

@@ -130,7 +130,7 @@ async def test_a_page_goes_on_where_it_was_and_answers_nothing_of_the_past(
     # What the hub could not keep is said.
     await shells.say(type="skipped", bytes=12_345_678)
     await shells.write(b"four")
-    await expect(rows).to_contain_text("12.3 MB of output were left out here")
+    await expect(rows).to_contain_text("12.3 MB of output was left out here")
     # Another shell begins anew, and so does one of a hub of before.
     shells.stream, shells.output = "1bc", b"another$ "
     shells.sockets[-1].transport.abort()
