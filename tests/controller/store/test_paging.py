@@ -138,6 +138,21 @@ async def test_a_page_that_would_look_at_too_many_ends_and_the_next_goes_on(
     assert len(found) > 2
 
 
+async def test_labels_without_end_are_one_question(
+    store: Store, filled: list[tuple[JobRecord, dict[str, str]]]
+) -> None:
+    team = ("team", "x")
+    async with store.read() as transaction:
+        many = JobFilter(user="ada", labels=(team, *((f"l{n}", "x") for n in range(1500))))
+        assert await pages(transaction, many, order="newest", limit=9) == [[]]
+        same = JobFilter(user="ada", labels=(team,) * 1500)
+        once = JobFilter(user="ada", labels=(team,))
+        for order in ORDERS:
+            found = await pages(transaction, same, order=order, limit=9)
+            assert found == await pages(transaction, once, order=order, limit=9)
+            assert found[0]
+
+
 class Looked:
     """Hands out keys as an index would, and counts them."""
 
