@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
@@ -54,9 +54,7 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
         yield "metadata.name", f"not a DNS label of at most {_LONGEST_JOB_NAME} characters"
     for name, value in job.labels.items():
         yield from _label(f"metadata.labels[{name}]", name, value)
-    size = sum(len(n.encode()) + len(v.encode()) for n, v in job.annotations.items())
-    if size > _MOST_ANNOTATION_BYTES:
-        yield "metadata.annotations", f"{size} bytes are more than {_MOST_ANNOTATION_BYTES}"
+    yield from _annotations("metadata.annotations", job.annotations)
     if job.retention_seconds < 0:
         yield "spec.ttlSecondsAfterFinished", "is negative"
     if not _LABEL.fullmatch(job.queue) or job.queue == "root":
@@ -65,6 +63,12 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
         yield "spec.priorityClassName", "is too long"
     for index, message in problems_of(job.policies):
         yield f"spec.policies[{index}]", message
+
+
+def _annotations(path: str, annotations: Mapping[str, str]) -> Iterator[Finding]:
+    size = sum(len(n.encode()) + len(v.encode()) for n, v in annotations.items())
+    if size > _MOST_ANNOTATION_BYTES:
+        yield path, f"{size} bytes are more than {_MOST_ANNOTATION_BYTES}"
 
 
 def _counts(job: VolcanoJob) -> Iterator[Finding]:
@@ -124,6 +128,8 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
         if other not in known:
             yield f"{path}.dependsOn.name[{index}]", f"there is no task {other}"
     yield from topology_problems(path, task)
+    # Else only its pods are refused, and the job waits for them for ever.
+    yield from _annotations(f"{path}.template.metadata.annotations", task.template.annotations)
     yield from _template(f"{path}.template.spec", task.template)
 
 

@@ -11,7 +11,7 @@ from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.companion_kinds import CompanionKind, complete_companions
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.volcano.manifest import VolcanoJob
-from controller.volcano.names import volcano_job_name
+from controller.volcano.names import JOB_CONTAINER, volcano_job_name
 from shared.plain import plain_text
 
 T = TypeVar("T")
@@ -60,6 +60,8 @@ def check_builder(builder: JobBuilder) -> None:
         raise BadResult("made something else of the VolcanoJob")
     if builder.volcano_job.name != volcano_job_name(builder.job.id):
         raise BadResult("renamed the VolcanoJob, by whose name it is found")
+    if builder.accepted_in not in (None, builder.volcano_job.namespace):
+        raise BadResult("moved the VolcanoJob out of the namespace in which it was accepted")
     _check_list(builder.companions, Companion)
     _check_list(builder.shared, SharedObject)
     _check_list(builder.waiting, str)
@@ -69,6 +71,15 @@ def check_builder(builder: JobBuilder) -> None:
         _check_size(f"the {companion.kind} {companion.name}"[:200], companion.manifest)
     for shared in builder.shared:
         _check_size(f"the {shared.kind} {shared.name}"[:200], shared.manifest)
+
+
+def tasks_of_job(builder: JobBuilder) -> set[str]:
+    """Return the tasks that have a container in which the job's program runs."""
+    return {
+        task.name
+        for task in builder.volcano_job.tasks
+        if any(one.name == JOB_CONTAINER for one in task.template.containers)
+    }
 
 
 def check_kinds(made: Sequence[Companion], kinds: Sequence[CompanionKind]) -> dict[int, Companion]:

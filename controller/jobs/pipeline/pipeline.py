@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from controller.jobs.pipeline.border import (
+    BadResult,
     Call,
     HookName,
     PluginBorder,
@@ -25,6 +26,7 @@ from controller.jobs.pipeline.hook_results import (
     due_time,
     due_times,
     nothing,
+    tasks_of_job,
 )
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.pipeline.plugin_models import JobFields
@@ -287,7 +289,7 @@ class Pipeline:
     async def _create(
         self, plugin: JobPlugin, job: Job, builder: JobBuilder, completed: dict[int, Companion]
     ) -> list[Problem]:
-        before = {id(one) for one in builder.companions}
+        before, tasks = {id(one) for one in builder.companions}, tasks_of_job(builder)
 
         async def create() -> Sequence[Problem]:
             try:
@@ -303,6 +305,8 @@ class Pipeline:
             # Our own plugins are tested for it.
             if not _is_ours(plugin):
                 check_builder(builder)
+                if lost := tasks - tasks_of_job(builder):
+                    raise BadResult(f"left no program in the task {min(lost)}")
                 made = [one for one in builder.companions if id(one) not in before]
                 completed.update(check_kinds(made, plugin.companion_kinds))
             return checked_problems(result)

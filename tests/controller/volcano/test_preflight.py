@@ -61,6 +61,8 @@ BREAKS: list[tuple[str, str, Callable[[VolcanoJob], object]]] = [
     ("a label's name", "metadata.labels[a b]", lambda j: j.labels.update({"a b": "c"})),
     ("too much to remember", "metadata.annotations",
      lambda j: j.annotations.update(a="x" * 300_000)),
+    ("too much for its pods to remember", "spec.tasks[job].template.metadata.annotations",
+     lambda j: j.tasks[0].template.annotations.update(a="x" * 300_000)),
     ("no task", "spec.tasks", lambda j: j.tasks.clear()),
     ("two tasks of a name", "spec.tasks[job]", twice),
     ("a gang larger than the job", "spec.minAvailable", lambda j: setattr(j, "min_available", 2)),

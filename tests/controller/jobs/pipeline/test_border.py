@@ -243,6 +243,8 @@ def _endless() -> dict[str, Any]:
         (lambda b: setattr(b, "problems", None), "left no list"),
         (lambda b: setattr(b, "volcano_job", {}), "made something else of the VolcanoJob"),
         (lambda b: setattr(b.volcano_job, "name", "mine"), "renamed the VolcanoJob"),
+        (lambda b: b.volcano_job.tasks.clear(), "left no program in the task job"),
+        (lambda b: b.task("job").template.containers.clear(), "left no program in the task job"),
         (lambda b: b.companions.append({}), "left a dict where a Companion should be"),
         (lambda b: b.add_companion(_companion(_endless())), "made the ConfigMap c of what is no"),
         (lambda b: b.add_companion(_companion({"a": Itself()})), "made the ConfigMap c of what"),
@@ -280,6 +282,15 @@ async def test_what_a_plugin_makes_is_found_again_whatever_becomes_of_its_labels
     assert made.labels == {"theirs": "1"} | labels_of("test", "j1")
     assert task.template.labels == labels_of("test", "j1")
     assert made.annotations[ATTEMPT_ANNOTATION] == "2"
+
+    def moves(builder: JobBuilder) -> None:
+        builder.volcano_job.namespace = "elsewhere"
+
+    monkeypatch.setattr(Makes, "what", staticmethod(moves))
+    assert (await pipeline.plan(make_job())).volcano_job.namespace == "elsewhere"
+    with pytest.raises(PluginFailed) as caught:
+        await pipeline.plan(make_job(), accepted_in="jobs")
+    assert caught.value.why.startswith("moved the VolcanoJob out of the namespace")
 
 
 def _rejects(error: JobRejected) -> Callable[[JobBuilder], Any]:
