@@ -89,7 +89,9 @@ def read_receivers(raw: str) -> tuple[Receiver, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise ValueError(f"is no YAML: {error}") from None
+        # Its own text quotes the file, in which somebody may have written a secret.
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"is no YAML: line {mark.line + 1}" if mark else "is no YAML") from None
     try:
         rows = ReceiversFile.model_validate({} if given is None else given).receivers
     except ValidationError as error:
@@ -148,9 +150,10 @@ def _secrets(path: Path) -> tuple[bytes, ...]:
     try:
         lines = path.read_text("ascii").splitlines()
     except OSError as error:
-        raise ValueError(f"secret_file: {error}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"secret_file: {path.name} is no text") from None
+        # Without the name: it may be the secret itself.
+        raise ValueError(f"secret_file: {error.strerror}") from None
+    except ValueError:  # not ASCII, or a name that no file has
+        raise ValueError("secret_file: not a file of text") from None
     found = tuple(
         _secret(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip()
     )

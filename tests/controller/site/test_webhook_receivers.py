@@ -85,6 +85,10 @@ def test_a_receiver_is_what_the_file_says(folder: Path) -> None:
         ({"secret_file": "twice"}, "receivers[0]: secret_file"),
         ({"secret_file": "empty"}, "receivers[0]: secret_file"),
         ({"secret_file": "bytes"}, "receivers[0]: secret_file"),
+        ({"secret_file": CANARY}, "receivers[0]: secret_file: No such file"),
+        ({"secret_file": f"{CANARY}\0"}, "receivers[0]: secret_file: not a file"),
+        ({"secret": CANARY}, "receivers[0].secret: unknown field"),
+        ({"url": f"https://ada:{CANARY}@hooks.example.com/"}, "receivers[0]: a URL here has no"),
         ({"ca_file": "good"}, "receivers[0]: ca_file"),
     ],
 )
@@ -94,8 +98,16 @@ def test_what_is_wrong_is_told_with_its_path_and_no_secret(
     with pytest.raises(ValueError, match=r"^receivers\[0\]") as caught:
         read(folder, row)
     assert str(caught.value).startswith(path)
+    assert CANARY not in str(caught.value)
     for name in ("short", "long", "same", "plain", "twice"):
         assert (folder / name).read_text()[:20] not in str(caught.value)
+
+
+def test_a_file_that_is_no_yaml_is_not_quoted(folder: Path) -> None:
+    path = folder / "webhooks.yaml"
+    path.write_text(f"receivers:\n  - secret: {CANARY}: [\n")
+    with pytest.raises(ValueError, match=r"^is no YAML: line [0-9]+$"):
+        read_receivers(str(path))
 
 
 def test_two_receivers_have_neither_a_name_nor_a_secret_in_common(folder: Path) -> None:

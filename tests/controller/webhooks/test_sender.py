@@ -268,7 +268,9 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
     assert proxy.connections == 0
 
 
-async def test_who_nobody_vouches_for_is_sent_nothing(tmp_path: Path) -> None:
+async def test_who_nobody_vouches_for_is_sent_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     good = ours.vouch("127.0.0.1", "localhost")
     cases = [
@@ -285,6 +287,7 @@ async def test_who_nobody_vouches_for_is_sent_nothing(tmp_path: Path) -> None:
             assert (await attempt(url, authorities=authorities)).outcome == outcome
         assert len(server.requests) == (outcome == "accepted")
     plain = Server()
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
     async with plain.listening():
         assert (await attempt(plain.url.replace("http:", "https:"))).outcome == "unreachable"
     assert (await attempt(plain.url)).outcome == "unreachable"  # nobody listens any more

@@ -264,6 +264,27 @@ def test_components_that_copies_of_overlays_name(
     assert bool(of_kind(objects, "ValidatingAdmissionPolicy")) is contained
 
 
+def test_receivers_of_webhooks_and_their_secrets_are_the_controllers_alone(tmp_path: Path) -> None:
+    wanted = {
+        "resources": [os.path.relpath(FOLDER / "overlays" / "production", tmp_path)],
+        "components": [os.path.relpath(FOLDER / "components" / "webhooks", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    objects = build(str(tmp_path), tmp_path)
+    for name, pod in pods_of(objects).items():
+        holds = {"name": "webhooks", "secret": {"secretName": "fumarole-webhooks"}} in pod[
+            "volumes"
+        ]
+        assert holds is (name == "fumarole-controller"), name
+        values = settings_of(objects, pod)
+        file = values.get("FUMAROLE_CONTROLLER_WEBHOOKS_FILE")
+        mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+        if holds:
+            assert file == f"{mounts['webhooks']}/receivers.yaml"
+        elif file is not None:  # the hub has the controller's settings, and never leads
+            assert values["FUMAROLE_CONTROLLER_ROLES"] == "hub"
+
+
 def test_the_settings_are_ones_that_the_processes_take(
     objects: list[Object], tmp_path: Path
 ) -> None:
