@@ -109,7 +109,9 @@ class Layout:
         }
 
     def _gateway(self) -> dict[str, str]:
+        ours = {"FUMAROLE_GATEWAY_ORCHESTRATOR_URL": f"{self.page_url}/#{{job}}"}
         return self._common("gateway", "GATEWAY") | {
+            **({} if self.own_orchestrator else ours),
             "FUMAROLE_GATEWAY_LISTEN": f"127.0.0.1:{self.ports['public']}",
             "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(self.folder / "grant-key"),
             # The hub is on this machine too, at its own address.

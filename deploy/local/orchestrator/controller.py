@@ -8,6 +8,8 @@ from typing import Any
 import aiohttp
 
 CALL_SECONDS = 10.0
+MOST_JOBS = 50
+LOG_LINES = 200
 
 
 class ControllerError(Exception):
@@ -38,8 +40,9 @@ class Controller:
         return _only_item(answer)
 
     async def jobs_of(self, user: str) -> list[dict[str, Any]]:
-        """Return the jobs that *user* owns."""
-        answer = await self._call("GET", "/v1/jobs", query={"user": user})
+        """Return the last jobs that *user* owns, the newest first."""
+        query = {"user": user, "order": "newest", "limit": str(MOST_JOBS)}
+        answer = await self._call("GET", "/v1/jobs", query=query)
         items: list[dict[str, Any]] = answer["items"]
         return items
 
@@ -50,6 +53,24 @@ class Controller:
     async def delete(self, job_id: str) -> None:
         """End a job, whatever state it is in."""
         await self._call("DELETE", f"/v1/jobs/{job_id}")
+
+    async def extend(self, job_id: str, seconds: int) -> dict[str, Any]:
+        """Give a job more time."""
+        return await self._call("POST", f"/v1/jobs/{job_id}/extend", {"seconds": seconds})
+
+    async def history(self, job_id: str) -> dict[str, Any]:
+        """Return all attempts of a job, and all that became of it."""
+        return await self._call("GET", f"/v1/jobs/{job_id}/history")
+
+    async def log(self, job_id: str) -> str:
+        """Return the end of what the job's first rank has written."""
+        query = {"rank": "0", "tail": str(LOG_LINES)}
+        answer = await self._call("GET", f"/v1/jobs/{job_id}/logs", query=query)
+        return str(answer["text"])
+
+    async def revoke(self, sid: str, user: str) -> None:
+        """End what *user* has open of a session, and every grant of theirs to it."""
+        await self._call("POST", f"/v1/sessions/{sid}/revoke", {"sub": user})
 
     async def open_session(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Make a session: the answer holds ``sid`` and ``hosts``."""
@@ -73,7 +94,10 @@ class Controller:
             async with self._http.request(
                 method, path, json=body, params=query, headers=headers, timeout=timeout
             ) as answer:
-                content = await answer.json() if answer.content_type == "application/json" else {}
+                if answer.content_type == "application/json":
+                    content = await answer.json()
+                else:
+                    content = {"text": await answer.text(errors="replace")}
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ControllerError(
                 503, "unreachable", "The controller cannot be reached."

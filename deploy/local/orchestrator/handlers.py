@@ -18,6 +18,9 @@ from deploy.local.orchestrator.sessions import APP_LABEL, Sessions
 USERS: Final = ("ada", "bob")
 COOKIE: Final = "orchestrator"
 MAX_BODY: Final = 4096
+JOB_SECONDS: Final = 4 * 3600
+EXTENSION_SECONDS: Final = 3600
+MOST_UPDATES: Final = 100
 WEB: Final = Path(__file__).parent / "web"
 STATIC: Final = {
     "/": ("index.html", "text/html"),
@@ -61,6 +64,10 @@ class Handlers:
                 web.post("/api/jobs", self._start),
                 web.post("/api/jobs/{id}/open", self._open),
                 web.post("/api/jobs/{id}/stop", self._stop),
+                web.post("/api/jobs/{id}/extend", self._extend),
+                web.post("/api/jobs/{id}/share", self._share),
+                web.get("/api/jobs/{id}/log", self._log),
+                web.get("/api/jobs/{id}/history", self._history),
             ]
         )
         return app
@@ -123,8 +130,10 @@ class Handlers:
         return user
 
     async def _jobs(self, request: web.Request) -> web.Response:
-        jobs = await self._controller.jobs_of(self._user(request))
-        return web.json_response({"jobs": [_shown(job) for job in jobs]})
+        user = self._user(request)
+        jobs = await self._controller.jobs_of(user) + await self._sessions.shared_with(user)
+        jobs.sort(key=lambda job: -(job.get("submitted_at") or 0))
+        return web.json_response({"jobs": [self._shown(job, user) for job in jobs]})
 
     async def _start(self, request: web.Request) -> web.Response:
         user = self._user(request)
@@ -133,11 +142,13 @@ class Handlers:
             return _error(400, "no_such_app", f"Apps are {', '.join(APPS)}.")
         job_id = f"{app.name}-{secrets.token_hex(4)}"
         job = {"id": job_id, "owner": {"user": user}, "name": app.title, **app.job}
-        await self._controller.submit(job | {"labels": {APP_LABEL: app.name}})
+        about = {"labels": {APP_LABEL: app.name}, "time_allocation_seconds": JOB_SECONDS}
+        await self._controller.submit(job | about)
         return web.json_response({"id": job_id}, status=201)
 
     async def _open(self, request: web.Request) -> web.Response:
-        link = await self._sessions.link(request.match_info["id"], self._user(request))
+        job_id, user = request.match_info["id"], self._user(request)
+        link = await self._sessions.link(job_id, user, tool=request.query.get("tool"))
         if request.content_type == "application/json":
             return web.json_response({"url": link})
         # A form with a target opens a tab without any script, and no pop-up is blocked.
@@ -149,6 +160,46 @@ class Handlers:
         await self._controller.delete(job_id)
         return web.json_response({"id": job_id})
 
+    async def _own(self, request: web.Request) -> str:
+        """Return the job that is asked for, which is the user's own."""
+        job_id = request.match_info["id"]
+        await self._sessions.job_of(job_id, self._user(request))
+        return job_id
+
+    async def _extend(self, request: web.Request) -> web.Response:
+        answer = await self._controller.extend(await self._own(request), EXTENSION_SECONDS)
+        return web.json_response({"expires_at": answer.get("expires_at")})
+
+    async def _share(self, request: web.Request) -> web.Response:
+        job_id, user, body = request.match_info["id"], self._user(request), await _json(request)
+        other, allowed = body.get("user"), body.get("allowed")
+        if other not in USERS or other == user or not isinstance(allowed, bool):
+            return _error(400, "no_such_user", f"Users are {' and '.join(USERS)}.")
+        await self._sessions.share(job_id, user, other=other, allowed=allowed)
+        return web.json_response({"id": job_id})
+
+    async def _log(self, request: web.Request) -> web.Response:
+        text = await self._controller.log(await self._own(request))
+        return web.json_response({"text": text})
+
+    async def _history(self, request: web.Request) -> web.Response:
+        answer = await self._controller.history(await self._own(request))
+        told = ("at", "attempt", "state", "reason", "message")
+        updates = answer.get("updates", [])[-MOST_UPDATES:]
+        shown = [{name: one.get(name) for name in told} for one in updates]
+        return web.json_response({"updates": shown})
+
+    def _shown(self, job: dict[str, Any], user: str) -> dict[str, Any]:
+        app = APPS.get(job.get("labels", {}).get(APP_LABEL, ""))
+        same = ("id", "state", "reason", "message", "submitted_at", "started_at", "expires_at")
+        owner = job["owner"]["user"]
+        return {name: job.get(name) for name in same} | {
+            "title": app.title if app else job["id"],
+            "owner": owner,
+            "mine": owner == user,
+            "shared_with": sorted(self._sessions.shared.get(job["id"], ())),
+        }
+
 
 async def _json(request: web.Request) -> dict[str, Any]:
     try:
@@ -158,17 +209,6 @@ async def _json(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json" or not isinstance(body, dict):
         raise ControllerError(400, "bad_json", "A JSON object is expected.")
     return body
-
-
-def _shown(job: dict[str, Any]) -> dict[str, Any]:
-    app = APPS.get(job.get("labels", {}).get(APP_LABEL, ""))
-    return {
-        "id": job["id"],
-        "title": app.title if app else job["id"],
-        "state": job["state"],
-        "message": job.get("message"),
-        "submitted_at": job.get("submitted_at"),
-    }
 
 
 def _error(status: int, code: str, message: str) -> web.Response:

@@ -14,7 +14,7 @@ APP_LABEL = "app"
 
 
 class Sessions:
-    """Opens the sessions of users' own jobs, and of no others.
+    """Opens the sessions of users' own jobs, of those shared with them, and of no others.
 
     Args:
         controller: Where sessions are made.
@@ -35,9 +35,11 @@ class Sessions:
         self._tokens = tokens
         self._gateway = gateway
         self._clock = clock
-        # One session for each job: opened again it has the same address, and the app in the
-        # browser finds what it stored there. After a restart of ours there is a new one.
-        self._sid_of: dict[str, str] = {}
+        # One session for each job and kind: opened again it has the same address, and the app in
+        # the browser finds what it stored there. After a restart of ours there is a new one.
+        self._sid_of: dict[tuple[str, str], str] = {}
+        # Who else may open a job. A real orchestrator writes it down.
+        self.shared: dict[str, set[str]] = {}
 
     async def job_of(self, job_id: str, user: str) -> dict[str, Any]:
         """Return the job if it is *user*'s.
@@ -47,13 +49,21 @@ class Sessions:
         """
         job = await self._controller.job(job_id)
         if job["owner"]["user"] != user:
-            raise ControllerError(404, "not_found", "You have no such job.")
+            raise _no_such_job()
         return job
 
-    async def link(self, job_id: str, user: str) -> str:
-        """Return the address with which *user* opens the job's app, once, within a minute."""
-        job = await self.job_of(job_id, user)
-        app = APPS[job["labels"][APP_LABEL]]
+    async def link(self, job_id: str, user: str, *, tool: str | None = None) -> str:
+        """Return the address with which *user* opens the job's app, once, within a minute.
+
+        A *tool* is another app that opens it: the shell goes into any job. It is the owner's.
+        """
+        job = await self._controller.job(job_id)
+        shared = user in self.shared.get(job_id, ())
+        if job["owner"]["user"] != user and (tool is not None or not shared):
+            raise _no_such_job()
+        app = APPS.get(tool or job["labels"].get(APP_LABEL, ""))
+        if app is None or (tool is not None and app.kind != "terminal"):
+            raise ControllerError(404, "no_such_app", "This job has nothing to open.")
         session = await self._session(job_id, app)
         claims = {"sid": session["sid"], "job": job_id, "rank": 0, "kind": app.kind}
         token = self._tokens.for_session(claims, user=user, now=self._clock())
@@ -62,8 +72,32 @@ class Sessions:
         # In the fragment, which no server, log or referrer sees.
         return f"{origin}/.fumarole/open#token={token}&next={quote(app.start_path, safe='')}"
 
+    async def share(self, job_id: str, user: str, *, other: str, allowed: bool) -> None:
+        """Let *other* open the job's app, too, or no longer; also what is open of it ends then."""
+        await self.job_of(job_id, user)
+        others = self.shared.setdefault(job_id, set())
+        if allowed:
+            others.add(other)
+            return
+        others.discard(other)
+        for (job, _), sid in list(self._sid_of.items()):
+            if job == job_id:
+                await self._controller.revoke(sid, other)
+
+    async def shared_with(self, user: str) -> list[dict[str, Any]]:
+        """Return the jobs of others that *user* may open."""
+        jobs = []
+        for job_id in [job_id for job_id, users in self.shared.items() if user in users]:
+            try:
+                jobs.append(await self._controller.job(job_id))
+            except ControllerError as error:
+                if error.status != 404:
+                    raise
+                self.shared.pop(job_id, None)
+        return jobs
+
     async def _session(self, job_id: str, app: App) -> dict[str, Any]:
-        known = self._sid_of.get(job_id)
+        known = self._sid_of.get((job_id, app.kind))
         if known is not None:
             try:
                 return await self._controller.session(known)
@@ -71,5 +105,9 @@ class Sessions:
                 if error.status not in (404, 410):
                     raise
         session = await self._controller.open_session({"job": job_id, "rank": 0, **app.opens})
-        self._sid_of[job_id] = session["sid"]
+        self._sid_of[job_id, app.kind] = session["sid"]
         return session
+
+
+def _no_such_job() -> ControllerError:
+    return ControllerError(404, "not_found", "You have no such job.")

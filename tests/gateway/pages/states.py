@@ -215,6 +215,9 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
         sid = await world.publish(port=taken.getsockname()[1])
         await person.follow_link(sid)
         await heading(person.page, "The app does not answer")
+        # It tries again by itself: here that never gets an answer, and the page stays.
+        await person.page.route("**/*", lambda _route: None)
+        await heading(person.page, "The app does not answer")
         yield
 
 

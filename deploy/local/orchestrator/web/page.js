@@ -1,6 +1,7 @@
-// The orchestrator's page: pick an app, watch its job, open and stop it.
+// The orchestrator's page: pick an app, watch its job, open, extend, share and stop it.
 
 const LOOK_AGAIN_MS = 1000;
+const DETAILS_EVERY = 3;
 const OVER = new Set(["SUCCESS", "FAILURE", "EXPIRED"]);
 const WORDS = {
   IN_QUEUE: "Waiting",
@@ -52,7 +53,7 @@ function showUsers(users, current) {
     name.textContent = user;
     label.append(choice, name);
     choice.addEventListener("change", () => attempt(async () => {
-      await call("/api/login", { user });
+      await signIn(user);
       await showJobs();
     }));
     fieldset.append(label);
@@ -80,55 +81,118 @@ function showApps(apps) {
   }
 }
 
+const path = (job, call) => `/api/jobs/${encodeURIComponent(job.id)}/${call}`;
+const clock = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+const phrase = (text) => (text ?? "").replaceAll("_", " ");
+
+/** Changes a text only where it is another one: what changes is read out. */
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+async function act(job, call_, body = {}) {
+  await attempt(async () => {
+    await call(path(job, call_), body);
+    await showJobs();
+  });
+}
+
 function makeRow(job) {
   const row = copy("#job-row");
-  row.dataset.job = job.id;
+  row.dataset.job = row.id = job.id;
   find("strong", row).textContent = job.title;
   find("code", row).textContent = job.id;
-  find("form", row).action = `/api/jobs/${encodeURIComponent(job.id)}/open`;
-  find(".open", row).setAttribute("aria-label", `Open ${job.title}`);
-  const stop = find(".stop", row);
-  stop.setAttribute("aria-label", `Stop ${job.title}`);
-  stop.addEventListener("click", () => attempt(async () => {
-    await call(`/api/jobs/${encodeURIComponent(job.id)}/stop`, {});
-    await showJobs();
-  }));
+  find("form.app", row).action = path(job, "open");
+  find("form.tool", row).action = path(job, "open?tool=shell");
+  for (const [name, label] of [["open", "Open"], ["terminal", "Terminal in"], ["extend", "1 hour more for"], ["stop", "Stop"]]) {
+    find(`.${name}`, row).setAttribute("aria-label", `${label} ${job.title}`);
+  }
+  find(".scroll", row).setAttribute("aria-label", `History of ${job.title}`);
+  if (!job.mine) for (const own of row.querySelectorAll(".mine")) own.remove();
+  else makeOwn(row, job);
   return row;
+}
+
+function makeOwn(row, job) {
+  find(".stop", row).addEventListener("click", () => act(job, "stop"));
+  find(".extend", row).addEventListener("click", () => act(job, "extend"));
+  for (const name of ["log", "history"]) {
+    find(`.${name}`, row).addEventListener("toggle", () => attempt(() => showDetails(row, job.id)));
+  }
+  for (const user of others) {
+    const label = document.createElement("label");
+    const box = Object.assign(document.createElement("input"), { type: "checkbox" });
+    box.dataset.user = user;
+    box.addEventListener("change", () => act(job, "share", { user, allowed: box.checked }));
+    label.append(box, ` ${user} may open it`);
+    find(".share fieldset", row).append(label);
+  }
 }
 
 function showRow(row, job) {
   row.dataset.state = job.state;
-  const word = find(".word", row);
-  if (word.textContent !== (WORDS[job.state] ?? job.state)) word.textContent = WORDS[job.state] ?? job.state;
-  const why = find(".why", row);
-  if (why.textContent !== (job.message ?? "")) why.textContent = job.message ?? "";
+  const over = OVER.has(job.state) || job.state === "CANCELING";
+  say(find(".word", row), WORDS[job.state] ?? job.state);
+  say(find(".why", row), job.message || phrase(job.reason));
+  say(find(".owner", row), job.mine ? "" : `shared by ${job.owner}`);
+  const until = job.expires_at && !over ? ` · until ${clock(job.expires_at)}` : "";
+  say(find(".times", row), job.submitted_at ? `submitted ${clock(job.submitted_at)}${until}` : "");
   // Opening a job that still waits is fine: the gateway shows its start and then enters.
-  find(".open", row).disabled = OVER.has(job.state) || job.state === "CANCELING";
-  find(".stop", row).disabled = OVER.has(job.state) || job.state === "CANCELING";
+  for (const button of row.querySelectorAll(".acts button")) button.disabled = over;
+  for (const box of row.querySelectorAll(".share input")) box.checked = job.shared_with.includes(box.dataset.user);
+}
+
+async function showDetails(row, id) {
+  if (find(".log", row)?.open) {
+    const log = find("pre", row);
+    const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
+    say(log, (await call(path({ id }, "log"))).text || "Nothing was written yet.");
+    if (atEnd) log.scrollTop = log.scrollHeight;
+  }
+  if (find(".history", row)?.open) {
+    const { updates } = await call(path({ id }, "history"));
+    find("tbody", row).replaceChildren(...updates.map(makeUpdate));
+  }
+}
+
+function makeUpdate(update) {
+  const line = document.createElement("tr");
+  const why = update.message || phrase(update.reason);
+  for (const text of [clock(update.at), update.attempt, WORDS[update.state] ?? update.state, why]) {
+    line.insertCell().textContent = text;
+  }
+  return line;
 }
 
 async function showJobs() {
   const { jobs } = await call("/api/jobs");
   const list = find("#jobs");
   const rows = new Map([...list.children].map((row) => [row.dataset.job, row]));
+  let before = null;
   for (const job of jobs) {
-    let row = rows.get(job.id);
-    if (!row) {
-      row = makeRow(job);
-      list.prepend(row);
-    }
+    const row = rows.get(job.id) ?? makeRow(job);
+    // In the order that is told; a row that is where it belongs is left alone, with its focus.
+    const place = before ? before.nextElementSibling : list.firstElementChild;
+    if (place !== row) list.insertBefore(row, place);
     showRow(row, job);
     rows.delete(job.id);
+    before = row;
   }
   for (const gone of rows.values()) gone.remove();
   find("#none").hidden = jobs.length > 0;
 }
 
+async function showOpenDetails() {
+  for (const row of find("#jobs").children) await showDetails(row, row.dataset.job);
+}
+
 async function watch() {
+  let looks = 0;
   for (;;) {
     if (!document.hidden) {
       try {
         await showJobs();
+        if (++looks % DETAILS_EVERY === 0) await showOpenDetails();
       } catch (error) {
         tell(error.message);
       }
@@ -137,8 +201,21 @@ async function watch() {
   }
 }
 
+let others = [];
 const { apps, users, user } = await call("/api/apps");
-const current = user ?? (await call("/api/login", { user: users[0] })).user;
+
+async function signIn(name) {
+  await call("/api/login", { user: name });
+  others = users.filter((one) => one !== name);
+  // Rows are made for whoever looks at them.
+  find("#jobs").replaceChildren();
+}
+
+const current = user ?? users[0];
+await signIn(current);
 showUsers(users, current);
 showApps(apps);
+await attempt(showJobs);
+// The gateway's pages lead here with the job's name.
+document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
 watch();

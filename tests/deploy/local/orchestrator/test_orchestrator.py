@@ -41,6 +41,8 @@ class PlayedController:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.sessions: list[dict[str, Any]] = []
         self.tokens: list[str] = []
+        self.revoked: list[tuple[str, str]] = []
+        self.extended: list[tuple[str, int]] = []
 
     def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._seen])
@@ -52,6 +54,10 @@ class PlayedController:
                 web.delete("/v1/jobs/{id}", self._delete),
                 web.post("/v1/sessions", self._open),
                 web.get("/v1/sessions/{sid}", self._session),
+                web.post("/v1/sessions/{sid}/revoke", self._revoke),
+                web.post("/v1/jobs/{id}/extend", self._extend),
+                web.get("/v1/jobs/{id}/logs", self._logs),
+                web.get("/v1/jobs/{id}/history", self._history),
             ]
         )
         return app
@@ -91,6 +97,24 @@ class PlayedController:
     async def _session(self, request: web.Request) -> web.Response:
         sid = request.match_info["sid"]
         return web.json_response({"sid": sid, "hosts": [f"{sid}.localhost"]})
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        self.revoked.append((request.match_info["sid"], asked["sub"]))
+        return web.json_response({})
+
+    async def _extend(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        self.extended.append((request.match_info["id"], asked["seconds"]))
+        return web.json_response({"id": request.match_info["id"], "expires_at": 7.0})
+
+    async def _logs(self, request: web.Request) -> web.Response:
+        assert request.query["rank"] == "0"
+        return web.Response(body=b"line one\n\xff", content_type="text/plain", charset="utf-8")
+
+    async def _history(self, _request: web.Request) -> web.Response:
+        update = {"id": 1, "at": 1.5, "attempt": 1, "state": "IN_QUEUE", "reason": "queued"}
+        return web.json_response({"attempts": [], "updates": [update | {"message": "waits"}]})
 
 
 @pytest.fixture
@@ -187,11 +211,57 @@ async def test_nobody_sees_opens_or_stops_the_jobs_of_others(client: Client) -> 
     job = await start(client)
     await sign_in(client, "bob")
     assert (await (await client.get("/api/jobs")).json())["jobs"] == []
-    for action in ("open", "stop"):
-        answer = await client.post(f"/api/jobs/{job}/{action}", json={})
+    for action in ("open", "open?tool=shell", "stop", "extend", "share"):
+        body = {"user": "ada", "allowed": True}
+        answer = await client.post(f"/api/jobs/{job}/{action}", json=body)
         assert answer.status == 404
+    for action in ("log", "history"):
+        assert (await client.get(f"/api/jobs/{job}/{action}")).status == 404
     unknown = await client.post("/api/jobs/never-was/open", json={})
     assert unknown.status == 404
+
+
+async def test_who_is_given_a_job_opens_it_and_nothing_else_until_it_is_taken_back(
+    client: Client, played: PlayedController
+) -> None:
+    await sign_in(client, "ada")
+    job = await start(client)
+    for wrong in ({"user": "ada"}, {"user": "eve", "allowed": True}, {"user": "bob", "allowed": 1}):
+        assert (await client.post(f"/api/jobs/{job}/share", json=wrong)).status == 400
+    allow = {"user": "bob", "allowed": True}
+    assert (await client.post(f"/api/jobs/{job}/share", json=allow)).status == 200
+    await sign_in(client, "bob")
+    (seen,) = (await (await client.get("/api/jobs")).json())["jobs"]
+    assert (seen["id"], seen["mine"], seen["owner"]) == (job, False, "ada")
+    link = (await (await client.post(f"/api/jobs/{job}/open", json={})).json())["url"]
+    assert SID in link
+    for action in ("open?tool=shell", "stop", "extend", "share"):
+        body = {"user": "ada", "allowed": True}
+        assert (await client.post(f"/api/jobs/{job}/{action}", json=body)).status == 404
+    assert (await client.get(f"/api/jobs/{job}/log")).status == 404
+    await sign_in(client, "ada")
+    take = {"user": "bob", "allowed": False}
+    assert (await client.post(f"/api/jobs/{job}/share", json=take)).status == 200
+    assert played.revoked == [(SID, "bob")]
+    await sign_in(client, "bob")
+    assert (await client.post(f"/api/jobs/{job}/open", json={})).status == 404
+
+
+async def test_an_owner_extends_a_job_and_reads_its_log_and_history(
+    client: Client, played: PlayedController
+) -> None:
+    await sign_in(client, "ada")
+    job = await start(client)
+    assert (await client.post(f"/api/jobs/{job}/extend", json={})).status == 200
+    assert played.extended == [(job, 3600)]
+    assert (await (await client.get(f"/api/jobs/{job}/log")).json())["text"] == "line one\n\ufffd"
+    (update,) = (await (await client.get(f"/api/jobs/{job}/history")).json())["updates"]
+    assert (update["state"], update["message"]) == ("IN_QUEUE", "waits")
+    # A tool goes into a job, whatever its app is; no other app does.
+    for tool, status in (("shell", 200), ("jupyterlab", 404), ("nothing", 404)):
+        answer = await client.post(f"/api/jobs/{job}/open?tool={tool}", json={})
+        assert answer.status == status
+    assert [item.get("kind") for item in played.sessions] == ["terminal"]
 
 
 async def test_who_is_signed_out_gets_nothing(client: Client) -> None:

@@ -1,0 +1,59 @@
+"""The reference orchestrator's page: what an owner does with a job, and what others may."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from deploy.local.system import LocalSystem
+from tests.e2e.conftest import Visit
+from tests.e2e.people import Person
+from tests.gateway.pages.looks import AXE, LOOKS, cut, judge
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.needs("chromium"),
+    pytest.mark.timeout(240),
+]
+
+
+@pytest.mark.usefixtures("shells")
+async def test_a_job_is_followed_extended_shared_and_taken_back(
+    system: LocalSystem, visit: Visit
+) -> None:
+    ada = await Person.arrive(await visit(), system.address, "ada")
+    bob = await Person.arrive(await visit(), system.address, "bob")
+    await ada.start("Shell")
+    job = await ada.start("Shell")
+    await ada.running(job)
+    # The newest comes first, and each says since when and until when.
+    newest = ada.page.locator("#jobs > li").first
+    await expect(newest).to_have_attribute("data-job", job)
+    times = newest.locator(".times")
+    await expect(times).to_contain_text("until")
+    before = await times.inner_text()
+    await newest.get_by_role("button", name="1 hour more for Shell").click()
+    await expect(times).not_to_have_text(before)
+    await newest.get_by_text("History", exact=True).click()
+    await expect(newest.locator("tbody tr").last).to_contain_text("Running")
+    await newest.get_by_text("Log", exact=True).click()
+    await expect(newest.locator("pre")).to_have_text("Nothing was written yet.")
+    # Somebody else sees it once it is shared, and opens it.
+    theirs = bob.page.locator(f'[data-job="{job}"]')
+    await expect(theirs).to_have_count(0)
+    await newest.get_by_text("Share", exact=True).click()
+    await newest.get_by_label("bob may open it").check()
+    await expect(theirs).to_contain_text("shared by ada")
+    await expect(theirs.get_by_role("button")).to_have_count(1)
+    terminal = await bob.open(job)
+    await expect(terminal.locator(".xterm-rows")).to_contain_text("$")
+    for look in LOOKS:
+        await look.take(ada.page)
+        assert await cut(ada.page) == [], look.name
+        if AXE.exists() and look.width == 320:
+            assert (await judge(ada.page)).violations == [], look.name
+    await newest.get_by_label("bob may open it").uncheck()
+    await expect(theirs).to_have_count(0)
+    await expect(terminal.get_by_text("Your access has ended")).to_be_visible()
+    for row in await ada.page.locator("#jobs > li .stop:enabled").all():
+        await row.click()
