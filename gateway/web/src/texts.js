@@ -3,8 +3,9 @@
 
 const texts = JSON.parse(document.body.dataset.texts ?? "{}");
 
-/** The page's language, for times and numbers. */
-export const language = document.documentElement.lang || undefined;
+/** The page's language as the browser has it, with its region: so times look as everywhere else. */
+const { lang } = document.documentElement;
+export const language = navigator.languages.find((one) => one.split("-")[0] === lang) ?? (lang || undefined);
 
 /** Return the text of a name, such as "link.lost", with values in the places that it names. */
 export function text(name, values = {}) {
