@@ -158,13 +158,23 @@ class JobObjects:
         async with self._while_there(namespace):
             await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
 
-    async def remove_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+    async def remove_volcano_job(
+        self, namespace: str, name: str, uid: str, *, shown: bool = True
+    ) -> None:
         """Remove the VolcanoJob with *uid*; what it owns goes some time; gone already is fine.
+
+        One that no watch has *shown* with our labels is left alone if it is another instance's.
 
         Raises:
             KubeError: If it cannot be removed.
         """
         async with self._while_there(namespace):
+            if not shown:
+                found = await self._kube.get(VCJOBS, name, namespace)
+                labels = found["metadata"].get("labels") or {}
+                if labels.get(INSTANCE_LABEL, self._instance) != self._instance:
+                    log.warning("a VolcanoJob was given to another instance", extra={"uid": uid})
+                    return
             with suppress(Conflict):  # the name is another object's by now
                 await self._kube.delete(VCJOBS, name, namespace, uid=uid)
 

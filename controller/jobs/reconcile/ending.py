@@ -150,12 +150,13 @@ class EndActions:
 
     # The job
 
-    async def remove(self, record: JobRecord, uid: str) -> None:
+    async def remove(self, record: JobRecord, uid: str, *, shown: bool = True) -> None:
         """Delete the VolcanoJob, and remember that this was accepted.
 
         Only then may its pods be deleted, by whoever leads.
         """
-        await self._cluster.remove_volcano_job(record.namespace, volcano_job_name(record.id), uid)
+        name = volcano_job_name(record.id)
+        await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=shown)
         async with self._records.lead() as transaction:
             await self._records.remember_removed(transaction, record.id, uid)
 
