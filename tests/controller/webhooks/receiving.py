@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -50,7 +51,10 @@ class Server:
         self.answer = answer
         self.requests: list[Request] = []
         self.connections = 0
-        self.port = 0
+        # Bound at once: until it listens it is refused, and nobody else can have the port.
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -62,10 +66,13 @@ class Server:
         """The updates that came, in their order."""
         return [one.json["id"] for one in self.requests if "id" in one.json]
 
+    def close(self) -> None:
+        """Give the port back where it never listened."""
+        self._socket.close()
+
     @asynccontextmanager
     async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-        server = await asyncio.start_server(self._begin, "127.0.0.1", self.port, ssl=tls)
-        self.port = server.sockets[0].getsockname()[1]
+        server = await asyncio.start_server(self._begin, sock=self._socket, ssl=tls)
         try:
             yield self
         finally:
