@@ -13,7 +13,7 @@ help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 install: $(STAMP) ## make .venv with everything, and the pages' assets
-	@$(PYTHON) gateway/web/build.py
+	@$(PYTHON) gateway/web/build.py gateway/web controller/web
 
 $(STAMP): $(LOCKS) pyproject.toml deploy/install.sh
 	@sh deploy/install.sh .venv $(LOCKS)
@@ -71,4 +71,4 @@ locks: install ## renew the locks from pyproject.toml
 	@sh deploy/lock.sh
 
 clean: ## remove what was made here
-	rm -rf .venv .site gateway/web/build gateway/web/node_modules
+	rm -rf .venv .site */web/build */web/node_modules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 from controller.api.audit import AUDIT, ApiAudit, record_refusals
 from controller.api.authentication import bearer_only
+from controller.api.docs_page import PUBLIC, DocsPage
 from controller.api.error_responses import errors_as_json, without_nul
 from controller.api.openapi import describe
 from controller.api.operations import Operation
@@ -70,14 +72,12 @@ def make_api_app(
 ) -> web.Application:
     """Return the application that the orchestrator calls.
 
-    Every call needs a bearer token; there is nothing here for anybody else.
+    Every call needs a bearer token; there is nothing here for anybody else but ``/docs``.
     """
     streams = EventStreams()
     operations = list_operations(parts, streams)
     description = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
-
-    async def openapi(_request: web.Request) -> web.Response:
-        return web.json_response(description)
+    docs = DocsPage(json.dumps(description).encode())
 
     async def close_streams(_app: web.Application) -> None:
         streams.close()
@@ -93,6 +93,7 @@ def make_api_app(
                 issuer=issuer,
                 longest_seconds=longest_token_seconds,
                 clock=parts.clock,
+                public=PUBLIC,
             ),
             without_nul,
         ],
@@ -101,7 +102,7 @@ def make_api_app(
     app.on_shutdown.append(close_streams)
     app[AUDIT] = log
     app.cleanup_ctx.append(log.flush_due)
-    app.add_routes([web.get("/v1/openapi.json", openapi)])
+    app.add_routes([web.get("/v1/openapi.json", docs.description), *docs.routes()])
     app.add_routes([one.route() for one in operations])
     return app
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -18,15 +18,24 @@ CALLER = web.RequestKey("caller", str)
 
 
 def bearer_only(
-    keys: KeySource, *, issuer: str, longest_seconds: float, clock: Callable[[], float]
+    keys: KeySource,
+    *,
+    issuer: str,
+    longest_seconds: float,
+    clock: Callable[[], float],
+    public: Collection[str],
 ) -> Middleware:
     """Return a middleware that verifies each request's bearer token (RFC 6750).
 
-    A token is refused that is good for longer than *longest_seconds* altogether.
+    A token is refused that is good for longer than *longest_seconds* altogether. None is asked
+    for where a route of the paths *public* is met; what has no route needs one.
     """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        if resource is not None and resource.canonical in public:
+            return await handler(request)
         try:
             token = _token(request)
             known = await keys.keys_for(read_unverified(token).kid)
@@ -35,7 +44,7 @@ def bearer_only(
             )
         except TokenRefused as refused:
             message = f"The token does not verify: {refused}."
-            raise ApiError(401, "unauthorized", message) from None
+            raise ApiError("unauthorized", message) from None
         return await handler(request)
 
     return middleware
@@ -45,5 +54,5 @@ def _token(request: web.Request) -> str:
     values = request.headers.getall("Authorization", [])
     scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:
-        raise ApiError(401, "unauthorized", "A bearer token of the orchestrator is needed.")
+        raise ApiError("unauthorized")
     return token.strip()

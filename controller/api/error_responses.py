@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
@@ -19,36 +20,73 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 log = logging.getLogger(__name__)
 
 
-class ApiError(Exception):
-    """An answer that is an error. ``details`` is JSON."""
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """What a code says: its status, its text where none is finer, and ``details`` for example."""
 
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        details: Any = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.headers = dict(headers or {})
-        self.status = status
+    status: int
+    message: str
+    details: Any = None
+
+
+_PROBLEM: Final = {"path": "items[0].replicas", "message": "should be greater than or equal to 1"}
+ERRORS: Final[Mapping[str, ErrorKind]] = {
+    "bad_json": ErrorKind(400, "The body is not a JSON object."),
+    "bad_request": ErrorKind(400, "NUL is in no name."),
+    "unauthorized": ErrorKind(401, "A bearer token of the orchestrator is needed."),
+    "not_found": ErrorKind(404, "There is no such thing."),
+    "beyond_the_end": ErrorKind(409, "The ledger does not reach that far; nothing was done."),
+    "conflict": ErrorKind(
+        409, "Others have these ids or links; nothing was done.", {"problems": [_PROBLEM]}
+    ),
+    "ending": ErrorKind(409, "The job is about to end."),
+    "key_reused": ErrorKind(409, "This key was used to add another time."),
+    "no_end": ErrorKind(409, "The job was given no time that could be extended."),
+    "not_offered": ErrorKind(409, "The job's product does not offer that."),
+    "not_started": ErrorKind(409, "This rank has not run yet."),
+    "over": ErrorKind(409, "The job is over."),
+    "forgotten": ErrorKind(410, "Some of these are not known any more.", {"through": 1841}),
+    "gone": ErrorKind(410, "The pod is gone, and its log with it."),
+    "too_large": ErrorKind(413, "The body is too large."),
+    "not_json": ErrorKind(415, "The content type must be application/json."),
+    "invalid": ErrorKind(422, "1 problem; nothing was done", {"problems": [_PROBLEM]}),
+    "internal": ErrorKind(500, "The request failed; its trace is logged."),
+    "plugin_failed": ErrorKind(500, "A plugin failed."),
+    "cluster_unavailable": ErrorKind(503, "The cluster does not answer; try again later."),
+    "draining": ErrorKind(503, "No jobs are taken for the time being."),
+    "logs_unavailable": ErrorKind(503, "Where logs are kept cannot be read now."),
+    "store_unavailable": ErrorKind(503, "Try again later; it is safe to."),
+    "too_many_streams": ErrorKind(503, "Too many streams are open; try again later."),
+}
+"""Every code that a call can be refused with (docs/controller-api.md)."""
+
+
+class ApiError(Exception):
+    """An answer that is an error: one of :data:`ERRORS`. ``details`` is JSON."""
+
+    def __init__(self, code: str, message: str | None = None, details: Any = None) -> None:
         self.code = code
-        self.message = message
+        self.status = ERRORS[code].status
+        self.message = message or ERRORS[code].message
         self.details = details
+        super().__init__(self.message)
 
     def response(self) -> web.Response:
         """Return the answer."""
         body = {"code": self.code, "message": self.message}
         if self.details is not None:
             body["details"] = self.details
-        headers = dict(self.headers)
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        if self.status == 503:
-            headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        headers = {name: value for name, (value, _) in error_headers(self.status).items()}
         return web.json_response(body, status=self.status, headers=headers)
+
+
+def error_headers(status: int) -> dict[str, tuple[str, str]]:
+    """Return the headers that errors of *status* have: each one's value, and what it says."""
+    if status == 401:
+        return {"WWW-Authenticate": ("Bearer", "What is needed.")}
+    if status == 503:
+        return {"Retry-After": (str(RETRY_AFTER_SECONDS), "Seconds until it is worth a try.")}
+    return {}
 
 
 def problems_json(problems: Iterable[Problem]) -> list[dict[str, str]]:
@@ -63,12 +101,12 @@ def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) 
     """
     found = problems_json(problems)
     message = f"{len(found)} problem{'s' if len(found) != 1 else ''}; nothing was done"
-    return ApiError(422, "invalid", message, {"problems": found, **(more or {})})
+    return ApiError("invalid", message, {"problems": found, **(more or {})})
 
 
 def not_found(what: str) -> ApiError:
     """Return the error for a thing that is not there."""
-    return ApiError(404, "not_found", f"There is no such {what}.")
+    return ApiError("not_found", f"There is no such {what}.")
 
 
 @web.middleware
@@ -79,28 +117,28 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except ApiError as error:
         return error.response()
     except web.HTTPException as error:
-        return _of_aiohttp(error).response()
+        return _of_aiohttp(error)
     except PluginFailed as error:
-        return ApiError(500, "plugin_failed", f"The plugin {error.plugin} failed.").response()
+        return ApiError("plugin_failed", f"The plugin {error.plugin} failed.").response()
     except StoreUnavailable:
         log.warning("the store is not available", exc_info=True)
-        return ApiError(503, "store_unavailable", "Try again later; it is safe to.").response()
+        return ApiError("store_unavailable").response()
     except Exception:  # the outermost boundary of a request
         log.exception("a request failed", extra={"method": request.method})
-        return ApiError(500, "internal", "The request failed; its trace is logged.").response()
+        return ApiError("internal").response()
 
 
 @web.middleware
 async def without_nul(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse NUL in path and query: nothing is named so, and PostgreSQL takes it in no text."""
     if "\0" in request.path or any("\0" in part for pair in request.query.items() for part in pair):
-        raise ApiError(400, "bad_request", "NUL is in no name.")
+        raise ApiError("bad_request")
     return await handler(request)
 
 
-def _of_aiohttp(error: web.HTTPException) -> ApiError:
+def _of_aiohttp(error: web.HTTPException) -> web.Response:
     if error.status == 413:
-        return ApiError(413, "too_large", "The body is too large.")
+        return ApiError("too_large").response()
     # What else could be asked there has to be told (RFC 9110, section 15.5.6).
     allowed = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
-    return ApiError(error.status, **refusal(error.status), headers=allowed)
+    return web.json_response(refusal(error.status), status=error.status, headers=allowed)

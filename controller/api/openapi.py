@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from controller.api.error_responses import ERRORS, error_headers
 from controller.api.operations import EVENTS, JSON, Operation
-from controller.jobs.spec.model import Job
+from controller.jobs.spec.model import ID_PATTERN, Job
+from controller.jobs.submission.batch_template import BATCH_ID
+
+EXAMPLES: Final[Mapping[str, Any]] = json.loads(
+    Path(__file__).with_name("examples.json").read_text("utf-8")
+)
+"""Of each model that is sent, by its name; of what is no JSON, by operation and media type."""
 
 _REF: Final = "#/components/schemas/{model}"
 _ERROR: Final = {
@@ -21,7 +30,28 @@ _ERROR: Final = {
         "details": {"description": "For 422 and 409, `problems` with the path of each."},
     },
 }
+_TAGS: Final[Mapping[str, str]] = {
+    "jobs": "Submit, find, follow and end jobs, and read what they write.",
+    "batches": "Jobs of one template.",
+    "updates": "What becomes of all jobs, in order.",
+    "sessions": "Ways into running jobs, for people.",
+    "keys": "The keys that tokens are signed with.",
+    "explain": "Why a session or a job cannot be used.",
+    "usage": "The ledger of what jobs have used.",
+    "utilization": "How full the cluster is.",
+    "products": "What may be asked for.",
+    "maintenance": "Whether jobs are taken and submitted.",
+}
+"""By the first part of the paths."""
+_DONE: Final[Mapping[int, str]] = {200: "Done.", 201: "Made.", 202: "Begun, and not over yet."}
 _IN_PATH: Final = re.compile(r"{(\w+)}")
+_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "id": (ID_PATTERN, "j1"),
+    "batch": (BATCH_ID, "sweep"),
+    "sid": ("^[a-z2-7]{26}$", "mfrggzdfmztwq2lkobrwk3tuna"),
+    "kid": (r"^[^\x00-\x1f\x7f]{1,255}$", "key-1"),
+}
+"""In paths: the pattern of each, and an example."""
 
 
 def describe(
@@ -38,7 +68,7 @@ def describe(
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
-    _add(schemas, Job, "validation")
+    add_schema(schemas, Job, "validation")
     _offer(schemas["Job"], offered_fields)
     _add_job_fields(schemas, job_fields)
     # Each item is read by itself; what it may be is a job.
@@ -46,6 +76,9 @@ def describe(
     return {
         "openapi": "3.1.0",
         "info": {"title": "Fumarole controller", "version": version},
+        # Wherever it is: the host that the description was read from.
+        "servers": [{"url": "/", "description": "This controller."}],
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "security": [{"orchestrator": []}],
         "components": {
             "schemas": schemas,
@@ -59,54 +92,86 @@ def describe(
 
 def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
+        "operationId": one.name,
+        "tags": [one.path.split("/")[2]],
         "summary": one.summary,
         "parameters": [*_parameters(one)],
         "responses": {
-            **{str(status): _answer(one, schemas) for status in one.statuses},
-            "default": _content("Refused.", {JSON: _reference("Error")}),
+            **{str(status): _answer(one, status, schemas) for status in one.statuses},
+            **dict(_refusals(one)),
+            "default": {"description": "Refused.", "content": _json(_reference("Error"))},
         },
     }
     if one.body is not None:
-        _add(schemas, one.body, "validation")
-        body = {JSON: {"schema": _reference(one.body.__name__)}}
+        add_schema(schemas, one.body, "validation")
+        name = one.body.__name__
+        body = _json(_reference(name), example=EXAMPLES[name])
         described["requestBody"] = {"required": True, "content": body}
     return described
 
 
-def _answer(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    schema: Mapping[str, Any] = {"type": "string"}
+def _answer(one: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
     if one.answer is not None:
-        _add(schemas, one.answer, "serialization")
-        schema = _reference(one.answer.__name__)
-    if one.many:
-        items = {"type": "array", "items": schema}
-        schema = {"type": "object", "required": ["items"], "properties": {"items": items}}
-    texts = {"type": "string"}
-    return _content("Done.", {kind: schema if kind == JSON else texts for kind in one.media})
+        add_schema(schemas, one.answer, "serialization")
+        schema, example = _reference(one.answer.__name__), EXAMPLES[one.answer.__name__]
+        if one.many:
+            items = {"type": "array", "items": schema}
+            schema = {"type": "object", "required": ["items"], "properties": {"items": items}}
+            example = {"items": [example]}
+        content = _json(schema, example=example)
+    for kind in one.media:
+        if kind != JSON:
+            text = {"description": "Server-sent events."} if kind == EVENTS else {}
+            example = EXAMPLES[f"{one.name} {kind}"]
+            content[kind] = {"schema": {"type": "string", **text}, "example": example}
+    return {"description": _DONE[status], "content": content}
 
 
-def _content(description: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    content = {kind: {"schema": schema} for kind, schema in schemas.items()}
-    if EVENTS in content:
-        content[EVENTS]["schema"] = {"type": "string", "description": "Server-sent events."}
-    return {"description": description, "content": content}
+def _refusals(one: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield by status which errors the call has, each code with an example."""
+    codes = sorted(one.codes())
+    for status in sorted({ERRORS[code].status for code in codes}):
+        errors = {code: ERRORS[code] for code in codes if ERRORS[code].status == status}
+        examples = {}
+        for code, error in errors.items():
+            details = {} if error.details is None else {"details": error.details}
+            examples[code] = {"value": {"code": code, "message": error.message, **details}}
+        known = {"properties": {"code": {"enum": [*errors]}}}
+        refusal: dict[str, Any] = {
+            "description": " ".join(f"`{code}`: {one.message}" for code, one in errors.items()),
+            "content": _json({"allOf": [_reference("Error"), known]}, examples=examples),
+        }
+        if headers := error_headers(status):
+            refusal["headers"] = {
+                name: {"description": text, "schema": {"type": "string"}, "example": value}
+                for name, (value, text) in headers.items()
+            }
+        yield str(status), refusal
+
+
+def _json(schema: Mapping[str, Any], **examples: Any) -> dict[str, Any]:
+    return {JSON: {"schema": schema, **examples}}
 
 
 def _parameters(one: Operation) -> Collection[dict[str, Any]]:
-    found = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _IN_PATH.findall(one.path)
-    ]
+    found: list[dict[str, Any]] = []
+    for name in _IN_PATH.findall(one.path):
+        pattern, example = _NAMES[name]
+        schema = {"type": "string", "pattern": pattern}
+        found.append(
+            {"name": name, "in": "path", "required": True, "schema": schema, "example": example}
+        )
     if one.query is not None:
-        schema = one.query.model_json_schema()
-        definitions = schema.get("$defs", {})
-        for name, field in schema["properties"].items():
+        query = one.query.model_json_schema()
+        definitions = query.get("$defs", {})
+        for name, field in query["properties"].items():
             field = _inlined(field, definitions)
             found.append({"name": name, "in": "query", "required": False, "schema": field})
-    return found + [
-        {"name": header, "in": "header", "required": False, "schema": {"type": "string"}}
-        for header in one.headers
-    ]
+    for name, pattern in one.headers.items():
+        schema = {"type": "string", "pattern": pattern}
+        found.append({"name": name, "in": "header", "required": False, "schema": schema})
+    return found
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
@@ -120,10 +185,12 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     return schema
 
 
-def _add(schemas: dict[str, Any], model: type[BaseModel], mode: Any) -> None:
+def add_schema(schemas: dict[str, Any], model: type[BaseModel], mode: Any) -> None:
+    """Add what *model* is to *schemas*, where every name is that of one model alone."""
     schema = model.model_json_schema(ref_template=_REF, mode=mode)
-    schemas.update(schema.pop("$defs", {}))
-    schemas[model.__name__] = schema
+    for name, found in [*schema.pop("$defs", {}).items(), (model.__name__, schema)]:
+        if schemas.setdefault(name, found) != found:
+            raise ValueError(f"two models are called {name}")
 
 
 def _offer(job: dict[str, Any], fields: Collection[str]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, Final, TypeVar, get_origin
 
 from aiohttp import web
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from controller.api.error_responses import invalid
 from controller.jobs.spec.problems import Problem, problems_of
@@ -15,8 +15,9 @@ from shared.numbers import whole_number
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
-MOST_TIME = 1e12
-_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+SECONDS: Final = r"^[0-9]{1,12}(\.[0-9]{1,15})?$"
+EVENT_NUMBER: Final = "^([0-9]{1,18})?$"
+"""Of the updates; what ``Last-Event-ID`` is."""
 
 
 def _whole(raw: object) -> int:
@@ -27,15 +28,28 @@ def _whole(raw: object) -> int:
 
 
 def _seconds(raw: object) -> float:
-    if not isinstance(raw, str) or not _SECONDS.fullmatch(raw):
+    if not isinstance(raw, str) or not re.fullmatch(SECONDS, raw):
         raise ValueError("should be unix seconds, in decimal digits")
     return float(raw)
 
 
-Number = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**63 - 1)]
-Limit = Annotated[Number, Field(ge=1, le=MOST_LIMIT)]
+# Outermost, or the description would not tell the bounds within.
+WHOLE: Final = BeforeValidator(_whole)
+Number = Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE]
+Limit = Annotated[int, Field(ge=1, le=MOST_LIMIT), WHOLE]
 
-Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=MOST_TIME)]
+# Told, and not checked: NUL is refused with 400, and a name that is unknown finds nothing.
+Word = Annotated[str, Field(json_schema_extra={"pattern": r"^[^\x00]*$"})]
+Place = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": r"^([0-9]+(\.[0-9]+)?(e[-+]?[0-9]{1,2})?_[^\x00]*)?$"}),
+]
+"""``next`` of a list that is newest first."""
+
+# As text: a number could be written with an exponent.
+Time = Annotated[
+    float, BeforeValidator(_seconds), WithJsonSchema({"type": "string", "pattern": SECONDS})
+]
 """Unix seconds."""
 
 Model = TypeVar("Model", bound="Query")

@@ -24,13 +24,13 @@ async def read_object(request: web.Request) -> dict[str, Any]:
         ApiError: 413, 415, or 400 for what is no JSON object, or repeats a key.
     """
     if request.content_type != "application/json":
-        raise ApiError(415, "not_json", "The content type must be application/json.")
+        raise ApiError("not_json")
     if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
-        raise ApiError(413, "too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
+        raise ApiError("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
     try:
         return strict_json_object(await request.read())
     except ValueError as error:
-        raise ApiError(400, "bad_json", f"The body is not a JSON object: {error}.") from None
+        raise ApiError("bad_json", f"The body is not a JSON object: {error}.") from None
 
 
 async def read_model(request: web.Request, model: type[Model]) -> Model:

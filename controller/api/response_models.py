@@ -26,7 +26,7 @@ class Exit(ResponseModel):
     node: str = ""
 
 
-class Policy(ResponseModel):
+class PolicyView(ResponseModel):
     """What is done when something happens, and which words of the job say so."""
 
     task: str | None = Field(description="None where it holds for every task.")
@@ -42,7 +42,7 @@ class Retry(ResponseModel):
 
     max_retry: int = Field(description="How often it is started again, at most.")
     retries_used: int = Field(description="How often it was started again so far.")
-    policies: list[Policy]
+    policies: list[PolicyView]
     evictions: int = Field(description="How often the cluster took it away; not a retry.")
     max_evictions: int
     explanation: str

@@ -60,7 +60,7 @@ class EventStreams:
             ApiError: 503 if there are too many.
         """
         if self.full:
-            raise ApiError(503, "too_many_streams", "Too many streams are open; try again later.")
+            raise ApiError("too_many_streams")
         response = web.StreamResponse(
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
         )

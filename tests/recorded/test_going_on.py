@@ -37,6 +37,11 @@ GOES_ON = {
     "canceling": ("SUCCESS", 1), "expiring": ("EXPIRED", 1), "between-complete": ("SUCCESS", 1),
 }  # fmt: skip
 GOES_ON |= {name: (state, 1) for name, state in OVER.items()}
+# It named the schema of a job's own policies, which no response has ever been.
+MENDED = {
+    "/components/schemas/Retry/properties/policies/items/$ref: '#/components/schemas/Policy' "
+    "is '#/components/schemas/PolicyView'"
+}
 NEVER_STOPPED = ("web", "caller", "pair", "tasks", "resumed", "between-start")
 
 
@@ -233,7 +238,7 @@ async def check_the_whole_story(world: Reopened) -> None:
 async def check_live_names(world: Reopened) -> None:
     """The API takes and tells what it did; every metric is there, with its labels."""
     today = await live_names(world.controller, world.gateway)
-    assert [*api_gone(recorded("openapi"), today["openapi"])] == []
+    assert set(api_gone(recorded("openapi"), today["openapi"])) <= MENDED
     for page in ("controller_metrics", "gateway_metrics"):
         for name, then in recorded(page).items():
             assert today[page][name]["type"] == then["type"]

@@ -11,7 +11,17 @@ from pydantic import Field, ValidationError
 from controller.api.audit import AUDIT, audit
 from controller.api.error_responses import ApiError, invalid, not_found, problems_json
 from controller.api.operations import Operation
-from controller.api.query_parameters import Number, Query, read_place, read_query
+from controller.api.query_parameters import (
+    DEFAULT_LIMIT,
+    WHOLE,
+    Limit,
+    Number,
+    Place,
+    Query,
+    Word,
+    read_place,
+    read_query,
+)
 from controller.api.request_bodies import read_object
 from controller.api.resources.jobs import ProblemView, draining, read_job, refuse_all
 from controller.api.response_models import ResponseModel
@@ -50,17 +60,17 @@ _LONGEST_ID: Final = 40
 class BatchesQuery(Query):
     """Which batches, and which page of them."""
 
-    user: str | None = None
-    project: str | None = None
-    after: str = Field(default="", description="`next` of the page before.")
-    limit: Annotated[Number, Field(ge=1, le=MOST_BATCHES)] = MOST_BATCHES
+    user: Word | None = None
+    project: Word | None = None
+    after: Place = Field(default="", description="`next` of the page before.")
+    limit: Annotated[int, Field(ge=1, le=MOST_BATCHES), WHOLE] = MOST_BATCHES
 
 
 class ItemsQuery(Query):
     """Which page of a batch's items."""
 
     after: Number | None = Field(default=None, description="`next` of the page before.")
-    limit: Annotated[Number, Field(ge=1, le=MOST_ITEMS)] = 100
+    limit: Limit = DEFAULT_LIMIT
 
 
 class BatchView(ResponseModel):
@@ -127,6 +137,7 @@ class BatchesResource:
         one = "/v1/batches/{batch}"
         return [
             Operation(
+                name="submitBatch",
                 method="POST",
                 path="/v1/batches",
                 summary="Submit jobs of one template",
@@ -134,8 +145,10 @@ class BatchesResource:
                 body=BatchRequest,
                 answer=NewBatchView,
                 statuses=(201, 200),
+                errors=("conflict", "draining", "not_found", "plugin_failed"),
             ),
             Operation(
+                name="listBatches",
                 method="GET",
                 path="/v1/batches",
                 summary="Find batches",
@@ -144,6 +157,7 @@ class BatchesResource:
                 answer=BatchPage,
             ),
             Operation(
+                name="getBatch",
                 method="GET",
                 path=one,
                 summary="Look at a batch",
@@ -151,6 +165,7 @@ class BatchesResource:
                 answer=BatchView,
             ),
             Operation(
+                name="listBatchItems",
                 method="GET",
                 path=f"{one}/items",
                 summary="Look at a batch's items",
@@ -159,6 +174,7 @@ class BatchesResource:
                 answer=BatchItemPage,
             ),
             Operation(
+                name="endBatch",
                 method="DELETE",
                 path=one,
                 summary="End a batch's jobs",
@@ -254,7 +270,7 @@ class BatchesResource:
         if not self._submissions.is_same(record, body):
             details = {"problems": problems_json([Problem("id", "another batch has this id")])}
             text = "Another batch has this id; nothing was done."
-            raise ApiError(409, "conflict", text, details)
+            raise ApiError("conflict", text, details)
         return await self._respond(record.id, status=200)
 
     async def _respond(self, batch_id: str, *, status: int) -> web.Response:
@@ -271,7 +287,7 @@ class BatchesResource:
 async def _read(request: web.Request) -> tuple[BatchRequest, Template]:
     content = await read_object(request)
     if items_in(content) > MOST_ITEMS:
-        raise ApiError(413, "too_large", f"A batch has at most {MOST_ITEMS} items.")
+        raise ApiError("too_large", f"A batch has at most {MOST_ITEMS} items.")
     try:
         asked = BatchRequest.model_validate(content)
         return asked, Template(asked.template, asked.names())
@@ -291,7 +307,7 @@ async def _make_jobs(
             jobs.append(read_job(item.job))
             await turn.rest()
     except TooLarge as error:
-        raise ApiError(413, "too_large", str(error)) from None
+        raise ApiError("too_large", str(error)) from None
     except JobRejected as rejected:
         raise invalid(rejected.problems) from None
     return items, jobs

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from controller.api.error_responses import invalid
 from controller.api.operations import Operation
-from controller.api.query_parameters import Query, read_query
+from controller.api.query_parameters import Query, Word, read_query
 from controller.api.request_bodies import read_model
 from controller.api.response_models import ResponseModel
 from controller.explain.explainer import Explainer
@@ -25,7 +25,7 @@ class ExplainQuery(Query):
     """The session or the job that is to be explained."""
 
     sid: Sid | None = None
-    job: Annotated[str, Field(max_length=64)] | None = None
+    job: Annotated[Word, Field(max_length=64)] | None = None
 
 
 class ExplainRequest(Strict):
@@ -72,6 +72,7 @@ class ExplainResource:
         """Return what is offered."""
         return [
             Operation(
+                name="explain",
                 method="GET",
                 path="/v1/explain",
                 summary="Say why a session or a job cannot be used",
@@ -80,6 +81,7 @@ class ExplainResource:
                 answer=Explanation,
             ),
             Operation(
+                name="explainToken",
                 method="POST",
                 path="/v1/explain",
                 summary="Say why a token does not open its session",

@@ -24,6 +24,7 @@ from controller.store.jobs.job_rows import JobRecord
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _LONGEST_KEY = 64
 _KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
+QUOTED_KEY: Final = f'^"*[!#-~]([!-~]{{0,{_LONGEST_KEY - 2}}}[!#-~])?"*$'
 
 
 class ExtendRequest(Strict):
@@ -42,29 +43,35 @@ class JobWishes:
         """Return what is offered."""
         return [
             Operation(
+                name="extendJob",
                 method="POST",
                 path="/v1/jobs/{id}/extend",
                 summary="Give a job more time",
                 handler=self.extend,
                 body=ExtendRequest,
                 answer=Extension,
-                headers=(IDEMPOTENCY_KEY,),
+                headers={IDEMPOTENCY_KEY: QUOTED_KEY},
+                errors=("ending", "key_reused", "no_end", "not_offered", "over"),
             ),
             Operation(
+                name="suspendJob",
                 method="POST",
                 path="/v1/jobs/{id}/suspend",
                 summary="Stop a job and keep it",
                 handler=self.suspend,
                 answer=JobView,
                 statuses=(200, 202),
+                errors=("ending", "over"),
             ),
             Operation(
+                name="resumeJob",
                 method="POST",
                 path="/v1/jobs/{id}/resume",
                 summary="Let a suspended job go on",
                 handler=self.resume,
                 answer=JobView,
                 statuses=(200, 202),
+                errors=("ending", "over"),
             ),
         ]
 
@@ -118,7 +125,7 @@ def _refusals() -> Iterator[None]:
         yield
     except CommandRefused as error:
         message = str(error)
-        raise ApiError(409, error.code, f"{message[:1].upper()}{message[1:]}.") from None
+        raise ApiError(error.code, f"{message[:1].upper()}{message[1:]}.") from None
 
 
 def _key(request: web.Request) -> str | None:

@@ -17,6 +17,7 @@ from controller.api.query_parameters import (
     Limit,
     Query,
     Time,
+    Word,
     read_place,
     read_query,
 )
@@ -25,7 +26,7 @@ from controller.api.response_models import (
     Exit,
     JobState,
     PluginFailure,
-    Policy,
+    PolicyView,
     ResponseModel,
     Retry,
     read_details,
@@ -70,15 +71,17 @@ class TerminateRequest(Strict):
 class JobsQuery(Query):
     """Which jobs, and which page of them."""
 
-    user: str | None = None
-    project: str | None = None
+    user: Word | None = None
+    project: Word | None = None
     state: list[State] = Field(default_factory=list)
-    label: list[Annotated[str, Field(pattern="^[^=]+=")]] = Field(default_factory=list)
-    kind: str | None = None
-    batch: str | None = None
+    label: list[Annotated[str, Field(pattern=r"^[^=\x00]+=[^\x00]*$")]] = Field(
+        default_factory=list
+    )
+    kind: Word | None = None
+    batch: Word | None = None
     since: Time | None = Field(default=None, description="Submitted then or later.")
     order: Order = Field(default="id", description="`newest`: those submitted last come first.")
-    after: str = Field(default="", description="`next` of the page before, of the same order.")
+    after: Word = Field(default="", description="`next` of the page before, of the same order.")
     limit: Limit = DEFAULT_LIMIT
 
     def place(self) -> Key | None:
@@ -190,6 +193,7 @@ class Jobs:
         one = "/v1/jobs/{id}"
         return [
             Operation(
+                name="submitJobs",
                 method="POST",
                 path="/v1/jobs",
                 summary="Submit jobs",
@@ -197,8 +201,10 @@ class Jobs:
                 body=SubmitRequest,
                 answer=SubmitResult,
                 many=True,
+                errors=("conflict", "draining", "plugin_failed"),
             ),
             Operation(
+                name="listJobs",
                 method="GET",
                 path="/v1/jobs",
                 summary="Find jobs",
@@ -207,6 +213,7 @@ class Jobs:
                 answer=JobPage,
             ),
             Operation(
+                name="terminateJobs",
                 method="POST",
                 path="/v1/jobs/terminate",
                 summary="End many jobs",
@@ -216,6 +223,7 @@ class Jobs:
                 many=True,
             ),
             Operation(
+                name="getJob",
                 method="GET",
                 path=one,
                 summary="Look at a job",
@@ -223,6 +231,7 @@ class Jobs:
                 answer=JobDetails,
             ),
             Operation(
+                name="endJob",
                 method="DELETE",
                 path=one,
                 summary="End a job",
@@ -314,8 +323,7 @@ def draining() -> Iterator[None]:
     try:
         yield
     except Draining as error:
-        message = str(error) or "No jobs are taken for the time being."
-        raise ApiError(503, "draining", message) from None
+        raise ApiError("draining", str(error)) from None
 
 
 def read_job(item: Any) -> Job | JobRejected:
@@ -337,9 +345,7 @@ def refuse_all(results: Sequence[Submitted]) -> None:
         raise invalid(problems)
     conflicts = list(_problems_of(results, "conflict"))
     if conflicts:
-        details = {"problems": problems_json(conflicts)}
-        text = "Others have these ids or links; nothing was done."
-        raise ApiError(409, "conflict", text, details)
+        raise ApiError("conflict", details={"problems": problems_json(conflicts)})
 
 
 def _problems_of(results: Sequence[Submitted], result: str) -> Iterator[Problem]:
@@ -416,7 +422,7 @@ def _retry(record: JobRecord, defaults: JobDefaults, used: int) -> Retry:
         max_retry=explained.max_retry,
         # Volcano counts the one that it refuses, too.
         retries_used=min(explained.max_retry, record.retries_used + used),
-        policies=[Policy.model_validate(one) for one in explained.policies],
+        policies=[PolicyView.model_validate(one) for one in explained.policies],
         evictions=record.evictions,
         max_evictions=defaults.eviction_retries,
         explanation=explained.explanation,

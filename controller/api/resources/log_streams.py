@@ -20,6 +20,8 @@ from controller.store.errors import StoreUnavailable
 MOST_BLOCKS: Final = 4
 """That wait for the reader, of all ranks together."""
 WRITE: Final = 64 << 10
+PLACE: Final = r"[0-9a-f]{1,8}\.[0-9a-f]{1,8}\.[0-9a-f]{1,16}\.[0-9a-f]{1,8}"
+"""The pattern of a place that an event's id names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field
 
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import EVENTS, TEXT, Operation
-from controller.api.query_parameters import Number, Query, read_query
-from controller.api.resources.log_streams import Chosen, LogStream, Place, read_places
+from controller.api.query_parameters import WHOLE, Query, read_query
+from controller.api.resources.log_streams import PLACE, Chosen, LogStream, Place, read_places
 from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.problems import Problem
@@ -48,10 +48,10 @@ class LogsQuery(Query):
     """Whose, from where, and whether what follows is waited for."""
 
     rank: Rank = 0
-    attempt: Annotated[Number, Field(ge=1, le=2**31)] | None = None
+    attempt: Annotated[int, Field(ge=1, le=2**31), WHOLE] | None = None
     pod: Annotated[str, Field(pattern=r"^[-0-9a-zA-Z]{1,64}$")] | None = None
     follow: bool = False
-    tail: Annotated[Number, Field(le=10**6)] | None = None
+    tail: Annotated[int, Field(ge=0, le=10**6), WHOLE] | None = None
 
 
 class Logs:
@@ -69,13 +69,22 @@ class Logs:
         """Return what is offered."""
         return [
             Operation(
+                name="readLogs",
                 method="GET",
                 path="/v1/jobs/{id}/logs",
                 summary="Read what a rank's program writes",
                 handler=self.show,
                 query=LogsQuery,
-                headers=("Last-Event-ID",),
+                headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
                 media=(TEXT, EVENTS),
+                errors=(
+                    "cluster_unavailable",
+                    "gone",
+                    "logs_unavailable",
+                    "not_offered",
+                    "not_started",
+                    "too_many_streams",
+                ),
             )
         ]
 
@@ -118,12 +127,12 @@ class Logs:
                 raise not_found("job")
             runs = await pod_records_of(transaction, job_id)
         if not self._catalogue.offers(record.product, "logs"):
-            raise ApiError(409, "not_offered", "The job's product offers no logs.")
+            raise ApiError("not_offered", "The job's product offers no logs.")
         if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
             raise invalid([Problem("rank", "the job has no such rank")])
         chosen = _chosen(record, runs, wanted, {place.rank: place for place in places})
         if not chosen:
-            raise ApiError(409, "not_started", "This rank has not run yet.")
+            raise ApiError("not_started")
         return chosen
 
     async def _send_all(
@@ -183,12 +192,12 @@ def _choose(record: JobRecord, run: PodRecord, place: Place) -> Chosen:
 
 def _refused(error: KubeError | StorageUnavailable) -> ApiError:
     if isinstance(error, NotFound):
-        return ApiError(410, "gone", "The pod is gone, and its log with it.")
+        return ApiError("gone")
     if isinstance(error, Invalid):
-        return ApiError(409, "not_started", "This rank's container does not run yet.")
+        return ApiError("not_started", "This rank's container does not run yet.")
     if isinstance(error, StorageUnavailable):
-        return ApiError(503, "logs_unavailable", "Where logs are kept cannot be read now.")
-    return ApiError(503, "cluster_unavailable", "The cluster does not answer; try again later.")
+        return ApiError("logs_unavailable")
+    return ApiError("cluster_unavailable")
 
 
 async def _send_text(stream: EventStream, *, log: LogText) -> None:

@@ -43,6 +43,7 @@ class MaintenanceResource:
         """Return what is offered."""
         return [
             Operation(
+                name="getMaintenance",
                 method="GET",
                 path="/v1/maintenance",
                 summary="See whether jobs are taken and submitted",
@@ -50,6 +51,7 @@ class MaintenanceResource:
                 answer=MaintenanceView,
             ),
             Operation(
+                name="setMaintenance",
                 method="POST",
                 path="/v1/maintenance",
                 summary="Pause, drain or resume submission",

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from controller.api.error_responses import ApiError, not_found
 from controller.api.operations import Operation
-from controller.api.query_parameters import Query, read_query
+from controller.api.query_parameters import Query, Word, read_query
 from controller.api.response_models import (
     Amounts,
     Counted,
@@ -37,7 +37,7 @@ _NEEDS: Final[Mapping[str, str]] = {
 class UtilizationQuery(Query):
     """Of which product's nodes and jobs; without one, of all."""
 
-    product: str | None = None
+    product: Word | None = None
 
 
 class Products:
@@ -67,6 +67,7 @@ class Products:
         """Return what is offered."""
         return [
             Operation(
+                name="listProducts",
                 method="GET",
                 path="/v1/products",
                 summary="See what may be asked for",
@@ -75,12 +76,14 @@ class Products:
                 many=True,
             ),
             Operation(
+                name="getUtilization",
                 method="GET",
                 path="/v1/utilization",
                 summary="See how full the cluster is",
                 handler=self.utilization,
                 query=UtilizationQuery,
                 answer=Utilization,
+                errors=("not_found", "not_offered"),
             ),
         ]
 
@@ -113,7 +116,7 @@ class Products:
         if product is None:
             raise not_found("product")
         if not catalogue.offers(name, "utilization"):
-            raise ApiError(409, "not_offered", "The product does not tell how full it is.")
+            raise ApiError("not_offered", "The product does not tell how full it is.")
         return product.accepts
 
     def _view(self, name: str, product: Product, *, default: bool) -> ProductView:

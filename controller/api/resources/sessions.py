@@ -11,7 +11,15 @@ from pydantic import Field, model_validator
 from controller.api.audit import audit
 from controller.api.error_responses import invalid, not_found
 from controller.api.operations import Operation
-from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Query, read_place, read_query
+from controller.api.query_parameters import (
+    DEFAULT_LIMIT,
+    Limit,
+    Place,
+    Query,
+    Word,
+    read_place,
+    read_query,
+)
 from controller.api.request_bodies import MOST_ITEMS, read_model
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import EndpointName, JobId, Name, Port
@@ -68,10 +76,10 @@ class RevokeRequest(Strict):
 class SessionsQuery(Query):
     """Which sessions, and which page of them."""
 
-    job: str | None = None
-    user: str | None = Field(default=None, description="The owner of the job.")
+    job: Word | None = None
+    user: Word | None = Field(default=None, description="The owner of the job.")
     state: list[Literal["starting", "ready", "ended"]] = Field(default_factory=list)
-    after: str = Field(default="", description="`next` of the page before.")
+    after: Place = Field(default="", description="`next` of the page before.")
     limit: Limit = DEFAULT_LIMIT
 
     def filter(self) -> SessionFilter:
@@ -135,6 +143,7 @@ class SessionsResource:
         one = "/v1/sessions/{sid}"
         return [
             Operation(
+                name="openSessions",
                 method="POST",
                 path="/v1/sessions",
                 summary="Open sessions",
@@ -145,6 +154,7 @@ class SessionsResource:
                 statuses=(201,),
             ),
             Operation(
+                name="listSessions",
                 method="GET",
                 path="/v1/sessions",
                 summary="Find sessions",
@@ -153,6 +163,7 @@ class SessionsResource:
                 answer=SessionPage,
             ),
             Operation(
+                name="getSession",
                 method="GET",
                 path=one,
                 summary="Look at a session",
@@ -160,6 +171,7 @@ class SessionsResource:
                 answer=SessionAnswer,
             ),
             Operation(
+                name="endSession",
                 method="DELETE",
                 path=one,
                 summary="End a session",
@@ -167,6 +179,7 @@ class SessionsResource:
                 answer=SessionAnswer,
             ),
             Operation(
+                name="revokeGrants",
                 method="POST",
                 path=f"{one}/revoke",
                 summary="End grants to a session",
@@ -175,6 +188,7 @@ class SessionsResource:
                 answer=SessionAnswer,
             ),
             Operation(
+                name="revokeKey",
                 method="POST",
                 path="/v1/keys/{kid}/revoke",
                 summary="End all grants of tokens that a key has signed",

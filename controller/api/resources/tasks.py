@@ -42,6 +42,7 @@ class TasksResource:
         """Return what is offered."""
         return [
             Operation(
+                name="listTasks",
                 method="GET",
                 path="/v1/jobs/{id}/tasks",
                 summary="Look at every rank of a job",
@@ -50,6 +51,7 @@ class TasksResource:
                 many=True,
             ),
             Operation(
+                name="getHistory",
                 method="GET",
                 path="/v1/jobs/{id}/history",
                 summary="Look at every attempt, pod and update of a job",

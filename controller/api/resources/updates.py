@@ -16,6 +16,7 @@ from controller.api.error_responses import ApiError
 from controller.api.operations import EVENTS, JSON, Operation
 from controller.api.query_parameters import (
     DEFAULT_LIMIT,
+    EVENT_NUMBER,
     Limit,
     Number,
     Query,
@@ -57,14 +58,16 @@ class UpdatesResource:
         """Return what is offered."""
         return [
             Operation(
+                name="followUpdates",
                 method="GET",
                 path="/v1/updates",
                 summary="Follow what becomes of jobs",
                 handler=self.follow,
                 query=UpdatesQuery,
-                headers=("Last-Event-ID",),
+                headers={"Last-Event-ID": EVENT_NUMBER},
                 answer=UpdatePage,
                 media=(EVENTS, JSON),
+                errors=("forgotten", "too_many_streams"),
             )
         ]
 
@@ -146,4 +149,4 @@ def _view(one: updates.UpdateRow) -> Update:
 
 def _forgotten(gone: Forgotten) -> ApiError:
     message = "Some of these updates are not known: look at the jobs, and follow from there."
-    return ApiError(410, "forgotten", message, {"through": gone.through})
+    return ApiError("forgotten", message, {"through": gone.through})

@@ -75,20 +75,24 @@ class Usage:
         """Return what is offered."""
         return [
             Operation(
+                name="readUsage",
                 method="GET",
                 path="/v1/usage",
                 summary="Read the ledger",
                 handler=self.read,
                 query=UsageQuery,
                 answer=UsagePage,
+                errors=("forgotten",),
             ),
             Operation(
+                name="acknowledgeUsage",
                 method="POST",
                 path="/v1/usage/ack",
                 summary="Say up to where the ledger was taken, and what is out of funds",
                 handler=self.acknowledge,
                 body=AckRequest,
                 answer=Acknowledged,
+                errors=("beyond_the_end",),
             ),
         ]
 
@@ -99,10 +103,8 @@ class Usage:
             try:
                 entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
             except Forgotten as gone:
-                raise ApiError(
-                    410, "forgotten", "Some of these entries are not known.",
-                    {"through": gone.through},
-                ) from None  # fmt: skip
+                text = "Some of these entries are not known."
+                raise ApiError("forgotten", text, {"through": gone.through}) from None
             page = UsagePage(
                 ledger=(await read_store_metadata(transaction)).identity,
                 items=[_view(one) for one in entries],
@@ -120,9 +122,7 @@ class Usage:
         jobs = [one.job for one in asked.exhausted if one.job]
         done = await self._commands.acknowledge(asked.through, owners=owners, job_ids=jobs)
         if done is None:
-            raise ApiError(
-                409, "beyond_the_end", "The ledger does not reach that far; nothing was done."
-            )
+            raise ApiError("beyond_the_end")
         if asked.exhausted:
             # Each job is recorded when it has ended.
             audit(request, "changed", reason="exhausted", count=len(asked.exhausted))

@@ -36,7 +36,7 @@ OWN: Final = ("batch", "index")
 """Variables that every item has: the batch's id, and which of its items it is, from 0 on."""
 
 _INT64: Final = 2**63
-_ID: Final = r"^[a-z0-9]([-a-z0-9]{0,34}[a-z0-9])?$"
+BATCH_ID: Final = r"^[a-z0-9]([-a-z0-9]{0,34}[a-z0-9])?$"
 _DEFAULT_ID: Final = "{{batch}}-{{index}}"
 # A brace that stands before a variable is itself.
 _MARK: Final = re.compile(r"{{{{|{{ *([A-Za-z_][A-Za-z0-9_]*) *}}|{{(?!{)")
@@ -79,7 +79,7 @@ class BatchRequest(Strict):
     The last variable of ``matrix`` changes fastest. What is no variable is the same in all jobs.
     """
 
-    id: Annotated[str, Field(pattern=_ID)]
+    id: Annotated[str, Field(pattern=BATCH_ID)]
     mode: Mode = "atomic"
     template: Annotated[
         dict[str, Any],

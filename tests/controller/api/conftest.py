@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from controller.api.application import ApiParts, make_api_app
+from controller.api.application import ApiParts, list_operations, make_api_app
+from controller.api.openapi import describe
+from controller.api.operations import Operation
+from controller.api.server_sent_events import EventStreams
 from controller.explain.explainer import Explainer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
@@ -34,6 +37,8 @@ from controller.store.vault import Vault
 from shared.bus import BusInspector, Keys, connect
 from shared.jwks import KeySource
 from shared.settings import Environment
+from shared.version import VERSION
+from tests.controller.api.described import Described
 from tests.controller.kube.api_server import Script, says, serving
 from tests.controller.samples import make_context
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
@@ -51,6 +56,8 @@ class Api:
     submissions: Submissions
     commands: JobCommands
     sessions: SessionService
+    operations: Sequence[Operation]
+    described: Described
     woken: list[str] = field(default_factory=list)
 
 
@@ -165,8 +172,13 @@ async def api(
     )
     keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
     app = make_api_app(parts, keys=keys, issuer=ISSUER)
+    operations = list_operations(parts, EventStreams())
+    document = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
+    described = Described(document)
+    app.middlewares.insert(0, described.middleware)
     headers = {"Authorization": f"Bearer {service_token()}"}
     client = await aiohttp_client(app, headers=headers)
-    yield Api(client, store, submissions, commands, sessions, woken)
+    yield Api(client, store, submissions, commands, sessions, operations, described, woken)
     await client.close()
     await store.close()
+    assert described.wrong == []

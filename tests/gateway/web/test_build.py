@@ -31,8 +31,9 @@ def load_script() -> ModuleType:
 build = load_script()
 
 
-def test_the_lock_names_no_place_that_packages_come_from() -> None:
-    lock = (WEB / "package-lock.json").read_text()
+@pytest.mark.parametrize("web", [WEB, ROOT / "controller" / "web"], ids=["gateway", "controller"])
+def test_the_lock_names_no_place_that_packages_come_from(web: Path) -> None:
+    lock = (web / "package-lock.json").read_text()
     assert "resolved" not in lock
     packages = json.loads(lock)["packages"]
     assert all("integrity" in package for name, package in packages.items() if name)

@@ -1,0 +1,128 @@
+"""The description is a valid one, whole, and agrees with what the code does.
+
+That responses are as it says is held against every response of the tests beside this one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+from pydantic import BaseModel
+
+from controller.api.error_responses import ERRORS
+from controller.api.openapi import EXAMPLES, add_schema
+from controller.api.query_parameters import SECONDS
+from tests.controller.api.conftest import Api
+
+ROOT = Path(__file__).parents[3]
+# Those of what has no operation, or is said of the whole API.
+OTHERS = {("/v1/openapi.json", "get")}
+
+
+async def fetch(api: Api) -> dict[str, Any]:
+    """Return the description as it is served."""
+    document: dict[str, Any] = await (await api.client.get("/v1/openapi.json")).json()
+    return document
+
+
+async def test_the_description_is_valid_and_is_that_of_these_tests(api: Api) -> None:
+    document = await fetch(api)
+    assert document == api.described.document
+    validate(document)
+    job = document["components"]["schemas"]["Job"]
+    assert {"id", "owner", "image", "replicas", "interactive"} <= set(job["properties"])
+    assert job["additionalProperties"] is False
+    assert document["servers"][0]["url"] == "/"
+
+
+async def test_each_route_has_an_operation_with_a_name_of_its_own_and_a_tag(api: Api) -> None:
+    document = await fetch(api)
+    served = {
+        (path, method): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    routes = {
+        (route.resource.canonical, route.method.lower())
+        for route in api.client.app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    assert served.keys() == {one for one in routes if not one[0].startswith("/docs")} - OTHERS
+    names = [one["operationId"] for one in served.values()]
+    assert len(set(names)) == len(names)
+    tags = {tag["name"] for tag in document["tags"]}
+    assert {tag for one in served.values() for tag in one["tags"]} == tags
+
+
+async def test_every_example_is_what_its_schema_says(api: Api) -> None:
+    seen = 0
+    for *place, media in contents(api.described.document):
+        examples = [one["value"] for one in media.get("examples", {}).values()]
+        if "example" in media:
+            examples.append(media["example"])
+        assert examples or place[-3:-1] == ["default", "content"], place
+        for example in examples:
+            assert api.described.problems(example, *place, "schema") == [], place
+            seen += 1
+    assert seen > 200
+    for one in api.operations:
+        if one.body is not None:
+            one.body.model_validate(EXAMPLES[one.body.__name__])
+
+
+def contents(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield each media type of each request and response, behind its place."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            place = ("paths", path, method)
+            for kind, media in operation.get("requestBody", {}).get("content", {}).items():
+                yield (*place, "requestBody", "content", kind, media)
+            for status, response in operation["responses"].items():
+                for kind, media in response["content"].items():
+                    yield (*place, "responses", status, "content", kind, media)
+
+
+async def test_the_example_of_a_job_is_accepted(api: Api) -> None:
+    answer = await api.client.post("/v1/jobs", json=EXAMPLES["SubmitRequest"])
+    assert (await answer.json())["items"] == [EXAMPLES["SubmitResult"]]
+
+
+async def test_every_code_that_is_raised_is_one_of_an_operation(api: Api) -> None:
+    raised = set[str]()
+    for path in (ROOT / "controller").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="ApiError" | "CommandRefused"),
+                    args=[ast.Constant(value=str() as code), *_],
+                ):
+                    raised.add(code)
+    assert raised == set(ERRORS)
+    assert {code for one in api.operations for code in one.codes()} == raised
+
+
+async def test_the_bounds_of_numbers_in_the_query_are_told(api: Api) -> None:
+    parameters = {
+        (path, one["name"]): one["schema"]
+        for path, methods in api.described.document["paths"].items()
+        for one in methods.get("get", {}).get("parameters", ())
+    }
+    assert parameters["/v1/usage", "limit"]["maximum"] == 1000
+    assert parameters["/v1/usage", "after"]["minimum"] == 0
+    assert parameters["/v1/jobs", "since"]["anyOf"][0]["pattern"] == SECONDS
+
+
+def test_two_models_cannot_share_a_name() -> None:
+    def model(**fields: Any) -> type[BaseModel]:
+        return type("Same", (BaseModel,), {"__annotations__": fields})
+
+    schemas: dict[str, Any] = {}
+    add_schema(schemas, model(one=int), "validation")
+    add_schema(schemas, model(one=int), "validation")
+    with pytest.raises(ValueError, match="two models are called Same"):
+        add_schema(schemas, model(other=str), "validation")
