@@ -69,7 +69,7 @@ async def test_history_holds_every_attempt_pod_and_update(api: Api) -> None:
     assert (await api.client.get("/v1/jobs/never-was/history")).status == 404
 
 
-def text(*pieces: bytes, cut: bool = False) -> Answer:
+def text(*pieces: bytes, cut: bool = False, cut_when: asyncio.Semaphore | None = None) -> Answer:
     shown = [
         {"metadata": {"name": f"j-j1-job-{i}", "uid": f"p{i}"}, "status": {"phase": "Succeeded"}}
         for i in range(2)
@@ -83,8 +83,11 @@ def text(*pieces: bytes, cut: bool = False) -> Answer:
         await response.prepare(request)
         for piece in pieces:
             await response.write(piece)
-        if cut and request.transport is not None:
+        if cut_when is not None:
+            await cut_when.acquire()
+        elif cut:
             await asyncio.sleep(0.5)  # what came before it is read by then
+        if (cut or cut_when is not None) and request.transport is not None:
             request.transport.abort()
         return response
 
@@ -119,10 +122,16 @@ async def test_of_all_ranks_one_that_breaks_off_says_so_on_a_line_of_its_own(
     api: Api, script: Script
 ) -> None:
     await ran(api, run(0), run(1))
-    script.answer(text(b"one\ntw", cut=True))
+    was_read = asyncio.Semaphore(0)
+    script.answer(text(b"one\ntw", cut_when=was_read))
     answer = await api.client.get("/v1/jobs/j1/logs?rank=all")
+    said = ""
+    async for piece in answer.content.iter_any():
+        said += piece.decode()
+        if said.endswith("tw"):
+            was_read.release()
     why = "(no log: The cluster does not answer; try again later.)"
-    assert (await answer.text()) == "".join(f"[{n}] one\n[{n}] tw\n[{n}] {why}\n" for n in (0, 1))
+    assert said == "".join(f"[{n}] one\n[{n}] tw\n[{n}] {why}\n" for n in (0, 1))
 
 
 async def test_a_followed_log_that_breaks_off_says_so(api: Api, script: Script) -> None:
