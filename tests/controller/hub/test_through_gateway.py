@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -61,14 +62,14 @@ class Terminal:
             },
         )  # fmt: skip
 
-    async def browse(self, **claims: Any) -> Client:
+    async def browse(self, *, query: str = "", **claims: Any) -> Client:
         """Open the session and connect, as its page does."""
-        return await self.connect(await self.rig.opened(self.session, **claims))
+        return await self.connect(await self.rig.opened(self.session, **claims), query)
 
-    async def connect(self, cookie: str) -> Client:
+    async def connect(self, cookie: str, query: str = "") -> Client:
         host, port = self.rig.process.public
         socket = await self.http.ws_connect(
-            f"http://{host}:{port}/.fumarole/connect",
+            f"http://{host}:{port}/.fumarole/connect{query}",
             protocols=(SUBPROTOCOL,),
             headers={"Host": self.session.host, "Origin": self.session.origin, "Cookie": cookie},
         )
@@ -123,10 +124,21 @@ async def test_people_share_a_shell_and_a_gateway_can_come_back(terminal: Termin
     await bob.see(b"42-xterm-256color")
     await bob.socket.send_bytes(b"echo bob-$((1+1))\n")
     await bob.socket.send_str('{"type":"resize","cols":1,"rows":1}')
+    dice = random.Random(18)
+    for _ in range(200):
+        await bob.socket.send_bytes(dice.randbytes(dice.randrange(300)))
+        await bob.socket.send_json({"type": dice.choice(["resize", "renew", "seen"]), "cols": 1})
     await ada.socket.send_bytes(b"stty size; echo ada-$((1+1))\n")
     await bob.see(b"ada-2")
     assert b"bob-2" not in bob.output
     assert bytes(bob.output).count(b"30 100") == 2
+
+    # Who says from where gets every byte of it: what ada saw, and nothing that bob has sent.
+    await ada.see(b"ada-2")
+    transcript = await terminal.browse(query="?after=0&shell=")
+    told = await transcript.hear("attached")
+    await transcript.see(b"ada-2")
+    assert (told["offset"], bytes(transcript.output[: len(ada.output)])) == (0, bytes(ada.output))
 
     # The gateway is killed; the shell never was in it.
     cookie = await terminal.rig.opened(terminal.session)
