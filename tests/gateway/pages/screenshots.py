@@ -28,7 +28,7 @@ from tests.gateway.pages.states import STATES
 
 DOCS: Final = Path(__file__).parents[3] / "docs"
 PICTURES: Final = DOCS / "pages"
-COLOURS: Final = 32
+COLOURS: Final = 128
 START, END = "<!-- written by make screenshots -->", "<!-- up to here -->"
 
 
