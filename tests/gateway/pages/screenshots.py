@@ -39,7 +39,6 @@ class Row:
     name: str
     about: str
     violations: list[str]
-    passes: int
 
     def pictures(self) -> str:
         """Return its row in the table of pictures."""
@@ -47,24 +46,22 @@ class Row:
             f"[{look.width} {look.scheme}](pages/{self.name}-{look.name}.png)" for look in LOOKS
         )
         told = ", ".join(sorted(set(self.violations))) or "none"
-        return f"| `{self.name}` | {self.about} | {links} | {self.passes} | {told} |"
+        return f"| `{self.name}` | {self.about} | {links} | {told} |"
 
 
 async def take(page: Page, name: str, about: str) -> Row:
     """Take the pictures of *page* as it is."""
     violations: list[str] = []
-    passes = 0
     for look in LOOKS:
         await look.take(page)
         judgement = await judge(page)
         violations += judgement.violations + [f"cut: {one}" for one in await cut(page)]
-        passes = max(passes, judgement.passes)
         save(
             await page.screenshot(caret="hide", full_page=True),
             PICTURES / f"{name}-{look.name}.png",
         )
     print(f"{name}: {len(violations)} complaints", *violations, sep="\n  ", flush=True)
-    return Row(name, about, violations, passes)
+    return Row(name, about, violations)
 
 
 def save(png: bytes, path: Path) -> None:
@@ -117,8 +114,8 @@ def write(rows: list[Row], browser: str) -> None:
     table = [
         f"{browser}, axe-core {axe_version()}.",
         "",
-        "| state | | pictures | rules kept | violations |",
-        "|---|---|---|---|---|",
+        "| state | | pictures | violations |",
+        "|---|---|---|---|",
         *(row.pictures() for row in rows),
     ]
     page.write_text(f"{before}{START}\n\n" + "\n".join(table) + f"\n\n{END}{after}", "utf-8")
