@@ -57,6 +57,8 @@ class Kind:
 
 _RUNS: Final = ("state", "RUNNING")
 _ASKED: Final = ("SUCCESS", "asked")
+_STOPPED: Final = (0, 137, 143)
+"""A shell that is asked to end before it has its trap is killed at the end of its grace."""
 KINDS: Final[Mapping[str, Kind]] = {
     "finishes": Kind("sleep {seconds}", ("SUCCESS", "completed"), (0,), pods=1),
     "pair": Kind(
@@ -80,18 +82,18 @@ KINDS: Final[Mapping[str, Kind]] = {
         "true", _ASKED, pods=0, steps=((("reason", "unschedulable"), "end"),),
         fields={"resources": {"cpu": 0.01, "memory": "16Mi", "gpu": 1}},
     ),
-    "cancelled": Kind(FOREVER, _ASKED, (0,), steps=((_RUNS, "end"),), pods=1),
-    "regretted": Kind(FOREVER, _ASKED, (0, 137, 143), steps=((("state", "IN_QUEUE"), "end"),),
+    "cancelled": Kind(FOREVER, _ASKED, _STOPPED, steps=((_RUNS, "end"),), pods=1),
+    "regretted": Kind(FOREVER, _ASKED, _STOPPED, steps=((("state", "IN_QUEUE"), "end"),),
                       attempts=None),
     "expires": Kind(
-        FOREVER, ("EXPIRED", "expired"), (0,), pods=1, fields={"time_allocation_seconds": 2}
+        FOREVER, ("EXPIRED", "expired"), _STOPPED, pods=1, fields={"time_allocation_seconds": 2}
     ),
     "suspended": Kind(
-        FOREVER, _ASKED, (0,), pods=2, attempts=2,
+        FOREVER, _ASKED, _STOPPED, pods=2, attempts=2,
         steps=((_RUNS, "suspend"), (("state", "SUSPENDED"), "resume"), (_RUNS, "end")),
     ),
     "drained": Kind(
-        FOREVER, _ASKED, (0,), steps=((_RUNS, "drain"), (("state", "MOVED"), "end")), pods=2
+        FOREVER, _ASKED, _STOPPED, steps=((_RUNS, "drain"), (("state", "MOVED"), "end")), pods=2
     ),
 }  # fmt: skip
 MIX: Final = (

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -87,14 +88,18 @@ async def test_whoever_leads_history_updates_and_ledger_are_what_the_cluster_rec
             async def all_ended() -> bool:
                 return len(day.ended()) == jobs
 
-            await eventually(all_ended, seconds=60 + jobs, what="not every job ended")
+            await eventually(all_ended, seconds=300 + jobs, what="not every job ended")
             await eventually(lambda: is_paid(day, witness), seconds=60, what="entries are missing")
         check_updates(day, jobs)
         await check_webhooks(day, receiver)
         await check_cursors(day, controllers, chance)
-        seen = [await check_history(day, witness, job) for job in day.ended()]
-        await check_ledger(day, witness)
-    print(f"{len(day.updates)} updates, {len(list(witness.pods()))} pods; {sum(seen)} ends unseen")
+        unseen: dict[str, float] = {}
+        for job in day.ended():
+            unseen |= await check_history(day, witness, job)
+        await check_ledger(day, witness, unseen)
+    pods = len(list(witness.pods()))
+    print(f"{len(day.updates)} updates, {pods} pods; {len(unseen)} ends were not seen")
+    assert len(unseen) < pods / 4
 
 
 @asynccontextmanager
@@ -183,8 +188,13 @@ async def check_cursors(
             assert rest == day.updates[after:]
 
 
-async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> int:
-    """The job is told as it was; return how many pods left while nobody could see them end."""
+async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> dict[str, float]:
+    """The job is told as it was.
+
+    Returns:
+        For how long it is told that pods ran of which the controller, or the witness, could not see
+        the end: a watch that has expired tells only that a pod is gone.
+    """
     job = await day.call("GET", f"/v1/jobs/{job_id}")
     history = await day.call("GET", f"/v1/jobs/{job_id}/history")
     kind, attempts = kind_of(job_id), history["attempts"]
@@ -196,7 +206,11 @@ async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> int
     assert [one["attempt"] for one in attempts] == list(range(1, len(attempts) + 1))
     if kind.attempts is not None:
         assert len(attempts) == kind.attempts, attempts
-    assert runs.keys() == pods.keys(), (job_id, runs, pods)
+    assert runs.keys() <= pods.keys(), (job_id, runs, pods)
+    # A pod may come after its job was given up, and go before it began.
+    missing = [pod for uid, pod in pods.items() if uid not in runs]
+    lost = [pod for pod in missing if kind.pods is not None or pod.started_at is not None]
+    assert not lost, (job_id, lost, history)
     began = [pod.started_at for pod in pods.values() if pod.started_at is not None]
     assert kind.pods in (None, len(began)), (job_id, pods)
     assert (job["started_at"] is not None) == bool(began), (job, pods)
@@ -204,32 +218,36 @@ async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> int
     for one in attempts:
         assert one["ended_at"] is not None
         assert one["outcome"], one
-    return sum(check_run(*runs[uid], pods[uid], kind.exits) for uid in pods)
+    told = {uid: check_run(*runs[uid], pods[uid], kind.exits) for uid in runs}
+    return {uid: seconds for uid, seconds in told.items() if seconds is not None}
 
 
 def check_run(
     attempt: dict[str, Any], run: dict[str, Any], pod: Pod, exits: tuple[int, ...]
-) -> bool:
-    """A pod's life is told as the cluster recorded it; return whether its end was not seen."""
+) -> float | None:
+    """A pod's life is told as the cluster recorded it; else return how long it ran, as is told."""
     assert (attempt["uid"], run["pod"], run["rank"]) == (pod.owner, pod.name, pod.rank)
     assert (run["node"], run["started_at"]) == (pod.node, pod.started_at), (run, pod)
     assert run["ended_at"] is not None, run
     if pod.started_at is None:
-        return False
+        return None
     if run["exit_code"] is None or pod.ended_at is None:
-        return True
+        seconds: float = run["ended_at"] - run["started_at"]
+        return seconds
     assert (run["exit_code"], run["ended_at"]) == (pod.exit_code, pod.ended_at), (run, pod)
     assert pod.exit_code in exits, pod
     assert pod.exit_code == 0 or run["reason"], run
-    return False
+    return None
 
 
-def seconds_of(witness: Witness) -> dict[tuple[str, int], float]:
+def seconds_of(
+    witness: Witness, unseen: Mapping[str, float] = MappingProxyType({})
+) -> dict[tuple[str, int], float]:
     """Return what each rank of each VolcanoJob used, by the cluster's record of its pods."""
     used: dict[tuple[str, int], float] = defaultdict(float)
     for pod in witness.pods():
         if pod.started_at is not None:
-            used[pod.owner, pod.rank] += pod.seconds
+            used[pod.owner, pod.rank] += unseen.get(pod.uid, pod.seconds)
     return dict(used)
 
 
@@ -239,12 +257,12 @@ async def is_paid(day: Orchestrator, witness: Witness) -> bool:
     return len([one for one in entries if one["final"]]) >= len(seconds_of(witness))
 
 
-async def check_ledger(day: Orchestrator, witness: Witness) -> None:
+async def check_ledger(day: Orchestrator, witness: Witness, unseen: Mapping[str, float]) -> None:
     """One last entry for each rank that ran, with what its pods ran; no period is missing."""
     entries = await day.pages("/v1/usage")
     finals = {(one["uid"], one["rank"]): one["seconds"] for one in entries if one["final"]}
     assert len([one for one in entries if one["final"]]) == len(finals)
-    assert finals == seconds_of(witness)
+    assert finals == pytest.approx(seconds_of(witness, unseen), abs=1e-3)
     periods: dict[tuple[str, int], list[int]] = defaultdict(list)
     for one in entries:
         periods[one["uid"], one["rank"]].append(one["period"])
