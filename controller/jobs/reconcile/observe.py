@@ -257,7 +257,8 @@ class Observer:
             mine = is_of(pod, record.uid, runs)
             if mine and (run is None or run.ended_at is None):
                 kept.append(pod)
-            else:
+            elif record.uid is not None or record.is_final:
+                # Else whose it is may turn out: a leader can die between making and recording.
                 self._informer.pods.forget(pod)
         return tuple(kept)
 

@@ -89,17 +89,20 @@ async def test_whoever_leads_history_updates_and_ledger_are_what_the_cluster_rec
                 return len(day.ended()) == jobs
 
             await eventually(all_ended, seconds=300 + jobs, what="not every job ended")
-            await eventually(lambda: is_paid(day, witness), seconds=60, what="entries are missing")
+            with suppress(AssertionError):  # it is told below what is missing
+                await eventually(lambda: is_paid(day, witness), seconds=60)
         check_updates(day, jobs)
         await check_webhooks(day, receiver)
         await check_cursors(day, controllers, chance)
-        unseen: dict[str, float] = {}
+        unseen: dict[str, float | None] = {}
         for job in day.ended():
             unseen |= await check_history(day, witness, job)
         await check_ledger(day, witness, unseen)
     pods = len(list(witness.pods()))
     print(f"{len(day.updates)} updates, {pods} pods; {len(unseen)} ends were not seen")
-    assert len(unseen) < pods / 4
+    # Only a watch that has expired hides what a pod was that came and went meanwhile.
+    expired = any("last seen is forgotten" in one.log.read_text() for one in controllers)
+    assert len(unseen) <= (pods / 4 if expired else 0), unseen
 
 
 @asynccontextmanager
@@ -188,12 +191,14 @@ async def check_cursors(
             assert rest == day.updates[after:]
 
 
-async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> dict[str, float]:
+async def check_history(
+    day: Orchestrator, witness: Witness, job_id: str
+) -> dict[str, float | None]:
     """The job is told as it was.
 
     Returns:
-        For how long it is told that pods ran of which the controller, or the witness, could not see
-        the end: a watch that has expired tells only that a pod is gone.
+        For how long it is told that pods ran of which the controller could not see the end; None
+        for those that it has not seen at all.
     """
     job = await day.call("GET", f"/v1/jobs/{job_id}")
     history = await day.call("GET", f"/v1/jobs/{job_id}/history")
@@ -210,16 +215,16 @@ async def check_history(day: Orchestrator, witness: Witness, job_id: str) -> dic
     # A pod may come after its job was given up, and go before it began.
     missing = [pod for uid, pod in pods.items() if uid not in runs]
     lost = [pod for pod in missing if kind.pods is not None or pod.started_at is not None]
-    assert not lost, (job_id, lost, history)
+    unseen: dict[str, float | None] = {pod.uid: None for pod in lost}
     began = [pod.started_at for pod in pods.values() if pod.started_at is not None]
     assert kind.pods in (None, len(began)), (job_id, pods)
-    assert (job["started_at"] is not None) == bool(began), (job, pods)
+    assert (job["started_at"] is not None) == bool(began) or lost, (job, pods)
     assert job["finished_at"] is not None
     for one in attempts:
         assert one["ended_at"] is not None
         assert one["outcome"], one
     told = {uid: check_run(*runs[uid], pods[uid], kind.exits) for uid in runs}
-    return {uid: seconds for uid, seconds in told.items() if seconds is not None}
+    return unseen | {uid: seconds for uid, seconds in told.items() if seconds is not None}
 
 
 def check_run(
@@ -241,13 +246,14 @@ def check_run(
 
 
 def seconds_of(
-    witness: Witness, unseen: Mapping[str, float] = MappingProxyType({})
+    witness: Witness, unseen: Mapping[str, float | None] = MappingProxyType({})
 ) -> dict[tuple[str, int], float]:
     """Return what each rank of each VolcanoJob used, by the cluster's record of its pods."""
     used: dict[tuple[str, int], float] = defaultdict(float)
     for pod in witness.pods():
-        if pod.started_at is not None:
-            used[pod.owner, pod.rank] += unseen.get(pod.uid, pod.seconds)
+        seconds = unseen.get(pod.uid, pod.seconds)
+        if pod.started_at is not None and seconds is not None:
+            used[pod.owner, pod.rank] += seconds
     return dict(used)
 
 
@@ -257,7 +263,9 @@ async def is_paid(day: Orchestrator, witness: Witness) -> bool:
     return len([one for one in entries if one["final"]]) >= len(seconds_of(witness))
 
 
-async def check_ledger(day: Orchestrator, witness: Witness, unseen: Mapping[str, float]) -> None:
+async def check_ledger(
+    day: Orchestrator, witness: Witness, unseen: Mapping[str, float | None]
+) -> None:
     """One last entry for each rank that ran, with what its pods ran; no period is missing."""
     entries = await day.pages("/v1/usage")
     finals = {(one["uid"], one["rank"]): one["seconds"] for one in entries if one["final"]}

@@ -5,13 +5,23 @@ from dataclasses import replace
 import pytest
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.history.job_record import JobRecords
 from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.spec.accepted import public_spec
 from controller.store.database import Store
+from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import CompanionRecord, record_companions
-from tests.controller.samples import UID, make_job, make_pipeline, make_record, make_service
+from controller.store.vault import Vault
+from tests.controller.samples import (
+    UID,
+    make_job,
+    make_pipeline,
+    make_pod,
+    make_record,
+    make_service,
+)
 
 JOB = make_job(replicas=2, interactive={"lab": {"kind": "web", "port": 8888}})
 SERVICES = [
@@ -68,3 +78,26 @@ async def test_a_service_that_is_not_shown_is_lost(store: Store, uid: str) -> No
     shown = (0,) if uid == "service-1" else (0, 1)
     one = await seen(store, SERVICES[0], changed, shown=shown)
     assert (one.exposed, one.lost) == (True, True)
+
+
+async def test_a_pod_that_left_before_its_volcano_job_was_recorded_is_seen_once_that_is(
+    store: Store,
+) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    for pod in (make_pod(0), make_pod(1, owner_uid="before")):
+        informer.pods.put(pod)
+        informer.pods.drop(pod)
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(), labels={})
+        term = await raise_term(transaction)
+    observer = Observer(store, informer, make_pipeline())
+    one = await observer.observe("j1")
+    assert one is not None
+    assert one.departed == ()
+    records = JobRecords(store, term=term, vault=Vault([b"k" * 32]), clock=lambda: 2.0)
+    async with records.lead() as transaction:
+        assert await records.move(transaction, one.record, uid=UID)
+    after = await observer.observe("j1")
+    assert after is not None
+    assert [pod.uid for pod in after.departed] == ["pod-0"]
+    assert informer.departed() == list(after.departed), "what is nobody's is forgotten"
