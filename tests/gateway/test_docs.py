@@ -52,7 +52,7 @@ ACTORS = {
     "user of a session, looking on", "another user of the same session", "a page elsewhere",
     "the app in the job", "the job's code in the cluster", "an owner", "holder of a public link",
     "Redis", "the orchestrator", "a gateway", "the hub", "the controller", "any other pod",
-    "who reads", "the operator",
+    "who reads", "the operator", "somebody without a token",
 }  # fmt: skip
 
 
