@@ -223,26 +223,25 @@ async def check_history(
     for one in attempts:
         assert one["ended_at"] is not None
         assert one["outcome"], one
-    told = {uid: check_run(*runs[uid], pods[uid], kind.exits) for uid in runs}
-    return unseen | {uid: seconds for uid, seconds in told.items() if seconds is not None}
+    for uid, (attempt, run) in runs.items():
+        pod = pods[uid]
+        assert (attempt["uid"], run["pod"], run["rank"]) == (pod.owner, pod.name, pod.rank)
+        assert run["ended_at"] is not None, run
+        if pod.started_at is None or (run["exit_code"] is not None and pod.ended_at is not None):
+            check_run(run, pod, kind.exits)
+        else:
+            began_at = run["started_at"]
+            unseen[uid] = None if began_at is None else run["ended_at"] - began_at
+    return unseen
 
 
-def check_run(
-    attempt: dict[str, Any], run: dict[str, Any], pod: Pod, exits: tuple[int, ...]
-) -> float | None:
-    """A pod's life is told as the cluster recorded it; else return how long it ran, as is told."""
-    assert (attempt["uid"], run["pod"], run["rank"]) == (pod.owner, pod.name, pod.rank)
+def check_run(run: dict[str, Any], pod: Pod, exits: tuple[int, ...]) -> None:
+    """A pod's life is told as the cluster recorded it."""
     assert (run["node"], run["started_at"]) == (pod.node, pod.started_at), (run, pod)
-    assert run["ended_at"] is not None, run
-    if pod.started_at is None:
-        return None
-    if run["exit_code"] is None or pod.ended_at is None:
-        seconds: float = run["ended_at"] - run["started_at"]
-        return seconds
-    assert (run["exit_code"], run["ended_at"]) == (pod.exit_code, pod.ended_at), (run, pod)
-    assert pod.exit_code in exits, pod
-    assert pod.exit_code == 0 or run["reason"], run
-    return None
+    if pod.started_at is not None:
+        assert (run["exit_code"], run["ended_at"]) == (pod.exit_code, pod.ended_at), (run, pod)
+        assert pod.exit_code in exits, pod
+        assert pod.exit_code == 0 or run["reason"], run
 
 
 def seconds_of(
