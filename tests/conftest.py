@@ -64,23 +64,24 @@ def _can_unshare() -> bool:
     return subprocess.run([unshare, "-Urmnpf", "true"], capture_output=True).returncode == 0
 
 
-class ByFolder(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
-    """Runs in one process what shares a system: a worker's tests are told by their names alone.
+class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+    """Runs a module's tests in one process, in their order: what they share is started once.
 
-    xdist 3.8 writes the marks ``xdist_group`` where pytest 9.2 does not look, so that each test
-    of a group ran wherever there was room, and its system was started in every process.
+    Some folders share a system of their own: :data:`GROUPS`. Told by names alone, since xdist 3.8
+    writes the marks ``xdist_group`` where pytest 9.2 does not look.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the group of a test; its own name where it has none."""
-        folder = next((name for name in GROUPS if nodeid.startswith(f"tests/{name}")), nodeid)
+        """Return the group of a test."""
+        module = nodeid.partition("::")[0]
+        folder = next((name for name in GROUPS if module.startswith(f"tests/{name}")), module)
         return f"{folder}-{'TLS' in nodeid}" if folder == "pressure" else folder
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """Keep to :class:`ByFolder` where groups are asked for."""
-    return ByFolder(config, log) if config.getvalue("dist") == "loadgroup" else None
+    """Keep to :class:`ByModule` where groups are asked for."""
+    return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
