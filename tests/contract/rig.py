@@ -349,8 +349,10 @@ async def running_rig(
             yield rig
         finally:
             rig.close_streams()
-            beats.cancel()
-            await asyncio.gather(beats, return_exceptions=True)
+            while not beats.done():
+                # A client in the middle of a command may make a timeout of one cancellation.
+                beats.cancel()
+                await asyncio.wait([beats], timeout=1.0)
             await process.stop()
             await redis.aclose()
     crashes = process.crashes()

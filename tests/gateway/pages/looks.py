@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -98,6 +99,14 @@ async def judge(page: Page) -> Judgement:
 
 
 async def cut(page: Page) -> list[str]:
-    """Return what of *page* is not to be seen whole from left to right."""
-    found: list[str] = await page.evaluate(CUT, THEIRS)
+    """Return what of *page* is not to be seen whole from left to right, also after a while.
+
+    A terminal takes its new size some time after the page has.
+    """
+    found: list[str] = []
+    for _ in range(60):
+        found = await page.evaluate(CUT, THEIRS)
+        if not found:
+            break
+        await asyncio.sleep(0.05)
     return found
