@@ -115,11 +115,11 @@ class WatchConnection:
             self._content.set_exception(_Renewed())
 
     async def rest(self, seconds: float) -> None:
-        """Return after so long, or when the connection is renewed."""
-        self._renewed.clear()
+        """Return after so long, or once the connection is renewed; at once where it was just now."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._renewed.wait()
+        self._renewed.clear()
 
     def use(self, content: aiohttp.StreamReader) -> None:
         """Take note that the watch goes on with *content*."""

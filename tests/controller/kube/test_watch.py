@@ -87,8 +87,10 @@ async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path)
 
 
 async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_it_was(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)  # it is no server that gives up
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 3600.0)
     connection, told = WatchConnection(), list[KubeError | None]()
     script = Script(
         listing(version="5"),
