@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """What a code says: its status, its text where none is finer, and ``details`` for example."""
+    """An error code: its status, its text where none is finer, and an example of ``details``."""
 
     status: int
     message: str

@@ -341,7 +341,7 @@ class HeldShells:
     ) -> Shell:
         """Return the shell *name* of *held*, a new one if there is none or it has ended.
 
-        Who comes back for the last words of one that has exited gets these.
+        A client that comes back for a shell that has exited gets its last output.
 
         Raises:
             NoSuchShell: If there is none of that name, and none may be added.

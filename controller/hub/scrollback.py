@@ -16,13 +16,13 @@ from typing import Final
 
 LIMIT_BYTES: Final = 8 << 20
 REPLAY_BYTES: Final = 256 * 1024
-"""What a client is shown of the past that does not say how much."""
+"""How much of the past a client is shown that asks for no offset."""
 SEGMENT_BYTES: Final = 64 * 1024
 
 _TOKENS: Final = rb"""
       \x1b\[ [\x30-\x3f]* [\x20-\x2f]* [\x40-\x7e]              # CSI
     | \x1b[\]PX^_] [^\x07\x1b]{0,8192}+ (?: \x07 | \x1b\\ | (?=\x1b) )  # OSC, DCS, SOS, PM, APC
-    | \x1b [\x20-\x2f]* [\x30-\x5a\x5c\x60-\x7e]                # the two-character ones
+    | \x1b (?![PX]) [\x20-\x2f]* [\x30-\x5a\x5c\x60-\x7e]       # two-character ones, no string's
     | \x1b (?: \[ [\x20-\x3f]* )? (?=\x1b)                      # broken off by the next one
     | [^\x1b]+                                                  # text
     """

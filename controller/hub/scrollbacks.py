@@ -17,8 +17,8 @@ class Scrollbacks:
     """Makes scrollbacks, adds to them, and keeps all of them within *total_bytes*.
 
     Args:
-        shell_bytes: What each may keep.
-        total_bytes: What all may keep.
+        shell_bytes: The most that one shell keeps.
+        total_bytes: The most that all shells keep together.
     """
 
     def __init__(self, shell_bytes: int = LIMIT_BYTES, total_bytes: int = TOTAL_BYTES) -> None:

@@ -115,7 +115,7 @@ class WatchConnection:
             self._content.set_exception(_Renewed())
 
     async def rest(self, seconds: float) -> None:
-        """Return after so long, or once the connection is renewed; at once where it was just now."""
+        """Return after so long, or once the connection is renewed or was just now."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._renewed.wait()

@@ -4,7 +4,7 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.hub.scrollback import REPLAY_BYTES, SEGMENT_BYTES, Scrollback, safe_cut
@@ -26,6 +26,8 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=40), st.integers(0, 300))
+@example([b"\x1bP1$r0m\x1b\\"], 2)
+@example([b"\x1bXabc\x1b\\"], 2)
 def test_a_cut_is_between_tokens_and_never_before_what_was_asked(
     pieces: list[bytes], least: int
 ) -> None:
