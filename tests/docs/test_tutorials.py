@@ -171,7 +171,7 @@ async def test_all_of_them_in_order_from_nothing(empty: Path) -> None:
         printed = await follow_tutorial("first-session.md", empty, stack)
         async with client() as http, http.get("http://localhost:8480") as answer:
             assert answer.status == 200
-    assert "notebook" in printed[-1].lower()
+    assert "jupyterlab" in printed[-1].lower()
     for name, text in (("own-orchestrator.md", "JupyterLab"), ("own-app.md", "Directory listing")):
         with ExitStack() as stack:
             printed = await follow_tutorial(name, empty, stack)
