@@ -24,6 +24,11 @@ def resume_reading(transport: asyncio.Transport | None) -> None:
         transport.resume_reading()
 
 
+def is_protocol_of(protocol: asyncio.BaseProtocol, transport: asyncio.Transport | None) -> bool:
+    """Whether *transport* is there, and has not been handed over to another protocol."""
+    return transport is not None and transport.get_protocol() is protocol
+
+
 def shut(transport: asyncio.Transport) -> None:
     """Shut our side down after what was written, where the transport can.
 

@@ -60,6 +60,7 @@ class Tunnel(asyncio.Protocol):
         "timer",
         "tracker",
         "traffic",
+        "turns",
     )
 
     def __init__(
@@ -71,6 +72,7 @@ class Tunnel(asyncio.Protocol):
         app: asyncio.Transport,
     ) -> None:
         self.path = path
+        self.turns = path.turns
         self.access_right = access_right
         self.browser = browser
         self.app = app
@@ -134,10 +136,14 @@ class Tunnel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
+        turns = self.turns
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.path.turns.take(self, data)
+            turns.take(self, data)
 
     def receive(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
@@ -237,7 +243,7 @@ class Tunnel(asyncio.Protocol):
     def _follow_later(self, backlog: bytes) -> None:
         self.backlog = backlog
         pause_reading(self.app)
-        self.path.turns.later(self._follow_on)
+        self.turns.later(self._follow_on)
 
     def _follow_on(self) -> None:
         backlog, self.backlog = self.backlog, b""
@@ -359,10 +365,15 @@ class AppSide(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass *data* on."""
+        tunnel = self.tunnel
+        turns = tunnel.turns
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(self)
         if len(data) < SMALL_READ:
-            self.tunnel.from_app(data)
+            tunnel.from_app(data)
         else:
-            self.tunnel.path.turns.take(self, data)
+            turns.take(self, data)
 
     def receive(self, data: bytes) -> None:
         """Pass *data* on."""

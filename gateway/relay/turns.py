@@ -6,6 +6,12 @@ again in a later turn: to pause after each read costs a third of what passing on
 read may take many steps to understand (chunks of a byte, frames of none): the readers of
 :mod:`gateway.core` stop after so many of them, and go on in a later turn as well, before anything
 more is read.
+
+A turn as a whole has a bound, too. Where 1,024 connections are ready at once, libuv asks the kernel
+for more before anything else runs, and does so up to 48 times: 2,000 connections that always have
+something to read made turns of seconds, in which no timer, no answer of Redis and no other
+connection got on. Once a turn has lasted :data:`LONG_TURN_SECONDS`, a connection that is read is
+not read again before the next one.
 """
 
 from __future__ import annotations
@@ -24,6 +30,10 @@ FULL_READ: Final = 250_000
 """From here on the loop would read again at once: uvloop's buffer is 256,000 bytes."""
 SHARE_SECONDS: Final = 0.001
 """Full reads of one connection in a row, in one turn, before the others go first."""
+LONG_TURN_SECONDS: Final = 0.05
+"""For all connections together; from then on each is read once."""
+READS_BETWEEN_LOOKS: Final = 128
+"""A look at the clock takes as long as a small read's share of the rest."""
 
 
 class Reader(Protocol):
@@ -50,7 +60,18 @@ class Turns:
         clock: Seconds.
     """
 
-    __slots__ = ("_began", "_clock", "_loop", "_reader", "_turn", "counts", "seconds")
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_loop",
+        "_paused",
+        "_reader",
+        "_turn",
+        "_turn_since",
+        "counts",
+        "reads_left",
+        "seconds",
+    )
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, clock: Callable[[], float] = perf_counter
@@ -63,6 +84,11 @@ class Turns:
         """The connection whose read was full the last time, in which turn, and since when."""
         self._turn = 0.0
         self._began = 0.0
+        self.reads_left = READS_BETWEEN_LOOKS
+        """Until :meth:`look` is to be called: each read takes one."""
+        self._turn_since: float | None = None
+        """When this turn was looked at first; None where it has not been."""
+        self._paused: list[Reader] = []
 
     def take(self, reader: Reader, data: bytes) -> None:
         """Have *reader* receive *data*, all of one read, and let others go first after its share.
@@ -81,6 +107,27 @@ class Turns:
             self._reader = None
             reader.pause_for_others()
             self._loop.call_soon(reader.resume_after_others)
+
+    def look(self, reader: Reader) -> None:
+        """Look at how long this turn has lasted; too long, and *reader* goes on in the next one.
+
+        For each read once :attr:`reads_left` is below 0.
+        """
+        if self._turn_since is None:
+            self._turn_since = self._clock()
+            self._loop.call_soon(self._begin_turn)
+        elif self._clock() - self._turn_since >= LONG_TURN_SECONDS:
+            self._paused.append(reader)
+            reader.pause_for_others()
+            return  # and so with every read until the next turn
+        self.reads_left = READS_BETWEEN_LOOKS
+
+    def _begin_turn(self) -> None:
+        self._turn_since = None
+        self.reads_left = READS_BETWEEN_LOOKS
+        paused, self._paused = self._paused, []
+        for reader in paused:
+            reader.resume_after_others()
 
     def later(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* in a later turn, which is timed as well."""

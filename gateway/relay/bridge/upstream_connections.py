@@ -107,10 +107,14 @@ class BridgeUpstream(asyncio.Protocol):
         """Pass it on."""
         if self.dropped:
             return
+        turns = self.bridge.request.turns
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.bridge.request.turns.take(self, data)
+            turns.take(self, data)
 
     def receive(self, data: bytes) -> None:
         """Take what the job's side sent, in its turn."""

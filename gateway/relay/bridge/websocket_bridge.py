@@ -153,10 +153,14 @@ class WebSocketBridge(Bridge):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
+        turns = self.request.turns
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.request.turns.take(self, data)
+            turns.take(self, data)
 
     def receive(self, data: bytes) -> None:
         """Take what the browser sent, in its turn."""

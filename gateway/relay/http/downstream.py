@@ -18,7 +18,7 @@ from gateway.relay.dial import DialFailed
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
 from gateway.relay.http.upstream import UpstreamConnection
-from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 
@@ -176,18 +176,22 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Take what the browser sent, as the phase says."""
         self.context.meters.http.up += len(data)
         self.activity.up += len(data)
+        turns = self.context.turns
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.context.turns.take(self, data)
+            turns.take(self, data)
 
     def pause_for_others(self) -> None:
         """Stop reading for a turn."""
         pause_reading(self.transport)
 
     def resume_after_others(self) -> None:
-        """Read again, unless the machine or the kernel speaks against it."""
-        if self.reading and self.upload is None:
+        """Read again, unless the machine or the kernel speaks against it, or it is another's."""
+        if self.reading and self.upload is None and is_protocol_of(self, self.transport):
             resume_reading(self.transport)
 
     def eof_received(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.relay.http.last_words import read_left
 from gateway.relay.states import Event, State, step
-from gateway.relay.transports import pause_reading, resume_reading
+from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
 
 if TYPE_CHECKING:
@@ -105,8 +105,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the exchange; close when nobody asked for it."""
+        turns = self.pool.turns
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(self)
         if len(data) >= SMALL_READ:
-            self.pool.turns.take(self, data)
+            turns.take(self, data)
         elif self.exchange is not None:
             self.exchange.response_received(data)
         else:
@@ -124,8 +128,8 @@ class UpstreamConnection(asyncio.Protocol):
         pause_reading(self.transport)
 
     def resume_after_others(self) -> None:
-        """Read again, unless the exchange has stopped it."""
-        if self.reading:
+        """Read again, unless the exchange has stopped it, or it is a tunnel's."""
+        if self.reading and is_protocol_of(self, self.transport):
             resume_reading(self.transport)
 
     def eof_received(self) -> bool:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.relay.turns import FULL_READ, SMALL_READ, TURN_SECONDS, Turns
+from gateway.relay.turns import (
+    FULL_READ,
+    LONG_TURN_SECONDS,
+    READS_BETWEEN_LOOKS,
+    SMALL_READ,
+    TURN_SECONDS,
+    Turns,
+)
 
 
 class Reader:
@@ -72,3 +79,37 @@ async def test_a_short_read_is_timed_and_goes_on() -> None:
     assert reader.calls[1:] == ["later"]
     assert turns.counts[TURN_SECONDS.index(1.0)] == 1
     assert round(turns.seconds, 3) == 0.504
+
+
+def read(turns: Turns, reader: Reader, times: int = 1) -> None:
+    """Do what each connection does with each read."""
+    for _ in range(times):
+        turns.reads_left -= 1
+        if turns.reads_left < 0:
+            turns.look(reader)
+
+
+async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_next() -> None:
+    now, readers = 0.0, [Reader() for _ in range(10)]
+    turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
+    read(turns, readers[0], READS_BETWEEN_LOOKS + 1)
+    now = LONG_TURN_SECONDS
+    read(turns, readers[0], READS_BETWEEN_LOOKS)
+    assert not readers[0].calls
+    for reader in readers:
+        read(turns, reader)
+    assert [reader.calls for reader in readers] == [["paused"]] * 10
+    await asyncio.sleep(0)
+    assert [reader.calls for reader in readers] == [["paused", "resumed"]] * 10
+    read(turns, readers[0], READS_BETWEEN_LOOKS)
+    assert len(readers[0].calls) == 2
+
+
+async def test_short_turns_pause_nobody_however_many_reads_there_are() -> None:
+    now, reader = 0.0, Reader()
+    turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
+    for _ in range(5):
+        now += LONG_TURN_SECONDS
+        read(turns, reader, 10 * READS_BETWEEN_LOOKS)
+        await asyncio.sleep(0)
+    assert not reader.calls
