@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import SMALL_READ
+from gateway.relay.turns import FULL_READ, SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
@@ -140,7 +140,7 @@ class Tunnel(asyncio.Protocol):
         turns.reads_left -= 1
         if turns.reads_left < 0:
             turns.look(self)
-        if len(data) < SMALL_READ:
+        if len(data) < FULL_READ:  # nobody looks into it: less of it cannot take long
             self.receive(data)
         else:
             turns.take(self, data)
@@ -178,12 +178,11 @@ class Tunnel(asyncio.Protocol):
         """Stop reading from the app; a browser that takes nothing for long is reset."""
         self.browser_full = True
         pause_reading(self.app)
-        self.path.ends.watch(self.browser, self.reset)
+        self.path.ends.writes_wait(self.browser, self.reset)
 
     def resume_writing(self) -> None:
         """Read from the app again."""
         self.browser_full = False
-        self.path.ends.stalls.forget(self.browser)
         if self.phase <= Phase.FINISHING and not self.backlog:
             resume_reading(self.app)
 
@@ -232,11 +231,10 @@ class Tunnel(asyncio.Protocol):
         ends = self.path.ends
         if full:
             pause_reading(self.browser)
-            ends.watch_app(self.app, self._app_stalled)
+            ends.app_writes_wait(self.app, self._app_stalled)
             # Not read, it could leave unseen.
             ends.hangups.watch(self.browser, self._hung_up)
         else:
-            ends.stalls.forget(self.app)
             ends.seen_by_loop(self.browser, self._hung_up)
             resume_reading(self.browser)
 

@@ -24,6 +24,7 @@ from typing import Final, Protocol
 
 TURN_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Bounds of the histogram; one turn may take 5 ms at most."""
+_SHORT_SECONDS: Final = TURN_SECONDS[0]
 SMALL_READ: Final = 4096
 """A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use."""
 FULL_READ: Final = 250_000
@@ -96,7 +97,11 @@ class Turns:
         For reads of :data:`SMALL_READ` and more; smaller ones are received without this.
         """
         if len(data) < FULL_READ:
-            self.time(reader.receive, data)
+            began = self._clock()
+            try:
+                reader.receive(data)
+            finally:
+                self._note(self._clock() - began)
             return
         # The loop's time stands still while one turn lasts.
         turn = self._loop.time()
@@ -139,6 +144,11 @@ class Turns:
         try:
             act(*arguments)
         finally:
-            took = self._clock() - began
+            self._note(self._clock() - began)
+
+    def _note(self, took: float) -> None:
+        if took <= _SHORT_SECONDS:
+            self.counts[0] += 1
+        else:
             self.counts[bisect_left(TURN_SECONDS, took)] += 1
-            self.seconds += took
+        self.seconds += took

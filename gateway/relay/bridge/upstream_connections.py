@@ -135,14 +135,13 @@ class BridgeUpstream(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading from the browser; a job's side that takes nothing for long is left."""
         self.writable = False
-        self.ends.watch_app(self.transport, self.stalled)
+        self.ends.app_writes_wait(self.transport, self.stalled)
         if not self.dropped:
             self.bridge.upstream_filled()
 
     def resume_writing(self) -> None:
         """Read from the browser again."""
         self.writable = True
-        self.ends.stalls.forget(self.transport)
         if not self.dropped:
             self.bridge.upstream_drained()
 

@@ -272,14 +272,13 @@ class WebSocketBridge(Bridge):
         self.writable = False
         self._replies.held = True
         if self.state is BridgeState.OPEN:
-            self.request.ends.watch(self.transport)
+            self.request.ends.writes_wait(self.transport)
         if self.upstream is not None:
             self.upstream.sync_reading()
 
     def resume_writing(self) -> None:
         """Read from the job's side again."""
         self.writable = True
-        self.request.ends.stalls.forget(self.transport)
         if self.state is BridgeState.OPEN:
             self._replies.release(self.transport)
         if self.upstream is not None:

@@ -111,6 +111,23 @@ class Ends:
                 passing=passing,
             )
 
+    def writes_wait(
+        self, transport: asyncio.Transport | None, stalled: Callable[[], None] | None = None
+    ) -> None:
+        """Watch a browser's *transport* until nothing waits any more; for each ``pause_writing``.
+
+        It is not forgotten with ``resume_writing``: both come thousands of times a second.
+        """
+        if transport is not None and not self.stalls.watches(transport):
+            self.watch(transport, stalled, passing=True)
+
+    def app_writes_wait(
+        self, transport: asyncio.Transport | None, stalled: Callable[[], None]
+    ) -> None:
+        """Watch an app's *transport* in the same way."""
+        if transport is not None and not self.stalls.watches(transport):
+            self.watch_app(transport, stalled, passing=True)
+
     def look_at(self, transport: asyncio.Transport | None) -> None:
         """Watch a browser's *transport* while the kernel holds something for it."""
         if self._is_unwatched(transport):

@@ -201,12 +201,11 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop reading from the app; a browser that takes nothing for long is reset."""
-        self.context.ends.watch(self.transport)
+        self.context.ends.writes_wait(self.transport)
         self.set_write_full(True)
 
     def resume_writing(self) -> None:
         """Read from the app again."""
-        self.context.ends.stalls.forget(self.transport)
         self.set_write_full(False)
 
     def connection_lost(self, exc: Exception | None) -> None:

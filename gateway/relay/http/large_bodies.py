@@ -127,7 +127,7 @@ class Upload(_Body):
 
     def waits(self) -> None:
         """An app that takes nothing for long is given up."""
-        self._context.ends.watch_app(self._sink, self._exchange.app_stalled)
+        self._context.ends.app_writes_wait(self._sink, self._exchange.app_stalled)
 
     def over(self) -> None:
         """Read from the browser again: the rest of the body, or its next request."""
@@ -155,7 +155,7 @@ class Download(_Body):
 
     def waits(self) -> None:
         """A browser that takes nothing for long is reset."""
-        self._context.ends.watch(self._sink)
+        self._context.ends.writes_wait(self._sink)
 
     def over(self) -> None:
         """Read from the app again, or complete; one that has sent more is not asked again."""

@@ -68,7 +68,7 @@ class Splice:
 
     @abstractmethod
     def waits(self) -> None:
-        """The sink is waited for, and watched."""
+        """The sink is waited for, and watched until this ends: it may wait a thousand times."""
 
     @abstractmethod
     def over(self) -> None:
@@ -172,7 +172,6 @@ class Splice:
             self.over()
             return
         self.state = step(self.state, Event.FREED)
-        self._context.ends.stalls.forget(self._sink)
         self._readiness.writable(self._to, None)
         self._pipe = None
         self._pipes.give(pipe)
@@ -205,6 +204,7 @@ class Splice:
             self._readiness.readable(self._from, None)
         elif before is State.BLOCKED:
             self._readiness.writable(self._to, None)
+        if before in (State.FLOWING, State.BLOCKED):
             self._context.ends.stalls.forget(self._sink)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:

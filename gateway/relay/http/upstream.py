@@ -152,14 +152,13 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading the request; an app that takes nothing for long is given up."""
         self.writable = False
-        self.pool.ends.watch_app(self.transport, self.stalled)
+        self.pool.ends.app_writes_wait(self.transport, self.stalled)
         if self.exchange is not None:
             self.exchange.regulate()
 
     def resume_writing(self) -> None:
         """Read the request again."""
         self.writable = True
-        self.pool.ends.forget(self.transport)
         if self.exchange is not None:
             self.exchange.regulate()
 
