@@ -29,6 +29,7 @@ from gateway.bearer import Bearers
 from gateway.bus.feed import Changed, Feed
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
+from gateway.bus.own_thread import ReaderWithOwnThread
 from gateway.checking import Checks
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
@@ -160,10 +161,12 @@ class Gateway:
             tidy=self._tidy,
         )
         loop = asyncio.get_running_loop()
-        self.redis = connect(settings.redis_url)
-        reader = BusReader(self.redis, Keys(settings.instance))
+        self.reader = ReaderWithOwnThread(
+            lambda: connect(settings.redis_url), Keys(settings.instance)
+        )
+        self.redis = self.reader.redis
         self.feed: Feed = make_follower(
-            settings, reader, on_change=self._changed, on_closed=self._closed
+            settings, self.reader, on_change=self._changed, on_closed=self._closed
         )
         limits = settings.limits
         self.sign_outs = SignOuts(
@@ -203,7 +206,7 @@ class Gateway:
         self.tokens = SessionTokens(
             keys=self.keys,
             issuer=settings.token_issuer,
-            reader=reader,
+            reader=self.reader,
             feed=self.feed,
             wall=time.time,
             checks=self.checks,

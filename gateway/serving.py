@@ -95,7 +95,7 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
         await runner.cleanup()
         gateway.checks.close()
         gateway.memory.close()
-        await gateway.redis.aclose()
+        await gateway.reader.aclose()
 
 
 def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:

@@ -14,7 +14,8 @@
     relay, pages ◀──────── feed      all that the rest of the gateway sees of this
 
 ``catch_up`` stands between them: which head the table has to reach, which requests wait until it
-has, and whether a look or a repair is wanted. ``head_policy`` decides which heads, tables and
-events are believed. ``measures`` shows operators where the table stands. No request waits for any
-of this but in :meth:`feed.Feed.repair`. docs/proxy-events.md, "Following", is the contract.
+has, and whether a look or a repair is wanted. ``own_thread`` makes the calls that are waited for,
+where no busy turn delays them. ``head_policy`` decides which heads, tables and events are believed.
+``measures`` shows operators where the table stands. No request waits for any of this but in
+:meth:`feed.Feed.repair`. docs/proxy-events.md, "Following", is the contract.
 """

@@ -21,7 +21,10 @@ from shared.signed_table import SignedHead
 HEAD_SECONDS: Final = 1.0
 """Between two looks at the head."""
 CALL_SECONDS: Final = 2.0
-"""For one of them."""
+"""For one of them, by Redis' time."""
+_ANSWER_SECONDS: Final = CALL_SECONDS + 1.0
+"""Until the answer is seen here: a busy process' turn may take a moment. A look that took longer
+says nothing, since the process was stopped in the middle of it: the answer may be from before."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks that requests ask for."""
 FIRST_RETRY_SECONDS: Final = 0.1
@@ -71,8 +74,7 @@ class HeadPoller:
             answered = self._monotonic()
             if found:
                 await self._until_repaired()
-            if max(answered - began, self._monotonic() - answered) > CALL_SECONDS + 1.0:
-                # The process was stopped in the middle of it: the answer may be from before.
+            if max(answered - began, self._monotonic() - answered) > _ANSWER_SECONDS:
                 pause = 0.0
                 continue
             if found:
@@ -133,7 +135,7 @@ class HeadPoller:
     async def _fetch_head(self) -> Head | None:
         holder = self._holder
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 head = await self._reader.head()
         except (BusUnavailable, TimeoutError) as error:
             holder.note_trouble(str(error) or "Redis did not answer in time")

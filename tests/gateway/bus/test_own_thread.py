@@ -1,0 +1,89 @@
+"""What is waited for is asked from a thread of its own: a busy loop delays it by few turns."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.bus import head_poller
+from gateway.bus.own_thread import ReaderWithOwnThread
+from shared.bus import Keys, connect
+from shared.errors import BusUnavailable
+from tests.programs import RedisServer
+
+# How many turns may pass from a question to its answer; each step of a call of Redis takes one.
+TURNS = 4
+
+
+@asynccontextmanager
+async def reading(url: str) -> AsyncIterator[ReaderWithOwnThread]:
+    reader = ReaderWithOwnThread(lambda: connect(url), Keys("test"))
+    try:
+        yield reader
+    finally:
+        await reader.aclose()
+
+
+class LongTurns:
+    """Makes every turn of this loop last for a while, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.going = True
+        self.turn()
+
+    def turn(self) -> None:
+        self.count += 1
+        time.sleep(0.1)  # that nothing else gets on is the point
+        if self.going:
+            asyncio.get_running_loop().call_soon(self.turn)
+
+
+async def test_answers_come_within_few_turns_however_long_they_are(
+    redis: Redis, redis_server: RedisServer
+) -> None:
+    async with reading(redis_server.url) as reader:
+        await reader.head()  # it is connected now
+        turns = LongTurns()
+        try:
+            assert await reader.head() is None
+            assert turns.count <= TURNS
+            before = turns.count
+            marked = await reader.mark_used("a", "open", kept_until=time.time() + 9, now=0.0)
+            assert marked.before is None
+            assert turns.count - before <= TURNS
+        finally:
+            turns.going = False
+    assert await redis.exists(Keys("test").used("a"))
+
+
+async def test_a_redis_that_never_answers_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.bus.own_thread.CALL_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with reading(f"redis://127.0.0.1:{silent.getsockname()[1]}") as reader:
+            began = time.monotonic()
+            with pytest.raises(BusUnavailable):
+                await reader.head()
+            assert time.monotonic() - began < head_poller.CALL_SECONDS
+
+
+async def test_a_redis_that_is_away_is_said_to_be(tmp_path: object) -> None:
+    async with reading(f"unix://{tmp_path}/none.sock") as reader:
+        with pytest.raises(BusUnavailable):
+            await reader.head()
+
+
+async def test_who_is_cancelled_leaves_nothing_that_is_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with reading(f"redis://127.0.0.1:{silent.getsockname()[1]}") as reader:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await reader.head()
