@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import aiohttp
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
@@ -45,9 +46,14 @@ from controller.metrics import (
     LoopStalls,
     WebhookCounts,
     count_dry_runs,
+    count_metric_samples,
     make_debug_route,
 )
 from controller.process import Core, EventHandlers, Process, ProcessTasks
+from controller.resource_metrics.pod_metrics import PodMetricsSource
+from controller.resource_metrics.prometheus import PrometheusSource
+from controller.resource_metrics.sampler import MetricSampler
+from controller.resource_metrics.sources import Source
 from controller.sessions.activities import Activities
 from controller.sessions.control import JobSessions
 from controller.sessions.notices import Notices
@@ -259,6 +265,9 @@ async def _start_api(
         rank_services=settings.jobs.rank_services,
         activities_of=Activities(ReportReader(redis, names), clock=time.time).of,
     )
+    metrics = await _make_sampler(process, kube, stack)
+    if settings.metrics_seconds:
+        process.tasks.start(metrics.run())
     parts = ApiParts(
         store=process.store,
         submissions=submissions,
@@ -268,6 +277,7 @@ async def _start_api(
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),
         defaults=settings.jobs,
         news=news,
+        metrics=metrics,
         explainer=Explainer(
             store=process.store,
             inspector=BusInspector(redis, names),
@@ -298,6 +308,26 @@ def _make_dry_run(process: Process, kube: Kube) -> DryRun | None:
         return None
     count = count_dry_runs(process.registry)
     return DryRun(kube, seconds=seconds, clock=time.monotonic, count=count)
+
+
+async def _make_sampler(process: Process, kube: Kube, stack: AsyncExitStack) -> MetricSampler:
+    settings, jobs = process.settings, process.settings.jobs
+    namespace = jobs.namespace if jobs.fair_share is None else None
+    sources: list[Source] = [
+        PodMetricsSource(kube, instance=settings.instance, namespace=namespace)
+    ]
+    if settings.prometheus is not None:
+        session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        http = await stack.enter_async_context(session)
+        server = settings.prometheus
+        sources.append(PrometheusSource(http, url=server.url, token_file=server.token_file))
+    return MetricSampler(
+        sources,
+        interval=settings.metrics_seconds,
+        clock=time.time,
+        monotonic=time.monotonic,
+        count=count_metric_samples(process.registry),
+    )
 
 
 def _gpus(jobs: JobDefaults) -> frozenset[str]:

@@ -243,6 +243,17 @@ def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
     return lambda answer: answers.labels(answer).inc()
 
 
+def count_metric_samples(registry: CollectorRegistry) -> Callable[[str, str], None]:
+    """Return what counts how sources of pods' metrics responded: their names are fixed."""
+    samples = Counter(
+        "fumarole_controller_metric_samples",
+        "Times that a source of pods' metrics was asked, by its result",
+        ["source", "result"],
+        registry=registry,
+    )
+    return lambda source, result: samples.labels(source, result).inc()
+
+
 def make_debug_route(publisher: Callable[[], RoutePublisher | None]) -> web.RouteDef:
     """Return ``/debug/routes``: where every gateway should stand."""
 

@@ -119,6 +119,14 @@ class PluginChoice:
         return name in self.disabled or (self.listed is not None and name not in self.listed)
 
 
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A Prometheus server that knows what pods use, and the file of a token for it."""
+
+    url: str
+    token_file: Path | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """Everything that configures one controller process, whichever roles it plays.
@@ -127,7 +135,8 @@ class ControllerSettings:
     route table, None where nobody does. ``dry_run_seconds`` is how
     long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
     ``hook_seconds`` is how long hooks of plugins may take, ``hook_tries`` how often one that fails
-    is tried until it is given up.
+    is tried until it is given up. ``metrics_seconds`` is how often it is sampled what pods use, 0
+    where nobody does.
     """
 
     instance: str
@@ -154,6 +163,8 @@ class ControllerSettings:
     hook_tries: int
     jobs: JobDefaults
     logs: LogsPlace
+    metrics_seconds: float
+    prometheus: Prometheus | None
     webhooks: tuple[Receiver, ...]
     log: LogSettings
 
@@ -202,6 +213,8 @@ def read_settings(environment: Environment) -> ControllerSettings:
         hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
         jobs=replace(_job_defaults(environment), session_url=_session_url(public_url)),
         logs=read_logs_place(environment),
+        metrics_seconds=read("FUMAROLE_CONTROLLER_METRICS_SECONDS", _metrics_seconds, 0.0),
+        prometheus=_prometheus(environment),
         webhooks=_webhooks(environment, leads="reconciler" in roles),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
@@ -237,6 +250,17 @@ def _check_minikube(environment: Environment, settings: ControllerSettings) -> N
             "FUMAROLE_CONTROLLER_MINIKUBE",
             "lets anybody into every app: it is only for a public URL of this machine",
         )
+
+
+def _prometheus(environment: Environment) -> Prometheus | None:
+    name = "FUMAROLE_CONTROLLER_PROMETHEUS_URL"
+    url = environment.optional(name, _prometheus_url)
+    token = environment.optional("FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE", Path)
+    if url is None:
+        return None
+    if token is not None and url.scheme == "http" and not is_loopback_name(url.hostname or ""):
+        environment.problem(name, "is http, over which a token cannot be sent")
+    return Prometheus(url.geturl(), token)
 
 
 def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
@@ -363,6 +387,17 @@ def _period(raw: str) -> float:
     value = seconds(raw)
     if value < 1:
         raise ValueError("a period is a second or longer")
+    return value
+
+
+def _prometheus_url(raw: str) -> SplitResult:
+    return web_url(raw, http_anywhere=True)
+
+
+def _metrics_seconds(raw: str) -> float:
+    value = seconds(raw)
+    if 0 < value < 1:
+        raise ValueError("0, or a second or longer: metrics are measured every 15 s or so")
     return value
 
 

@@ -22,6 +22,7 @@ from controller.api.resources.job_commands import JobWishes
 from controller.api.resources.jobs import Jobs
 from controller.api.resources.logs import Logs
 from controller.api.resources.maintenance import MaintenanceResource
+from controller.api.resources.metrics import MetricsResource
 from controller.api.resources.products import CapacityOf, Products
 from controller.api.resources.sessions import SessionsResource
 from controller.api.resources.tasks import TasksResource
@@ -35,6 +36,7 @@ from controller.kube.client import Kube
 from controller.logs.live import PodLogs
 from controller.logs.reading import LogReader
 from controller.logs.storage import LogStorage
+from controller.resource_metrics.sampler import MetricSampler
 from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
@@ -56,6 +58,7 @@ class ApiParts:
     capacity: CapacityOf
     explainer: Explainer
     news: UpdateNews
+    metrics: MetricSampler
     defaults: JobDefaults
     offered_fields: Collection[str]
     job_fields: Mapping[str, type[BaseModel]]
@@ -122,6 +125,7 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
         *BatchesResource(store, parts.submissions, parts.commands).operations(),
         *JobWishes(parts.commands).operations(),
         *TasksResource(store).operations(),
+        *MetricsResource(store, parts.metrics).operations(),
         *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),
         *UpdatesResource(store, streams, parts.news).operations(),
         *SessionsResource(parts.sessions).operations(),

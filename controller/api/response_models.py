@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from controller.jobs.history.states import State
+from controller.resource_metrics.sources import Metric, Missing
 
 
 class ResponseModel(BaseModel):
@@ -141,6 +142,66 @@ class TaskView(ResponseModel):
     exit_code: int | None
     reason: str | None
     message: str | None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _whole(value: float | None) -> float | None:
+    return None if value is None else round(value)
+
+
+Share = Annotated[float | None, BeforeValidator(_rounded)]
+Bytes = Annotated[int | None, BeforeValidator(_whole)]
+
+
+class MetricValues(ResponseModel):
+    """What is used; None where that is not known, and `missing` says why."""
+
+    cpu_cores: Share = None
+    memory_bytes: Bytes = None
+    network_receive_bytes_per_second: Bytes = None
+    network_transmit_bytes_per_second: Bytes = None
+    gpu_utilization: Share = Field(default=None, description="From 0 to 1; the mean of several.")
+    gpu_memory_bytes: Bytes = None
+
+
+class MetricSeries(ResponseModel):
+    """The last samples, the oldest first: each list has one value for each time of `at`."""
+
+    at: list[float]
+    cpu_cores: list[Share]
+    memory_bytes: list[Bytes]
+    network_receive_bytes_per_second: list[Bytes]
+    network_transmit_bytes_per_second: list[Bytes]
+    gpu_utilization: list[Share]
+    gpu_memory_bytes: list[Bytes]
+
+
+class RankMetrics(ResponseModel):
+    """What one rank uses."""
+
+    rank: int
+    task: str
+    index: int
+    pod: str | None
+    values: MetricValues
+    missing: dict[Metric, Missing] = Field(description="Why a value is None.")
+    series: MetricSeries
+
+
+class JobMetrics(ResponseModel):
+    """What the ranks of a job use, together and each."""
+
+    id: str
+    attempt: int
+    interval_seconds: float = Field(description="From sample to sample; 0: none is taken.")
+    sampled_at: float | None = Field(description="When the last one was taken.")
+    values: MetricValues = Field(description="The sum of all ranks.")
+    missing: dict[Metric, Missing]
+    series: MetricSeries
+    items: list[RankMetrics]
 
 
 class LogView(ResponseModel):

@@ -16,6 +16,14 @@ _SUFFIXES: Final = {
 _QUANTITY: Final = re.compile(
     r"(\d{1,19}(?:\.\d{0,9})?|\.\d{1,9})(?:[eE]([+]?\d{1,2})|(m|k|M|G|T|P|E|[KMGTPE]i)?)", re.ASCII
 )
+_MEASURED: Final = re.compile(
+    r"(\d{1,20}(?:\.\d{0,9})?)(?:[eE]([+-]?\d{1,2})|(n|u|m|k|M|G|T|P|E|[KMGTPE]i)?)", re.ASCII
+)
+_MEASURED_SUFFIXES: Final = {
+    "n": 1e-9,
+    "u": 1e-6,
+    **{suffix: float(factor) for suffix, factor in _SUFFIXES.items()},
+}
 _LARGEST: Final = Decimal(2) ** 63 - 1
 _LEAST_BANDWIDTH: Final = 10**3 * 1000
 _MOST_BANDWIDTH: Final = 10**15 * 1000
@@ -97,6 +105,18 @@ def parse_bandwidth(raw: str) -> Quantity:
     if not _LEAST_BANDWIDTH <= quantity.milli <= _MOST_BANDWIDTH or quantity.milli % 1000:
         raise ValueError("bandwidth is whole bits per second, from 1k to 1P")
     return quantity
+
+
+def measured_amount(raw: object) -> float | None:
+    """Return the amount that a server has measured; None if *raw* is none.
+
+    Measurements are finer than what jobs ask for: ``12345678n`` of a processor.
+    """
+    match = _MEASURED.fullmatch(raw) if isinstance(raw, str) else None
+    if match is None:
+        return None
+    factor = 10.0 ** int(match[2]) if match[2] else _MEASURED_SUFFIXES[match[3] or ""]
+    return float(match[1]) * factor
 
 
 def _with_binary_suffix(whole: int) -> str:

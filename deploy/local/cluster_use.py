@@ -41,7 +41,11 @@ class ClusterUse:
 def embedded(kubeconfig: Path) -> ClusterUse:
     """Return how the embedded cluster is used, which is this run's alone."""
     return ClusterUse(
-        kubeconfig=kubeconfig, pod_networks=POD_NETWORK, instance="demo", namespace="default"
+        kubeconfig=kubeconfig,
+        pod_networks=POD_NETWORK,
+        instance="demo",
+        namespace="default",
+        settings=(("FUMAROLE_CONTROLLER_METRICS_SECONDS", "5"),),
     )
 
 
@@ -54,6 +58,7 @@ def given(kubeconfig: Path, pod_networks: str | None = None) -> ClusterUse:
         instance=name,
         namespace=name,
         settings=(
+            ("FUMAROLE_CONTROLLER_METRICS_SECONDS", "15"),
             # Owners' namespaces and queues would outlive the run.
             ("FUMAROLE_CONTROLLER_FAIR_SHARE", "off"),
             ("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", ",".join(own_addresses()) or "none"),

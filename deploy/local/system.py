@@ -24,6 +24,9 @@ from deploy.local.layout import PROGRAMS, Layout, Name, make_layout
 from deploy.local.ports import Ports
 from deploy.local.processes import Program
 
+METRICS_SECONDS: Final = 5.0
+"""How often the embedded cluster measures what Pods use: the page shows it while a demo lasts."""
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 Report = Callable[[str, Literal["starting", "ready", "ended"]], None]
@@ -65,7 +68,9 @@ class LocalSystem:
         ports.take("api", api_port)
         self.cluster: EmbeddedCluster | None = None
         if kubeconfig is None:
-            self.cluster = EmbeddedCluster(folder=self.folder / "cluster", seed=seed)
+            self.cluster = EmbeddedCluster(
+                folder=self.folder / "cluster", seed=seed, metrics_seconds=METRICS_SECONDS
+            )
             use = embedded(self.cluster.kubeconfig("controller"))
         else:
             use = given(kubeconfig, pod_networks)

@@ -38,6 +38,12 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
     await expect(newest.locator("tbody tr").last).to_contain_text("Running")
     await newest.get_by_text("Log", exact=True).click()
     await expect(newest.locator("pre")).to_have_text("Nothing was written yet.")
+    # What it uses is measured every few seconds, and of two scrapes.
+    await newest.get_by_text("Resources", exact=True).click()
+    memory = newest.locator('[data-metric="memory_bytes"]')
+    await expect(memory).to_contain_text("iB", timeout=90_000)
+    await expect(memory.get_by_role("img")).to_be_visible()
+    await expect(newest.locator(".lacking")).to_contain_text("GPU: not configured")
     # Somebody else sees it once it is shared, and opens it.
     theirs = bob.page.locator(f'[data-job="{job}"]')
     await expect(theirs).to_have_count(0)

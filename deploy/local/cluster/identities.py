@@ -52,6 +52,7 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "resources": ["rolebindings"],
                 "verbs": [*_READ, *_WRITE],
             },
+            {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
             # Without this, nobody binds a role that holds more than they have themselves.
             {
                 "apiGroups": ["rbac.authorization.k8s.io"],

@@ -50,6 +50,8 @@ class EmbeddedCluster:
         disturb: Whether the API server may also answer 409 and 429 now and then.
         lags: How late the parts are: keys of `lags.LAGS`. Without it none is.
         plain: Whether Pods are plain processes even where the kernel allows namespaces.
+        metrics_seconds: How often what Pods use is measured for metrics.k8s.io; with 0 there is
+            no such API, as in a cluster without metrics-server.
         ready_seconds: How long all three together may take to be ready.
     """
 
@@ -61,6 +63,7 @@ class EmbeddedCluster:
         disturb: bool = False,
         lags: Mapping[str, float] | None = None,
         plain: bool = False,
+        metrics_seconds: float = 0.0,
         ready_seconds: float = 30.0,
     ) -> None:
         self.seed = _chosen_seed(seed)
@@ -68,6 +71,7 @@ class EmbeddedCluster:
         self._disturb = disturb
         self._lags = lags or {}
         self._plain = plain
+        self._metrics_seconds = metrics_seconds
         self._ready_seconds = ready_seconds
         self._children: dict[Program, subprocess.Popen[bytes]] = {}
 
@@ -191,7 +195,8 @@ class EmbeddedCluster:
         common = ["--with-parent", "--seed", str(self.seed)]
         if program == "apiserver":
             disturb = ["--disturb"] if self._disturb else []
-            return [*common, "--state", str(self.folder), *disturb]
+            metrics = ["--metrics-seconds", str(self._metrics_seconds)]
+            return [*common, "--state", str(self.folder), *disturb, *metrics]
         if program == "kubelet":
             common += ["--state", str(self.folder / "pods"), "--pki", str(self.folder / "pki")]
             common += ["--plain"] if self._plain else []

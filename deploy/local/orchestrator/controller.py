@@ -68,6 +68,10 @@ class Controller:
         answer = await self._call("GET", f"/v1/jobs/{job_id}/logs", query=query)
         return str(answer["text"])
 
+    async def metrics(self, job_id: str) -> dict[str, Any]:
+        """Return what a job uses, now and in the last minutes."""
+        return await self._call("GET", f"/v1/jobs/{job_id}/metrics")
+
     async def revoke(self, sid: str, user: str) -> None:
         """End what *user* has open of a session, and every grant of theirs to it."""
         await self._call("POST", f"/v1/sessions/{sid}/revoke", {"sub": user})

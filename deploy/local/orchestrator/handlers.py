@@ -68,6 +68,7 @@ class Handlers:
                 web.post("/api/jobs/{id}/share", self._share),
                 web.get("/api/jobs/{id}/log", self._log),
                 web.get("/api/jobs/{id}/history", self._history),
+                web.get("/api/jobs/{id}/metrics", self._metrics),
             ]
         )
         return app
@@ -188,6 +189,11 @@ class Handlers:
         updates = answer.get("updates", [])[-MOST_UPDATES:]
         shown = [{name: one.get(name) for name in told} for one in updates]
         return web.json_response({"updates": shown})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        answer = await self._controller.metrics(await self._own(request))
+        told = ("values", "missing", "series")
+        return web.json_response({name: answer.get(name, {}) for name in told})
 
     def _shown(self, job: dict[str, Any], user: str) -> dict[str, Any]:
         app = APPS.get(job.get("labels", {}).get(APP_LABEL, ""))

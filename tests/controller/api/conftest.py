@@ -28,6 +28,7 @@ from controller.jobs.submission.dry_run import DryRun
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.plugins import PLUGINS
+from controller.resource_metrics.sampler import MetricSampler
 from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
@@ -56,6 +57,7 @@ class Api:
     submissions: Submissions
     commands: JobCommands
     sessions: SessionService
+    metrics: MetricSampler
     operations: Sequence[Operation]
     described: Described
     woken: list[str] = field(default_factory=list)
@@ -147,6 +149,7 @@ async def api(
         tell=_tell,
     )
     (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
+    metrics = MetricSampler([], interval=0, clock=time.time, monotonic=time.monotonic)
     parts = ApiParts(
         store=store,
         submissions=submissions,
@@ -156,6 +159,7 @@ async def api(
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
         defaults=jobs,
         news=UpdateNews(store),
+        metrics=metrics,
         explainer=Explainer(
             store=store,
             # Nothing is asked of Redis here: it is away.
@@ -178,7 +182,7 @@ async def api(
     app.middlewares.insert(0, described.middleware)
     headers = {"Authorization": f"Bearer {service_token()}"}
     client = await aiohttp_client(app, headers=headers)
-    yield Api(client, store, submissions, commands, sessions, operations, described, woken)
+    yield Api(client, store, submissions, commands, sessions, metrics, operations, described, woken)
     await client.close()
     await store.close()
     assert described.wrong == []

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -361,6 +362,36 @@ def test_services_of_ranks_come_with_the_setting_and_one_right(
     assert subjects[0] == subjects[1]
     roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
     assert grants(roles["fumarole-rank-services"]) == {("watch", "", "services")}
+
+
+def test_what_jobs_use_needs_one_right_and_a_way_to_prometheus(tmp_path: Path) -> None:
+    wanted = {
+        "resources": [os.path.relpath(FOLDER / "overlays" / "production", tmp_path)],
+        "components": [
+            os.path.relpath(FOLDER / "components" / name, tmp_path)
+            for name in ("metrics", "prometheus")
+        ],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    objects = build(str(tmp_path), tmp_path)
+    settings = settings_of(objects, pods_of(objects)["fumarole-controller"])
+    assert settings["FUMAROLE_CONTROLLER_METRICS_SECONDS"] == "30"
+    server = urlsplit(settings["FUMAROLE_CONTROLLER_PROMETHEUS_URL"])
+    roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
+    assert grants(roles["fumarole-metrics"]) == {("list", "metrics.k8s.io", "pods")}
+    bindings = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRoleBinding")}
+    assert bindings["fumarole-metrics"]["subjects"] == bindings["fumarole-controller"]["subjects"]
+    (policy,) = [
+        one["spec"]
+        for one in of_kind(objects, "NetworkPolicy")
+        if one["metadata"]["name"] == "fumarole-controller-to-prometheus"
+    ]
+    (rule,) = policy["egress"]
+    # The way leads to where the setting says that the server is.
+    assert [port["port"] for port in rule["ports"]] == [server.port]
+    (peer,) = rule["to"]
+    namespace = peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert namespace in (server.hostname or "").split(".")
 
 
 @pytest.mark.parametrize("overlay", ["production", "one-namespace"])

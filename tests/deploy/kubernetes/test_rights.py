@@ -39,6 +39,8 @@ from tests.programs import RedisServer
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 RANK_SERVICES = "components/rank-services/rbac.yaml"
+MEASURED = {"cpu_cores", "memory_bytes"}
+METRICS = "components/metrics/rbac.yaml"
 ACCOUNT = "system:serviceaccount:fumarole-system:fumarole-"
 # Granted, and for reasons that a run without mishaps does not show.
 SELDOM = {
@@ -57,8 +59,9 @@ SELDOM = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as one, Kube.connect(one.kubeconfig("admin")) as admin:
-        await apply_rights(admin, RANK_SERVICES)
+    started = EmbeddedCluster(metrics_seconds=1.0)
+    async with started as one, Kube.connect(one.kubeconfig("admin")) as admin:
+        await apply_rights(admin, RANK_SERVICES, METRICS)
         yield one
 
 
@@ -81,6 +84,7 @@ async def processes(
         "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:0",
         "FUMAROLE_CONTROLLER_OWNERS_FILE": str(folder / "owners.yaml"),
         "FUMAROLE_CONTROLLER_RANK_SERVICES": "yes",
+        "FUMAROLE_CONTROLLER_METRICS_SECONDS": "1",
         "FUMAROLE_CONTROLLER_PRIORITIES": "high=gone",
     }
     controller = Controller(
@@ -127,6 +131,9 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
     whole_node = {"cpu": 64, "memory": "1Gi"}
     await processes.submit("five", owner={"user": "ada"}, resources=whole_node, priority="high")
     await open_shell(cluster, "one")
+    async with asyncio.timeout(60):
+        while (await processes.call("GET", "/v1/jobs/one/metrics"))["missing"].keys() & MEASURED:
+            await asyncio.sleep(0.2)
     await lead(cluster)
     await processes.read("/v1/jobs/one/logs")
     await processes.call("GET", "/v1/utilization")
@@ -142,7 +149,9 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
     roles = {one["metadata"]["name"]: grants(one) for one in read(*RIGHTS) if "rules" in one}
     own = grants(read("base/rbac-own.yaml")[0])
     inside = roles["fumarole-jobs"] | own
-    everywhere_granted = grants(read("base/rbac-cluster.yaml")[0]) | grants(read(RANK_SERVICES)[0])
+    everywhere_granted = set[tuple[str, str, str]]().union(
+        *(grants(read(name)[0]) for name in ("base/rbac-cluster.yaml", RANK_SERVICES, METRICS))
+    )
     for account, whole, within in (
         ("controller", everywhere_granted, inside),
         ("hub", set(), roles["fumarole-terminals"]),

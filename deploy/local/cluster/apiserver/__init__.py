@@ -10,7 +10,8 @@ A request passes through these, and each but the last two decides without I/O:
 
 Beside it, `controllers` collects garbage, ends namespaces and makes ServiceAccounts, and
 `definitions` turns CustomResourceDefinitions into kinds. `discovery` and `table` are what
-kubectl needs, `kubelets` carries logs and exec. Nothing here knows Volcano.
+kubectl needs, `kubelets` carries logs and exec, `metrics` is a metrics-server. Nothing here knows
+Volcano.
 
 Left out on purpose: strategic merge patch and apply (415), deletecollection (405), quota,
 aggregation, persistence: what is stored is gone when the process is.

@@ -20,6 +20,7 @@ from deploy.local.cluster.apiserver.controllers import Controllers, serve_defini
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable, make_builtin_kinds
 from deploy.local.cluster.apiserver.kubelets import Kubelets
+from deploy.local.cluster.apiserver.metrics import MetricsServer
 from deploy.local.cluster.apiserver.options import Options
 from deploy.local.cluster.apiserver.registry import Registry
 from deploy.local.cluster.apiserver.resources import Resources
@@ -59,7 +60,9 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, read_again)
     doorkeeper = Doorkeeper(users, lambda account: is_alive(store, account))
     resources = Resources(registry, kubelets, chance, faults, doorkeeper.issue)
-    front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE))
+    seconds = arguments.metrics_seconds
+    metrics = MetricsServer(store, kubelets, seconds) if seconds else None
+    front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE), metrics)
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
         # A controller that fails ends the server: better than one that collects no garbage.
@@ -70,6 +73,8 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
                 ),
                 tasks.create_task(_compact_now_and_then(store, chance)),
             ]
+            if metrics is not None:
+                beside.append(tasks.create_task(metrics.run()))
             await _ensure_namespaces(registry)
             port = await _listen(runner, arguments.port, pki)
             for name, token in tokens.items():
@@ -129,6 +134,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: any)")
     parser.add_argument(
         "--disturb", action="store_true", help="answer 409 and 429 now and then, as the seed says"
+    )
+    parser.add_argument(
+        "--metrics-seconds",
+        type=float,
+        default=0.0,
+        help="serve metrics.k8s.io, scraped as often (default: it is not there)",
     )
     run_program(_run, parser.parse_args())
 

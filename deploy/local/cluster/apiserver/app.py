@@ -17,6 +17,7 @@ from deploy.local.cluster.apiserver.errors import (
 )
 from deploy.local.cluster.apiserver.faults import Faults
 from deploy.local.cluster.apiserver.kinds import KindTable
+from deploy.local.cluster.apiserver.metrics import GROUP, POD_METRICS, MetricsServer
 from deploy.local.cluster.apiserver.rbac import check_resource
 from deploy.local.cluster.apiserver.requests import Target, is_true, parse_path, verb_of
 from deploy.local.cluster.apiserver.resources import Resources, read_body
@@ -37,7 +38,9 @@ class Front:
         doorkeeper: Doorkeeper,
         faults: Faults,
         audit: Audit,
+        metrics: MetricsServer | None = None,
     ) -> None:
+        self._metrics = metrics
         self._audit = audit
         self._kinds = kinds
         self._resources = resources
@@ -66,6 +69,9 @@ class Front:
             body = await read_body(request)
             return _json(answer_review(target, body, user, self._store, identify), 201)
         self._check(user, verb, target, tried=bool(request.query.get("dryRun")))
+        if target.group == GROUP and self._metrics is not None:
+            self._faults.refuse(verb, target, user)
+            return self._metrics.answer(verb, target, request.query)
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
             return _unknown(target.group)
@@ -110,7 +116,8 @@ class Front:
             raise method_not_allowed()
         if request.path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
-        said = discovery.describe(request.path.strip("/").split("/"), self._kinds, request.host)
+        kinds = [*self._kinds, *([POD_METRICS] if self._metrics is not None else [])]
+        said = discovery.describe(request.path.strip("/").split("/"), kinds, request.host)
         if said is None:
             return _unknown("" if request.path.startswith("/api/") else "custom")
         return _json(said, 200)

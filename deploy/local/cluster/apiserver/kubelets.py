@@ -30,6 +30,16 @@ class Kubelets:
         if self._session is not None:
             await self._session.close()
 
+    async def resource_metrics(self, node: Object) -> str:
+        """Return what the kubelet of *node* tells of its containers, in Prometheus' text format.
+
+        Raises:
+            aiohttp.ClientError, TimeoutError: If it does not.
+        """
+        url, limit = f"{_address(node)}/metrics/resource", aiohttp.ClientTimeout(total=10)
+        async with self._client().get(url, timeout=limit, raise_for_status=True) as answer:
+            return await answer.text()
+
     async def log(self, request: web.Request, pod: Stored) -> web.StreamResponse:
         """Answer with the container's log as the kubelet has it, for as long as it sends."""
         container = self._container(pod, request.query.get("container", ""))

@@ -78,6 +78,10 @@ class Kubelet:
                 return running
         return None
 
+    def pods(self) -> list[PodRun]:
+        """Return all Pods."""
+        return list(self._pods.values())
+
     async def _run(self, uid: str, running: PodRun) -> None:
         try:
             await running.run()
@@ -132,7 +136,9 @@ async def _serve(
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         kubelet = Kubelet(node, tasks)
-        runner = web.AppRunner(make_app(kubelet.find), access_log=None, shutdown_timeout=0.2)
+        runner = web.AppRunner(
+            make_app(kubelet.find, kubelet.pods), access_log=None, shutdown_timeout=0.2
+        )
         await runner.setup()
         tls = server_context(Pki(arguments.pki), "kubelet", clients=True)
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()

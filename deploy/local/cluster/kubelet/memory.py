@@ -1,4 +1,4 @@
-"""How much memory the processes of a container hold, and what becomes of one that takes too much.
+"""What the processes of a container use, and what becomes of one that takes too much memory.
 
 A real node has the kernel end what exceeds the container's limit (cgroups). Who runs this cluster
 need not be allowed to make cgroups, so the kubelet looks itself, a few times a second. It counts
@@ -7,7 +7,7 @@ what cgroups count and nobody could give back: anonymous and shared memory, with
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from deploy.local.cluster.quantities import quantity
@@ -16,6 +16,7 @@ _PAUSE_SECONDS: Final = 0.5
 _SHORT_PAUSE_SECONDS: Final = 0.1
 """Of a container that has half of its limit."""
 _MOST_PROCESSES: Final = 1000
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _COUNTED: Final = (b"RssAnon:", b"RssShmem:")
 
 
@@ -33,19 +34,32 @@ class Processes:
 
     def memory_of(self, pid: int) -> int:
         """Return the bytes of *pid* and its descendants; what ends meanwhile holds nothing."""
-        held, left = 0, [pid]
+        return sum(
+            int(line.split()[1]) * 1024
+            for one in self._with_descendants(pid)
+            for line in self._read(f"{one}/status").splitlines()
+            if line.startswith(_COUNTED)
+        )
+
+    def cpu_seconds_of(self, pid: int) -> float:
+        """Return the processor's time of *pid* and its descendants, and those that have ended."""
+        ticks = 0
+        for one in self._with_descendants(pid):
+            # proc_pid_stat(5): behind the name, which may hold anything, utime to cstime are
+            # fields 14 to 17.
+            fields = self._read(f"{one}/stat").rpartition(b")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+        return ticks / _TICKS
+
+    def _with_descendants(self, pid: int) -> Iterator[int]:
+        left = [pid]
         for _ in range(_MOST_PROCESSES):
             if not left or self._proc is None:
                 break
             one = left.pop()
-            held += sum(
-                int(line.split()[1]) * 1024
-                for line in self._read(f"{one}/status").splitlines()
-                if line.startswith(_COUNTED)
-            )
+            yield one
             for task in self._list(f"{one}/task"):
                 left += map(int, self._read(f"{one}/task/{task}/children").split())
-        return held
 
     def _read(self, path: str) -> bytes:
         try:

@@ -180,6 +180,10 @@ class Sandbox:
         """Return how many bytes *process* and all that it started hold of memory."""
         return 0 if self._processes is None else self._processes.memory_of(process.pid)
 
+    def cpu_seconds_of(self, process: Process) -> float:
+        """Return how much of a processor's time *process* and all that it started have used."""
+        return 0.0 if self._processes is None else self._processes.cpu_seconds_of(process.pid)
+
     def listening_ports(self, address: str) -> set[int]:
         """Return the TCP ports that are listened on at *address*, by itself or as any."""
         return self._listeners.ports(address)

@@ -8,7 +8,8 @@ import select
 import signal
 import struct
 import termios
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from fcntl import ioctl
 from typing import Any, Final
@@ -24,20 +25,28 @@ _PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _CHUNK_BYTES: Final = 32 * 1024
 FindPod = Callable[[str, str], PodRun | None]
+AllPods = Callable[[], Iterable[PodRun]]
 
 
-def make_app(find_pod: FindPod) -> web.Application:
+def make_app(find_pod: FindPod, all_pods: AllPods) -> web.Application:
     """Return the application; *find_pod* takes namespace and name."""
-    server = _Server(find_pod)
+    server = _Server(find_pod, all_pods)
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", server.logs)
     app.router.add_get("/exec/{namespace}/{pod}/{container}", server.execute)
+    app.router.add_get("/metrics/resource", server.metrics)
     return app
 
 
 class _Server:
-    def __init__(self, find_pod: FindPod) -> None:
+    def __init__(self, find_pod: FindPod, all_pods: AllPods) -> None:
         self._find_pod = find_pod
+        self._all_pods = all_pods
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Tell what every container uses, in Prometheus' text format."""
+        lines = [line for pod in self._all_pods() for line in _metric_lines(pod)]
+        return web.Response(text="".join(lines))
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         """Stream a container's log."""
@@ -195,6 +204,19 @@ class _Execution:
         if self._stdin is not None and self._terminal is None:
             os.close(self._stdin)
             self._stdin = None
+
+
+def _metric_lines(pod: PodRun) -> Iterator[str]:
+    metadata, at = pod.pod["metadata"], int(time.time() * 1000)
+    for container in pod.mains:
+        process = container.process
+        if process is None or pod.sandbox is None:
+            continue
+        namespace, name = metadata["namespace"], metadata["name"]
+        labels = f'{{container="{container.name}",namespace="{namespace}",pod="{name}"}}'
+        cpu, memory = pod.sandbox.cpu_seconds_of(process), pod.sandbox.memory_of(process)
+        yield f"container_cpu_usage_seconds_total{labels} {cpu:.2f} {at}\n"
+        yield f"container_memory_working_set_bytes{labels} {memory} {at}\n"
 
 
 def _write_all(fd: int, data: bytes) -> None:

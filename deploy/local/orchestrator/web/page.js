@@ -13,6 +13,19 @@ const WORDS = {
   EXPIRED: "Time is up",
 };
 
+const bytes = (count) => {
+  const power = Math.min(4, Math.floor(Math.log2(Math.max(1, count)) / 10));
+  return `${(count / 1024 ** power).toFixed(power ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+};
+const METRICS = [
+  ["cpu_cores", "Processors", (cores) => cores.toFixed(2)],
+  ["memory_bytes", "Memory", bytes],
+  ["network_receive_bytes_per_second", "Received", (rate) => `${bytes(rate)}/s`],
+  ["network_transmit_bytes_per_second", "Sent", (rate) => `${bytes(rate)}/s`],
+  ["gpu_utilization", "GPU", (share) => `${Math.round(100 * share)} %`],
+  ["gpu_memory_bytes", "GPU memory", bytes],
+];
+
 const find = (selector, within = document) => within.querySelector(selector);
 const copy = (id) => find(id).content.firstElementChild.cloneNode(true);
 
@@ -116,7 +129,7 @@ function makeRow(job) {
 function makeOwn(row, job) {
   find(".stop", row).addEventListener("click", () => act(job, "stop"));
   find(".extend", row).addEventListener("click", () => act(job, "extend"));
-  for (const name of ["log", "history"]) {
+  for (const name of ["log", "metrics", "history"]) {
     find(`.${name}`, row).addEventListener("toggle", () => attempt(() => showDetails(row, job.id)));
   }
   for (const user of others) {
@@ -149,10 +162,44 @@ async function showDetails(row, id) {
     say(log, (await call(path({ id }, "log"))).text || "Nothing was written yet.");
     if (atEnd) log.scrollTop = log.scrollHeight;
   }
+  if (find(".metrics", row)?.open) showMetrics(find(".metrics", row), await call(path({ id }, "metrics")));
   if (find(".history", row)?.open) {
     const { updates } = await call(path({ id }, "history"));
     find("tbody", row).replaceChildren(...updates.map(makeUpdate));
   }
+}
+
+/** Shows each metric that is measured as a number and a small series, and names the others. */
+function showMetrics(details, { values, missing, series }) {
+  const shown = METRICS.filter(([metric]) => values[metric] !== null || series[metric].some((one) => one !== null));
+  find("dl", details).replaceChildren(...shown.flatMap(([metric, title, format]) => {
+    const [term, value] = [document.createElement("dt"), document.createElement("dd")];
+    term.textContent = title;
+    value.dataset.metric = metric;
+    value.append(drawSeries(series[metric], title), values[metric] === null ? phrase(missing[metric]) : format(values[metric]));
+    return [term, value];
+  }));
+  const lacking = METRICS.filter((one) => !shown.includes(one));
+  say(find(".lacking", details), lacking.map(([metric, title]) => `${title}: ${phrase(missing[metric])}`).join(" · "));
+}
+
+/** Draws values from zero on, the newest at the right; a line breaks where nothing was measured. */
+function drawSeries(values, title) {
+  const NS = "http://www.w3.org/2000/svg";
+  const most = Math.max(...values.map((one) => one ?? 0)) || 1;
+  const step = 100 / Math.max(1, values.length - 1);
+  const drawing = document.createElementNS(NS, "svg");
+  for (const [name, text] of Object.entries({ viewBox: "0 -1 100 22", role: "img", "aria-label": `${title}, the last samples` })) {
+    drawing.setAttribute(name, text);
+  }
+  const line = document.createElementNS(NS, "path");
+  line.setAttribute("d", values.map((one, index) => {
+    if (one === null) return "";
+    const begins = index === 0 || values[index - 1] === null;
+    return `${begins ? "M" : "L"}${(index * step).toFixed(1)} ${(20 - 20 * one / most).toFixed(1)}${begins ? "h0.1" : ""}`;
+  }).join(""));
+  drawing.append(line);
+  return drawing;
 }
 
 function makeUpdate(update) {

@@ -58,6 +58,7 @@ class PlayedController:
                 web.post("/v1/jobs/{id}/extend", self._extend),
                 web.get("/v1/jobs/{id}/logs", self._logs),
                 web.get("/v1/jobs/{id}/history", self._history),
+                web.get("/v1/jobs/{id}/metrics", self._metrics),
             ]
         )
         return app
@@ -115,6 +116,9 @@ class PlayedController:
     async def _history(self, _request: web.Request) -> web.Response:
         update = {"id": 1, "at": 1.5, "attempt": 1, "state": "IN_QUEUE", "reason": "queued"}
         return web.json_response({"attempts": [], "updates": [update | {"message": "waits"}]})
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.json_response({"values": {"cpu_cores": 0.5}, "missing": {}, "items": []})
 
 
 @pytest.fixture
@@ -215,7 +219,7 @@ async def test_nobody_sees_opens_or_stops_the_jobs_of_others(client: Client) -> 
         body = {"user": "ada", "allowed": True}
         answer = await client.post(f"/api/jobs/{job}/{action}", json=body)
         assert answer.status == 404
-    for action in ("log", "history"):
+    for action in ("log", "history", "metrics"):
         assert (await client.get(f"/api/jobs/{job}/{action}")).status == 404
     unknown = await client.post("/api/jobs/never-was/open", json={})
     assert unknown.status == 404
@@ -247,7 +251,7 @@ async def test_who_is_given_a_job_opens_it_and_nothing_else_until_it_is_taken_ba
     assert (await client.post(f"/api/jobs/{job}/open", json={})).status == 404
 
 
-async def test_an_owner_extends_a_job_and_reads_its_log_and_history(
+async def test_an_owner_extends_a_job_and_reads_its_log_history_and_metrics(
     client: Client, played: PlayedController
 ) -> None:
     await sign_in(client, "ada")
@@ -257,6 +261,8 @@ async def test_an_owner_extends_a_job_and_reads_its_log_and_history(
     assert (await (await client.get(f"/api/jobs/{job}/log")).json())["text"] == "line one\n\ufffd"
     (update,) = (await (await client.get(f"/api/jobs/{job}/history")).json())["updates"]
     assert (update["state"], update["message"]) == ("IN_QUEUE", "waits")
+    shown = await (await client.get(f"/api/jobs/{job}/metrics")).json()
+    assert shown == {"values": {"cpu_cores": 0.5}, "missing": {}, "series": {}}
     # A tool goes into a job, whatever its app is; no other app does.
     for tool, status in (("shell", 200), ("jupyterlab", 404), ("nothing", 404)):
         answer = await client.post(f"/api/jobs/{job}/open?tool={tool}", json={})

@@ -1,0 +1,139 @@
+"""``/v1/jobs/{id}/metrics``: what a job's ranks use, now and in the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+from aiohttp import web
+from pydantic import Field
+
+from controller.api.error_responses import not_found
+from controller.api.operations import JSON, Operation
+from controller.api.query_parameters import WHOLE, Number, Query, read_query
+from controller.api.resources.tasks import task_views
+from controller.api.response_models import (
+    JobMetrics,
+    MetricSeries,
+    MetricValues,
+    RankMetrics,
+    TaskView,
+)
+from controller.jobs.history.unreadable import read_known
+from controller.kube.loop_turn import LoopTurn
+from controller.resource_metrics.history import POINTS, Sample, summed
+from controller.resource_metrics.sampler import MetricSampler
+from controller.resource_metrics.sources import METRICS, Metric, Missing, PodKey
+from controller.store.database import Store
+from controller.store.jobs.job_rows import find_job
+from controller.store.jobs.pods import pod_records_of
+
+MOST_SAMPLES: Final = 6000
+"""Samples that one answer is made of: a job of a hundred ranks or fewer is shown whole."""
+
+
+class MetricsQuery(Query):
+    """Of which rank, and how much of the past."""
+
+    rank: Number | None = Field(default=None, description="Only this one's; all without it.")
+    points: Annotated[int, Field(ge=0, le=POINTS), WHOLE] = Field(
+        default=POINTS, description="How many of the last samples, at most."
+    )
+
+
+class MetricsResource:
+    """The handler of the resource."""
+
+    def __init__(self, store: Store, sampler: MetricSampler) -> None:
+        self._store = store
+        self._sampler = sampler
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                name="getMetrics",
+                method="GET",
+                path="/v1/jobs/{id}/metrics",
+                summary="See what a job's ranks use",
+                handler=self.show,
+                query=MetricsQuery,
+                answer=JobMetrics,
+            )
+        ]
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show what runs; of what is not measured, why."""
+        wanted = read_query(request, MetricsQuery)
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, request.match_info["id"])
+            if record is None:
+                raise not_found("job")
+            runs = await pod_records_of(transaction, record.id, record.attempt)
+        tasks = task_views(record, read_known(record), runs)
+        if wanted.rank is not None:
+            tasks = [one for one in tasks if one.rank == wanted.rank]
+            if not tasks:
+                raise not_found("rank")
+        points = min(wanted.points, MOST_SAMPLES // len(tasks))
+        items, samples, turn = list[RankMetrics](), list[Sample](), LoopTurn()
+        for task in tasks:
+            found = self._samples(record.namespace, task)
+            items.append(self._rank(task, found, points))
+            samples += found[-max(1, points) :]
+            await turn.rest()
+        together = summed(samples)
+        now = self._now(together)
+        shown = JobMetrics(
+            id=record.id,
+            attempt=record.attempt,
+            interval_seconds=self._sampler.interval,
+            sampled_at=self._sampler.sampled_at,
+            values=_values(now),
+            missing=self._missing(now, is_running=any(one.state == "RUNNING" for one in tasks)),
+            series=_series(together[len(together) - min(points, len(together)) :]),
+            items=items,
+        )
+        return web.Response(text=shown.model_dump_json(), content_type=JSON)
+
+    def _samples(self, namespace: str, task: TaskView) -> list[Sample]:
+        if task.pod is None or task.started_at is None:
+            return []
+        # A pod that Volcano made anew has the name of the one before.
+        key = PodKey(namespace, task.pod)
+        return self._sampler.history.of(key, since=task.started_at)
+
+    def _now(self, samples: Sequence[Sample]) -> Mapping[Metric, float]:
+        """Return what the last sample says, if it is that of the last time that was asked."""
+        is_now = bool(samples) and samples[-1].at == self._sampler.sampled_at
+        return samples[-1].values if is_now else {}
+
+    def _missing(self, known: Mapping[Metric, float], *, is_running: bool) -> dict[Metric, Missing]:
+        missing = self._sampler.missing
+        return {
+            metric: missing.get(metric, "not_measured") if is_running else "not_running"
+            for metric in METRICS
+            if metric not in known
+        }
+
+    def _rank(self, task: TaskView, samples: Sequence[Sample], points: int) -> RankMetrics:
+        is_running = task.state == "RUNNING"
+        now = self._now(samples) if is_running else {}
+        return RankMetrics(
+            rank=task.rank,
+            task=task.task,
+            index=task.index,
+            pod=task.pod,
+            values=_values(now),
+            missing=self._missing(now, is_running=is_running),
+            series=_series(samples[len(samples) - min(points, len(samples)) :]),
+        )
+
+
+def _values(known: Mapping[Metric, float]) -> MetricValues:
+    return MetricValues(**{metric: known.get(metric) for metric in METRICS})
+
+
+def _series(samples: Sequence[Sample]) -> MetricSeries:
+    columns = {metric: [one.values.get(metric) for one in samples] for metric in METRICS}
+    return MetricSeries(at=[one.at for one in samples], **columns)

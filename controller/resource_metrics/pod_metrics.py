@@ -1,0 +1,101 @@
+"""Processors and memory, from the resource metrics API (``metrics.k8s.io``, PodMetrics)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, Final, TypedDict
+
+from controller.kube.client import Kube
+from controller.kube.decoding import FieldTransform
+from controller.kube.errors import Forbidden, KubeError, NotFound
+from controller.kube.kinds import POD_METRICS
+from controller.resource_metrics.sources import (
+    MOST_PODS,
+    Measured,
+    Metric,
+    Missing,
+    PodKey,
+    SourceFailed,
+    Values,
+)
+from controller.volcano.fields import Metadata
+from controller.volcano.names import INSTANCE_LABEL
+from controller.volcano.quantity import measured_amount
+
+_COLUMNS: Final[tuple[tuple[str, Metric], ...]] = (("cpu", "cpu_cores"), ("memory", "memory_bytes"))
+
+
+class _PodMetricsFields(TypedDict, total=False):
+    metadata: Metadata
+    containers: Any
+
+
+_POD_METRICS: Final = FieldTransform(_PodMetricsFields)
+
+
+class PodMetricsSource:
+    """Lists the metrics of all pods of an instance, in one call.
+
+    Args:
+        kube: The cluster.
+        instance: Whose pods.
+        namespace: The one that they are all in; None where owners have their own.
+    """
+
+    name: Final = "metrics.k8s.io"
+    metrics: Final[tuple[Metric, ...]] = ("cpu_cores", "memory_bytes")
+
+    def __init__(self, kube: Kube, *, instance: str, namespace: str | None) -> None:
+        self._kube = kube
+        self._labels = f"{INSTANCE_LABEL}={instance}"
+        self._namespace = namespace
+
+    async def read(self, into: Measured) -> Mapping[Metric, Missing]:
+        """Add what every pod uses: the sum of its containers, as ``kubectl top pods`` shows it."""
+        # Whole: metrics-server knows no pages.
+        parts = self._kube.parts(
+            POD_METRICS,
+            self._namespace,
+            labels=self._labels,
+            transform=_POD_METRICS,
+            paged=False,
+        )
+        found = 0
+        try:
+            async with aclosing(parts):
+                async for part in parts:
+                    for one in part.objects:
+                        _read(one, into)
+                    found += len(part.objects)
+                    if found > MOST_PODS:
+                        raise SourceFailed("unavailable", f"more than {MOST_PODS} pods were sent")
+        except NotFound as error:
+            raise SourceFailed("not_installed", str(error)) from error
+        except Forbidden as error:
+            raise SourceFailed("forbidden", str(error)) from error
+        except KubeError as error:
+            raise SourceFailed("unavailable", str(error)) from error
+        return {}
+
+
+def _read(found: Mapping[str, Any], into: Measured) -> None:
+    metadata, containers = found["metadata"], found.get("containers")
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    if not (isinstance(namespace, str) and isinstance(name, str) and isinstance(containers, list)):
+        return
+    values = Values()
+    for column, metric in _COLUMNS:
+        amounts = [_amount(one, column) for one in containers]
+        known = [amount for amount in amounts if amount is not None]
+        # Of a pod some of whose containers are not measured the sum would be wrong.
+        if known and len(known) == len(amounts):
+            values[metric] = math.fsum(known)
+    if values:
+        into.setdefault(PodKey(namespace, name), Values()).update(values)
+
+
+def _amount(container: object, column: str) -> float | None:
+    usage = container.get("usage") if isinstance(container, dict) else None
+    return measured_amount(usage.get(column)) if isinstance(usage, dict) else None

@@ -1,0 +1,102 @@
+"""What a job's ranks use, as far as it was sampled."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.api.resources import metrics
+from controller.resource_metrics.sources import METRICS, Measured, PodKey
+from tests.controller.api.conftest import Api
+from tests.controller.api.resources.test_details import get, ran, run
+
+PATH = "/v1/jobs/j1/metrics"
+PODS = [PodKey("jobs", f"j-j1-job-{index}") for index in range(4)]
+
+
+async def sampled(api: Api, at: float, measured: Measured) -> None:
+    api.metrics.interval = 30.0
+    api.metrics.missing = {"gpu_utilization": "not_configured", "gpu_memory_bytes": "forbidden"}
+    await api.metrics.history.add(at, measured, forget_before=0)
+    api.metrics.sampled_at = at
+
+
+async def test_each_rank_shows_numbers_and_a_series_or_why_there_is_none(api: Api) -> None:
+    over = run(1, exit_code=0, ended_at=30.0, phase="Succeeded")
+    await ran(api, run(0), over, run(2), state="RUNNING")
+    usage = {"cpu_cores": 0.12345678, "memory_bytes": 1024.4}
+    await sampled(api, 20.0, {PODS[0]: {"cpu_cores": 1.0}, PODS[1]: {"cpu_cores": 0.5}})
+    await sampled(api, 50.0, {PODS[0]: {**usage, "network_receive_bytes_per_second": 7.0}})  # type: ignore[dict-item]
+    shown = await get(api, PATH)
+    assert (shown["interval_seconds"], shown["sampled_at"]) == (30.0, 50.0)
+    first, second, third, fourth = shown["items"]
+    assert (first["rank"], first["task"], first["pod"]) == (0, "job", "j-j1-job-0")
+    assert first["values"] == {
+        "cpu_cores": 0.1235, "memory_bytes": 1024, "network_receive_bytes_per_second": 7,
+        "network_transmit_bytes_per_second": None, "gpu_utilization": None,
+        "gpu_memory_bytes": None,
+    }  # fmt: skip
+    assert first["missing"] == {
+        "network_transmit_bytes_per_second": "not_measured",
+        "gpu_utilization": "not_configured",
+        "gpu_memory_bytes": "forbidden",
+    }
+    assert first["series"]["at"] == [20.0, 50.0]
+    assert first["series"]["cpu_cores"] == [1.0, 0.1235]
+    assert first["series"]["memory_bytes"] == [None, 1024]
+    # It has ended: what it used can still be seen, and is not now.
+    assert second["series"]["cpu_cores"] == [0.5]
+    assert set(second["values"].values()) == {None}
+    assert set(second["missing"].values()) == {"not_running"}
+    # It runs, and the source knows nothing of it yet.
+    assert third["missing"]["cpu_cores"] == "not_measured"
+    assert (fourth["pod"], fourth["missing"]["cpu_cores"]) == (None, "not_running")
+    assert all(set(one["missing"]) | set(one["values"]) == set(METRICS) for one in shown["items"])
+    assert shown["values"]["cpu_cores"] == 0.1235
+    assert shown["series"]["cpu_cores"] == [1.5, 0.1235]
+    assert shown["missing"] == first["missing"]
+
+
+async def test_a_value_that_was_not_sampled_last_is_not_now(api: Api) -> None:
+    await ran(api, run(0), run(1), state="RUNNING")
+    await sampled(api, 20.0, {PODS[0]: {"cpu_cores": 1.0}, PODS[1]: {"cpu_cores": 1.0}})
+    await sampled(api, 50.0, {PODS[1]: {"cpu_cores": 2.0}})
+    shown = await get(api, PATH)
+    first = shown["items"][0]
+    assert (first["values"]["cpu_cores"], first["missing"]["cpu_cores"]) == (None, "not_measured")
+    assert first["series"]["at"] == [20.0]
+    assert shown["values"]["cpu_cores"] == 2.0
+
+
+async def test_what_had_the_pods_name_before_is_another_pod(api: Api) -> None:
+    await ran(api, run(0, started_at=40.0), state="RUNNING")
+    await sampled(api, 20.0, {PODS[0]: {"cpu_cores": 8.0}})
+    await sampled(api, 50.0, {PODS[0]: {"cpu_cores": 1.0}})
+    (first, *_) = (await get(api, PATH))["items"]
+    assert first["series"]["cpu_cores"] == [1.0]
+
+
+async def test_one_rank_and_fewer_points_are_asked_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ran(api, run(0), run(1), state="RUNNING")
+    for at in range(20, 30):
+        await sampled(api, at, {pod: {"cpu_cores": 1.0} for pod in PODS[:2]})
+    shown = await get(api, f"{PATH}?rank=1&points=3")
+    assert [one["rank"] for one in shown["items"]] == [1]
+    assert shown["items"][0]["series"]["at"] == [27.0, 28.0, 29.0]
+    assert shown["values"]["cpu_cores"] == 1.0
+    none = await get(api, f"{PATH}?points=0")
+    assert (none["values"]["cpu_cores"], none["series"]["at"]) == (2.0, [])
+    # A job of many ranks shows fewer points of each.
+    monkeypatch.setattr(metrics, "MOST_SAMPLES", 8)
+    assert len((await get(api, PATH))["items"][0]["series"]["at"]) == 2
+    for query, status in (("rank=4", 404), ("rank=-1", 422), ("points=61", 422), ("of=a", 422)):
+        assert (await api.client.get(f"{PATH}?{query}")).status == status
+    assert (await api.client.get("/v1/jobs/never-was/metrics")).status == 404
+
+
+async def test_where_nothing_is_sampled_that_is_said(api: Api) -> None:
+    await ran(api, run(0), state="RUNNING")
+    shown = await get(api, PATH)
+    assert (shown["interval_seconds"], shown["sampled_at"]) == (0.0, None)
+    assert shown["missing"] == dict.fromkeys(METRICS, "off")
