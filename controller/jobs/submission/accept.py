@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.jobs.pipeline.border import PluginFailed
@@ -24,7 +24,7 @@ from controller.jobs.submission.batches import (
     keep_batch,
     refuse_known,
 )
-from controller.jobs.submission.dry_run import DryRun
+from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.jobs.submission.results import Mode, Submitted
 from controller.jobs.usage.demand import charged_by
@@ -40,6 +40,8 @@ from controller.store.vault import Vault
 
 MOST_TIMEOUTS: Final = 3
 """Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
+
+PLANS_AT_ONCE: Final = 100
 
 
 class Draining(Exception):
@@ -104,13 +106,7 @@ class Submissions:
         async with self._store.read() as transaction:
             await self._pipeline.learn_from(transaction)
             known = await find_jobs(transaction, ids)
-        checked = await self._check_all(jobs)
-        for one in checked if mode == "atomic" else ():
-            if one.failure is not None and one.job_id not in known:
-                raise one.failure
-        _refuse_twins(jobs, checked)
-        # What was accepted before is not asked about again: it was, and its object may be there.
-        await self._try_out([one for one in checked if one.is_new(known)])
+        checked = await self._check_all(jobs, known, mode)
         while True:
             # Again where another call was faster: now this one finds what that one added.
             with suppress(AlreadyThere):
@@ -140,9 +136,9 @@ class Submissions:
                 results.append(self._compare(job, one.problems, known, batch))
                 await turn.rest()
             places = {
-                job.id: one.plan.places
+                job.id: one.places
                 for job, one in zip(jobs, checked, strict=True)
-                if isinstance(job, Job) and one.plan is not None and one.plan.places
+                if isinstance(job, Job) and one.places
             }
             results = await self._refuse_claims(transaction, jobs, results, places)
             accepted = [result.accepted for result in results]
@@ -209,20 +205,44 @@ class Submissions:
             for one in results
         ]
 
-    async def _check_all(self, jobs: Sequence[Job | JobRejected]) -> list[_Checked]:
-        """Return what is wrong with each; a plugin that is too slow thrice is not asked."""
-        checked, timeouts = list[_Checked](), Counter[str]()
-        for job in jobs:
-            slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
-            if isinstance(job, Job) and slow is not None:
-                failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
-                checked.append(_Checked.failed(job, failure))
-                continue
-            one = await self._check(job)
-            checked.append(one)
-            if one.failure is not None and one.failure.slow:
-                timeouts[one.failure.plugin] += 1
+    async def _check_all(
+        self, jobs: Sequence[Job | JobRejected], known: Mapping[str, JobRecord], mode: Mode
+    ) -> list[_Checked]:
+        """Return what is wrong with each; the API server is asked about those that are new.
+
+        A plan is thousands of objects, which each full collection of garbage visits with the loop
+        at a stand: so no more than some plans are there at a time.
+        """
+        checked, timeouts, seen = list[_Checked](), Counter[str](), set[str]()
+        allowance = Allowance()
+        for start in range(0, len(jobs), PLANS_AT_ONCE):
+            some = list[_Checked]()
+            for job in jobs[start : start + PLANS_AT_ONCE]:
+                one = await self._check_in_time(job, timeouts)
+                if one.failure is not None and mode == "atomic" and one.job_id not in known:
+                    raise one.failure
+                if one.job_id in seen:
+                    one.problems += (Problem("id", "is used twice in this call"),)
+                seen |= {one.job_id} if one.job_id is not None else set()
+                some.append(one)
+            # What was accepted before is not asked about again: it was, and its object may be
+            # there.
+            await self._try_out([one for one in some if one.is_new(known)], allowance)
+            for one in some:
+                one.plan = None
+            checked += some
         return checked
+
+    async def _check_in_time(self, job: Job | JobRejected, timeouts: Counter[str]) -> _Checked:
+        """Return what is wrong with it; a plugin that was too slow thrice is not asked."""
+        slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
+        if isinstance(job, Job) and slow is not None:
+            failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
+            return _Checked.failed(job, failure)
+        one = await self._check(job)
+        if one.failure is not None and one.failure.slow:
+            timeouts[one.failure.plugin] += 1
+        return one
 
     async def _check(self, job: Job | JobRejected) -> _Checked:
         if isinstance(job, JobRejected):
@@ -237,14 +257,15 @@ class Submissions:
             return _Checked((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:
             return _Checked.failed(job, failure)
-        return _Checked(refused, plan, job_id=job.id)
+        namespace = plan.volcano_job.namespace
+        return _Checked(refused, plan, namespace=namespace, places=plan.places, job_id=job.id)
 
-    async def _try_out(self, checked: Sequence[_Checked]) -> None:
+    async def _try_out(self, checked: Sequence[_Checked], allowance: Allowance) -> None:
         """Add what the API server has against those that nothing is known against."""
         plans = [one.plan for one in checked if one.plan is not None]
         if self._dry_run is None or not plans:
             return
-        found = await self._dry_run.problems_of(plans)
+        found = await self._dry_run.problems_of(plans, allowance)
         for one, problems in zip(checked, found, strict=True):
             one.problems += problems
 
@@ -308,10 +329,16 @@ async def _refuse_when_draining(transaction: Transaction) -> None:
 
 @dataclass(slots=True)
 class _Checked:
-    """What is wrong with a job by itself, and what would be made of it if nothing is."""
+    """What is wrong with a job by itself.
+
+    ``plan`` is what would be made of it, until the API server was asked; ``namespace`` and
+    ``places`` are the plan's.
+    """
 
     problems: tuple[Problem, ...]
     plan: Plan | None = None
+    namespace: str = ""
+    places: Mapping[str, HeldPlace] = field(default_factory=dict)
     job_id: str | None = None
     failure: PluginFailed | None = None
 
@@ -321,20 +348,6 @@ class _Checked:
         text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
         return cls((Problem("", text),), job_id=job.id, failure=failure)
 
-    @property
-    def namespace(self) -> str:
-        """Where it will run."""
-        return self.plan.volcano_job.namespace if self.plan is not None else ""
-
     def is_new(self, known: Mapping[str, JobRecord]) -> bool:
         """Say whether nothing is wrong with it so far, and it is not among *known*."""
         return self.plan is not None and not self.problems and self.plan.job.id not in known
-
-
-def _refuse_twins(jobs: Sequence[Job | JobRejected], checked: Sequence[_Checked]) -> None:
-    seen: set[str] = set()
-    for index, job in enumerate(jobs):
-        if isinstance(job, Job):
-            if job.id in seen:
-                checked[index].problems += (Problem("id", "is used twice in this call"),)
-            seen.add(job.id)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from controller.jobs.cluster.verdicts import verdict_on
@@ -37,6 +39,13 @@ Answer = Literal["passed", "refused", "unsure", "untried"]
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Allowance:
+    """How long one call may still wait for the server."""
+
+    seconds: float = field(default_factory=lambda: MOST_SECONDS)
+
+
 class DryRun:
     """Has the server try jobs, a few at once.
 
@@ -62,8 +71,14 @@ class DryRun:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._resting_until = 0.0
 
-    async def problems_of(self, plans: Sequence[Plan]) -> list[Problems]:
-        """Return what the server has against each of *plans*; nothing where it does not say."""
+    async def problems_of(
+        self, plans: Sequence[Plan], allowance: Allowance | None = None
+    ) -> list[Problems]:
+        """Return what the server has against each of *plans*; nothing where it does not say.
+
+        The time that it takes is taken from the *allowance*, which is the call's.
+        """
+        allowance = allowance or Allowance()
         found: list[Problems] = [() for _ in plans]
         answers: list[Answer] = ["untried" for _ in plans]
 
@@ -72,15 +87,26 @@ class DryRun:
                 if self._clock() >= self._resting_until:
                     answers[index], found[index] = await self._ask(plans[index])
 
-        try:
-            async with asyncio.timeout(MOST_SECONDS), asyncio.TaskGroup() as tasks:
+        if allowance.seconds:
+            async with self._within(allowance), asyncio.TaskGroup() as tasks:
                 for index in range(len(plans)):
                     tasks.create_task(ask(index))
-        except TimeoutError:
-            log.warning("not every job of a call was tried", extra={"jobs": len(plans)})
         for answer in answers:
             self._count(answer)
         return found
+
+    @asynccontextmanager
+    async def _within(self, allowance: Allowance) -> AsyncIterator[None]:
+        """End what takes longer than what is left of *allowance*."""
+        began = self._clock()
+        try:
+            async with asyncio.timeout(allowance.seconds):
+                yield
+        except TimeoutError:
+            log.warning("not every job of a call was tried")
+            allowance.seconds = 0.0
+        else:
+            allowance.seconds = max(0.0, allowance.seconds - (self._clock() - began))
 
     async def _ask(self, plan: Plan) -> tuple[Answer, Problems]:
         job = plan.volcano_job

@@ -1,15 +1,20 @@
-"""Two calls at once: what one has accepted the other finds."""
+"""Two calls at once, and calls of many jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
+from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.spec.model import Job
-from controller.jobs.submission.accept import Submissions
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.submission.accept import PLANS_AT_ONCE, Submissions
+from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position, raise_revision
 from controller.store.vault import Vault
@@ -61,3 +66,41 @@ async def test_of_two_calls_at_once_one_makes_the_job_and_one_finds_it(postgres:
     assert sorted(woken + others + more) == ["j1", "j2", "j3"]
     for store in stores:
         await store.close()
+
+
+class CountingDryRun:
+    """Refuses the job `j7`, and remembers how many plans it was asked about at a time."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.allowances = set[int]()
+
+    async def problems_of(
+        self, plans: Sequence[Plan], allowance: Allowance
+    ) -> list[tuple[Problem, ...]]:
+        self.asked.append(len(plans))
+        self.allowances.add(id(allowance))
+        return [(Problem("queue", "no"),) if plan.job.id == "j7" else () for plan in plans]
+
+
+async def test_many_jobs_are_planned_and_tried_some_at_a_time(store: Store) -> None:
+    counting = CountingDryRun()
+    submissions = Submissions(
+        store=store,
+        pipeline=make_pipeline(),
+        vault=VAULT,
+        defaults=make_defaults(),
+        clock=time.time,
+        random=os.urandom,
+        wake=lambda _: None,
+        dry_run=cast(DryRun, counting),
+    )
+    jobs: list[Job | JobRejected] = [make_job(id=f"j{i}") for i in range(2 * PLANS_AT_ONCE)]
+    jobs += [make_job(id="j3"), JobRejected([Problem("id", "bad")]), make_job(id="last")]
+    results = [one.result for one in await submissions.submit(jobs, "best_effort")]
+    # One that is used twice is wrong wherever the other one is, and is not tried.
+    refused = {7, 2 * PLANS_AT_ONCE, 2 * PLANS_AT_ONCE + 1}
+    assert {i for i, result in enumerate(results) if result == "rejected"} == refused
+    assert results.count("created") == len(jobs) - len(refused)
+    assert counting.asked == [PLANS_AT_ONCE, PLANS_AT_ONCE, 1]
+    assert len(counting.allowances) == 1

@@ -11,7 +11,14 @@ from aiohttp import web
 
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.submission import dry_run
-from controller.jobs.submission.dry_run import AT_ONCE, NO_DRY_RUN_SECONDS, REST_SECONDS, DryRun
+from controller.jobs.submission.dry_run import (
+    AT_ONCE,
+    MOST_SECONDS,
+    NO_DRY_RUN_SECONDS,
+    REST_SECONDS,
+    Allowance,
+    DryRun,
+)
 from controller.kube.client import Kube
 from tests.controller.conftest import Clock
 from tests.controller.kube.api_server import Answer, Script, says, serving
@@ -162,6 +169,24 @@ async def test_one_call_waits_no_longer_than_it_may(
     # What was found until then is told, if anything was.
     assert sum(map(len, found)) <= 1
     assert len(found) == len(many)
+
+
+async def test_the_plans_of_one_call_share_the_time_that_it_may_wait(
+    kube: Kube, script: Script, clock: Clock
+) -> None:
+    asked, allowance = DryRun(kube, seconds=60.0, clock=clock), Allowance()
+    some = await plans(2)
+    script.answer(says({}))
+    assert await asked.problems_of(some, allowance) == [(), ()]
+    assert allowance.seconds == MOST_SECONDS  # this clock stands still
+    script.answer(hangs())
+    allowance.seconds = 0.2
+    assert await asked.problems_of(some, allowance) == [(), ()]
+    assert allowance.seconds == 0.0
+    # Nothing is left: the others are not tried.
+    script.answer(says({"message": DENIED + "no"}, 400))
+    assert await asked.problems_of(some, allowance) == [(), ()]
+    assert all(await asked.problems_of(some))
 
 
 GONE = {"reason": "NotFound", "message": 'queues.scheduling.volcano.sh "q" not found'}
