@@ -43,11 +43,12 @@ fuzz: install ## fuzz what parses the outside world (SECONDS=60)
 screenshots: install ## take a picture of every page in every state, into docs/pages
 	@$(PYTHON) -m tests.gateway.pages.screenshots
 
-check: install ## lint, format, types and import contracts
+check: install ## lint, format, types, import contracts, and the length of the docs' sentences
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
+	@$(PYTHON) -m deploy.long_sentences
 
 docs: install ## build the documentation as a site, into .site/
 	@$(PYTHON) -m deploy.settings_page

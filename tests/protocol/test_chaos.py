@@ -357,15 +357,17 @@ FAULTS: dict[str, Callable[[Scene], Awaitable[float]]] = {
 
 INTRODUCTION = """# Under faults
 
-Written by `pytest tests/protocol/test_chaos.py -m long`: two gateways of two workers each, one
-controller (two on PostgreSQL, where a leader is stopped; what it had sent until then arrives
-when the other one leads), a real Redis behind a proxy that can lose messages (for the failovers: a
-master, a replica and a Sentinel), and three jobs on the embedded cluster whose programs say who
-they are. All the while every session is asked for at both gateways, some ten times a second, and
+Written by `pytest tests/protocol/test_chaos.py -m long`. Two gateways of two workers each run with
+one controller, a real Redis behind a proxy that can lose messages, and three jobs on the embedded
+cluster whose programs say who they are. Where a leader is stopped there are two controllers on
+PostgreSQL, and what the first had sent until then arrives when the other one leads. For the
+failovers there are a master, a replica and a Sentinel.
+All the while every session is asked for at both gateways, some ten times a second, and
 sessions are opened, ended and revoked.
 
 *Equal after* is the time from the end of the fault until the controller, both gateways and all
-workers tell the same epoch, seq and hash, and Redis holds it; *machine busy* says how much of that
+workers tell the same epoch, seq and hash, and Redis holds it. The column *machine busy* says how
+much of that
 the test's own timers were late, because others used the processor. *Wrong target*: answers by a
 program other than the session's. *Refused*: answers other than the program's for a session
 that was good, but for those of a gateway while it was stopped. *Twice*: tokens that were opened

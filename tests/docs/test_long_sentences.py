@@ -1,0 +1,54 @@
+"""The check of long sentences: what is one, and that the documentation has few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.long_sentences import MOST_LONG, MOST_WORDS, long_sentences, sentences_of
+
+PAGE = """# A heading. With a full stop
+
+A sentence that goes
+on. Another one with `code. And more`, [a link. Here](there.md "x. y") and 3.5 s? A third: one!
+
+| a table. | is no. Prose |
+
+- An item. Another sentence of it,
+  which goes on.
+- The next item
+
+```sh
+no prose. At all
+```
+"""
+
+
+def test_a_page_is_read_as_sentences() -> None:
+    assert [(one.line, one.text) for one in sentences_of(PAGE)] == [
+        (3, "A sentence that goes on."),
+        (3, "Another one with X, a link."),
+        (3, "Here and 3.5 s?"),
+        (3, "A third: one!"),
+        (8, "An item."),
+        (8, "Another sentence of it, which goes on."),
+        (10, "The next item"),
+    ]
+
+
+def test_words_are_counted_and_not_signs() -> None:
+    (one,) = sentences_of("It is – as *RFC 9110* (section 7) has it – 1,000 × `x y z` / 2.")
+    assert one.words == 12
+
+
+def test_a_sentence_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "deep").mkdir(parents=True)
+    words = " ".join(["word"] * MOST_WORDS)
+    (tmp_path / "README.md").write_text(f"Short.\n\n{words}.\n")
+    (tmp_path / "docs" / "deep" / "page.md").write_text(f"# Page\n\n- Short. {words} more.\n")
+    assert long_sentences(tmp_path) == [
+        f"docs/deep/page.md:3: {MOST_WORDS + 1} words: {words} more."
+    ]
+
+
+def test_the_documentation_has_no_more_than_a_handful() -> None:
+    assert len(long_sentences()) <= MOST_LONG
