@@ -42,7 +42,7 @@ def test_words_are_counted_and_not_signs() -> None:
 
 def test_a_sentence_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir(parents=True)
-    words = " ".join(["word"] * MOST_WORDS)
+    words = " ".join(["Word"] * MOST_WORDS)
     (tmp_path / "README.md").write_text(f"Short.\n\n{words}.\n")
     (tmp_path / "docs" / "deep" / "page.md").write_text(f"# Page\n\n- Short. {words} more.\n")
     assert long_sentences(tmp_path) == [

@@ -131,9 +131,9 @@ class MetricsResource:
 
 
 def _values(known: Mapping[Metric, float]) -> MetricValues:
-    return MetricValues(**{metric: known.get(metric) for metric in METRICS})
+    return MetricValues.model_validate({metric: known.get(metric) for metric in METRICS})
 
 
 def _series(samples: Sequence[Sample]) -> MetricSeries:
     columns = {metric: [one.values.get(metric) for one in samples] for metric in METRICS}
-    return MetricSeries(at=[one.at for one in samples], **columns)
+    return MetricSeries.model_validate({"at": [one.at for one in samples], **columns})

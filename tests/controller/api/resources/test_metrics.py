@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.api.resources import metrics
-from controller.resource_metrics.sources import METRICS, Measured, PodKey
+from controller.resource_metrics.sources import METRICS, Measured, PodKey, Values
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_details import get, ran, run
 
@@ -23,9 +23,10 @@ async def sampled(api: Api, at: float, measured: Measured) -> None:
 async def test_each_rank_shows_numbers_and_a_series_or_why_there_is_none(api: Api) -> None:
     over = run(1, exit_code=0, ended_at=30.0, phase="Succeeded")
     await ran(api, run(0), over, run(2), state="RUNNING")
-    usage = {"cpu_cores": 0.12345678, "memory_bytes": 1024.4}
+    usage: Values = {"cpu_cores": 0.12345678, "memory_bytes": 1024.4}
+    usage["network_receive_bytes_per_second"] = 7.0
     await sampled(api, 20.0, {PODS[0]: {"cpu_cores": 1.0}, PODS[1]: {"cpu_cores": 0.5}})
-    await sampled(api, 50.0, {PODS[0]: {**usage, "network_receive_bytes_per_second": 7.0}})  # type: ignore[dict-item]
+    await sampled(api, 50.0, {PODS[0]: usage})
     shown = await get(api, PATH)
     assert (shown["interval_seconds"], shown["sampled_at"]) == (30.0, 50.0)
     first, second, third, fourth = shown["items"]
