@@ -60,7 +60,8 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         listener = Listener(path, sockets, tls=gateway.tls)
         stack.callback(listener.close)
         announce(settings, sockets, ops_address)
-        await work(gateway, path, close=listener.close, stop=stop)
+        delay = settings.drain_delay_seconds
+        await work(gateway, path, close=listener.close, stop=stop, delay=delay)
 
 
 # What each worker of several does, too
@@ -114,6 +115,7 @@ async def work(
     *,
     close: Callable[[], None],
     stop: asyncio.Event,
+    delay: float = 0.0,
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Keep all that is kept fresh until *stop* is set, then drain and return.
@@ -122,7 +124,8 @@ async def work(
         gateway: What is kept fresh.
         path: What is drained.
         close: Has no further connections accepted.
-        stop: Begins the end.
+        stop: Begins the end: readiness falls.
+        delay: For how long all is served as before then, until load balancers have seen it.
         beside: Runs meanwhile.
     """
     async with asyncio.TaskGroup() as tasks:
@@ -142,6 +145,7 @@ async def work(
             background.append(tasks.create_task(beside()))
         await stop.wait()
         gateway.draining = True
+        await asyncio.sleep(delay)
         close()
         await drain(path, seconds=gateway.settings.drain_seconds, random=random.random)
         for task in background:

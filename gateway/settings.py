@@ -65,6 +65,7 @@ class Settings:
     controller_grace_seconds: float
     workers: int
     drain_seconds: float
+    drain_delay_seconds: float
     upstream_ca_file: Path | None
     refused_networks: tuple[Network, ...]
     limits: Limits
@@ -117,6 +118,7 @@ def settings_from(env: Environment) -> Settings:
         ),
         workers=env.value("FUMAROLE_GATEWAY_WORKERS", count(1, 256), 1),
         drain_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_SECONDS", seconds, 30.0),
+        drain_delay_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_DELAY_SECONDS", seconds, 0.0),
         upstream_ca_file=env.optional("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", _authorities),
         refused_networks=_refused_networks(env),
         limits=_limits(env),

@@ -78,6 +78,10 @@ class Abortable(Protocol):
         """Reset the connection."""
         ...
 
+    def finish_next(self) -> None:
+        """Close after the response to the request under way, or to the next one."""
+        ...
+
     def drain(self) -> None:
         """Take no further request, and close where none is under way."""
         ...

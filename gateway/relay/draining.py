@@ -2,6 +2,10 @@
 
 Browsers come back at once to whichever gateway is left. If all tunnels ended in one moment they
 would all come back in the next, so their ends are spread over the first half of the time there is.
+
+An idle connection may have a request on its way: proxies and browsers keep connections for their
+next one. It is answered, with ``Connection: close``, for a second; then idle connections close.
+(nginx's ``keepalive_min_timeout`` and HAProxy's ``idle-close-on-response`` are for the same.)
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_SECONDS: Final = 0.05
+IDLE_SECONDS: Final = 1.0
+"""Or a quarter of the time there is: for how long an idle connection may still be used."""
 LAST_SECONDS: Final = 0.5
 """Of the time there is, or a tenth of it: for what is left to be closed, and to end by then."""
 
@@ -27,8 +33,8 @@ LAST_SECONDS: Final = 0.5
 async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) -> None:
     """Return once nothing is open any more, after *seconds* at the latest.
 
-    Idle connections close at once, all others with their answer. Tunnels, desktops and terminals
-    get 1001 in the first half.
+    Each connection closes with its next answer, an idle one after a moment. Tunnels, desktops and
+    terminals get 1001 in the first half.
 
     Args:
         path: Its listeners are closed already.
@@ -41,7 +47,11 @@ async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) 
     log.info("draining", extra={"open": path.open})
     turns = _Turns(until=began + seconds / 2, random=random)
     enough = began + seconds - min(LAST_SECONDS, seconds / 10)
-    while path.open and loop.time() < enough:
+    idle_until = began + min(IDLE_SECONDS, seconds / 4)
+    while (path.open or path.arriving) and loop.time() < enough:
+        if loop.time() >= idle_until:
+            idle_until = enough
+            path.close_idle()
         path.parts.live.end(turns.due(path.tunnels(), loop.time()), DRAINING)
         await asyncio.sleep(min(STEP_SECONDS, seconds))
     if path.open:

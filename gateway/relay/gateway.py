@@ -45,6 +45,8 @@ class DataPath(Context):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
+        self.arriving: set[asyncio.Task[None]] = set()
+        """Connections that were accepted, and whose client or TLS is not known yet."""
         self.admission = Admission(
             self, Access(parts.site, parts.grants, asserting=parts.assertions is not None)
         )
@@ -111,8 +113,19 @@ class DataPath(Context):
         ]
 
     def drain(self) -> None:
-        """Take no further requests: idle connections close, answers under way are the last."""
+        """Close each connection after one more response: of the request under way or the next.
+
+        A connection that is idle stays open, since a request may be on its way: closed now, it
+        would be lost.
+        """
         self.draining = True
+        for connection in tuple(self.connections):
+            connection.finish_next()
+
+    def close_idle(self) -> None:
+        """Close connections on which no request is under way, and those that are arriving."""
+        for task in tuple(self.arriving):
+            task.cancel()
         for connection in tuple(self.connections):
             connection.drain()
 
@@ -137,6 +150,8 @@ class DataPath(Context):
         """Reset what is still open, and end all background tasks."""
         self.draining = True
         self.sweep.close()
+        for task in tuple(self.arriving):
+            task.cancel()
         self.parts.live.end_all(DRAINING)
         for connection in tuple(self.connections):
             connection.abort()

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 PAUSE_SECONDS: Final = 0.1
 AT_ONCE: Final = 128
 """Accepted before the loop turns."""
+AT_THE_END: Final = 1024
+"""Accepted when the listener closes."""
 _HOLD_SECONDS: Final = 0.005
 _AFTER_HOLD: Final = 16
 """Accepted after having held back: nobody else did, for whatever reason."""
@@ -78,7 +80,6 @@ class Listener:
         self._at_once = at_once
         self._over = over
         self._ceiling = ceiling(descriptors)
-        self._arriving: set[asyncio.Task[None]] = set()
         self._probed_after = itertools.cycle(PROBED_AFTER_SECONDS)
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
@@ -96,15 +97,19 @@ class Listener:
         return host, port
 
     def close(self) -> None:
-        """Accept nothing more; those that were accepted and not yet heard are closed."""
+        """Accept what waits in the kernel, and nothing after it.
+
+        The kernel resets connections that nobody has accepted when their socket closes, though
+        their clients take them for open and may have sent a request.
+        """
         if self._closed:
             return
         self._closed = True
+        for listening in self.sockets:
+            self._accept_some(listening, AT_THE_END)
         self._pause()
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._arriving:
-            task.cancel()
         for listening in self.sockets:
             listening.close()
 
@@ -172,8 +177,8 @@ class Listener:
                     return
                 continue  # it has gone before it was accepted
             task = self._loop.create_task(self._arrive(sock, plain(str(address[0]))))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+            self._path.arriving.add(task)
+            task.add_done_callback(self._path.arriving.discard)
             if sock.fileno() >= self._ceiling:
                 self._wait_for_descriptors()
                 return

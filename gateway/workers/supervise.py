@@ -73,6 +73,8 @@ async def _run(
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(pool.run())
         await stop.wait()
+        # Readiness has fallen; workers serve as before until load balancers have seen it.
+        await asyncio.sleep(settings.drain_delay_seconds)
         log.info("draining")
         for sock in sockets:
             sock.close()

@@ -26,6 +26,7 @@ class GatewayProcess:
 
     def __init__(self, folder: Path, redis_url: str, **settings: str) -> None:
         self.folder = folder
+        self.place = ROOT
         self.signer = Signer()
         self.keys = folder / "jwks.json"
         self.signer.publish(self.keys)
@@ -67,7 +68,7 @@ class GatewayProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gateway"],
                 env=environment | self.settings,
-                cwd=ROOT,
+                cwd=self.place,
                 stderr=log,
             )
         async with asyncio.timeout(START_SECONDS):

@@ -108,9 +108,9 @@ async def test_browsers_that_say_nothing_under_tls_do_not_hold_up_the_end(tmp_pa
             assert await world.gateway.wait(seconds=20) == 0
 
 
-async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+async def test_readiness_falls_first_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     async with (
-        alone(tmp_path, FUMAROLE_GATEWAY_DRAIN_SECONDS="60") as (world, _),
+        alone(tmp_path, FUMAROLE_GATEWAY_DRAIN_DELAY_SECONDS="60") as (world, _),
         slow_app() as app,
     ):
         sid = await world.publish(port=app.port)
@@ -125,6 +125,8 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         async with asyncio.timeout(5):
             while (await world.gateway.ask_ops("/readyz")).status != 503:
                 await asyncio.sleep(0.02)
+        # Load balancers have not seen it yet: all is as it was.
+        assert (await world.gateway.ask(sid, "GET", "/")).status == 401
         start = time.monotonic()
         world.gateway.signal(signal.SIGTERM)
         assert await world.gateway.wait() == 1

@@ -53,6 +53,7 @@ def test_what_is_not_set_has_its_documented_default(values: dict[str, str]) -> N
     assert (settings.listen, settings.ops_listen) == (("0.0.0.0", 8080), ("127.0.0.1", 8090))
     graces = (settings.bus_grace_seconds, settings.controller_grace_seconds)
     assert (*graces, settings.drain_seconds) == (300.0, 300.0, 30.0)
+    assert settings.drain_delay_seconds == 0.0
     assert settings.open_origins == ("https://orchestrator.example.org",)
     assert (settings.site.embed_origins, settings.site.trusted_proxies) == ((), ())
     assert settings.route_keys is None

@@ -22,8 +22,8 @@ class Connection(Exchange):
     """A downstream connection's requests, one at a time; the next one in a later turn.
 
     ``reading`` is its read side: whether bytes are taken from the browser. ``close_after`` says
-    that the response under way is the connection's last one, ``draining`` that no further request
-    is taken.
+    that the response under way is the connection's last one, ``draining`` that the response to the
+    request under way, or to the next one, is.
     """
 
     __slots__ = ("close_after", "draining", "reading", "resuming")
@@ -277,6 +277,10 @@ class Connection(Exchange):
         """End what is under way by a right that holds no more."""
         if LEFT[self.phase] is Left.DROPS:
             self.fail(code)
+
+    def finish_next(self) -> None:
+        """Close after the response to the request under way, or to the next one."""
+        self.draining = True
 
     def drain(self) -> None:
         """Close now when no request is under way; otherwise its response is the last one."""

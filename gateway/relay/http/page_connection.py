@@ -199,6 +199,9 @@ class PageConnection(asyncio.Protocol):
         """Reset the connection."""
         reset(self._browser)
 
+    def finish_next(self) -> None:
+        """Its response is its last one anyway."""
+
     def drain(self) -> None:
         """Its response is its last one anyway."""
 

@@ -13,6 +13,10 @@ const ENDS = {
   1008: [text("link.refused"), text("link.refused_text")],
 };
 const CLOSE_ENDED = 4410;
+// The gateway drains, and another one is there: nothing is to be waited for.
+const CLOSE_DRAINING = 1001;
+// One that is told to leave sooner than this may meet the same gateway again and again.
+const SETTLED = 1000;
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
 
 /** Shows what the link is doing: in the bar, and over the screen while there is nothing to see. */
@@ -134,7 +138,7 @@ export class Link {
     for (;;) {
       const opened = Date.now();
       const code = await this.once(() => (tries = 0));
-      const atOnce = this.atOnce;
+      const atOnce = this.atOnce || (code === CLOSE_DRAINING && Date.now() - opened > SETTLED);
       this.atOnce = false;
       // Of a session that has ended, the gateway knows more than the code says.
       const known = this.final ?? (code === CLOSE_ENDED ? null : ENDS[code]);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -73,6 +74,42 @@ async def test_a_request_under_way_is_answered_and_its_connection_closed() -> No
         assert await browser.rest() == b""
         browser.close()
         await asyncio.wait_for(task, 3)
+
+
+async def test_a_request_on_its_way_on_an_idle_connection_is_answered() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer(b"first"))
+        assert (await browser.answer())[1] == b"first"
+        unused = await r.browser()
+        task = draining(r, 60.0, turns())
+        await asyncio.sleep(0)  # it has begun
+        for one in (browser, unused):
+            one.send(request())
+        for one in (browser, unused):
+            app = app if one is browser else await r.app.connection()
+            await app.head()
+            app.send(answer(b"last"))
+            head, body = await one.answer()
+            assert (status_of(head), body) == (200, b"last")
+            assert b"\r\nConnection: close\r\n" in head
+            assert await one.rest() == b""
+            one.close()
+        await asyncio.wait_for(task, 10)
+
+
+async def test_connections_that_the_kernel_holds_are_accepted_before_the_listener_closes() -> None:
+    async with rig() as r:
+        with socket.create_connection(r.address) as waiting:
+            waiting.sendall(request(credential=None))
+            # The loop has not turned since: nobody has accepted it.
+            task = draining(r, 60.0, turns())
+            waiting.setblocking(False)
+            async with asyncio.timeout(10):
+                said = await asyncio.get_running_loop().sock_recv(waiting, 65536)
+        assert status_of(said) == 401
+        assert b"\r\nConnection: close\r\n" in said
+        await asyncio.wait_for(task, 10)
 
 
 async def test_a_request_under_way_can_still_be_revoked() -> None:
