@@ -40,6 +40,10 @@ async def test_no_row_and_no_column_is_lost(
             assert len(after[name]) == len(before[name])
             kept = [{key: row[key] for key in columns} for row in after[name]]
             assert kept == before[name], name
+        async with store.read() as transaction:
+            # b9911c7 reads it, and finds the schema that it made: it may be gone back to.
+            version = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        assert version == "0005"
     finally:
         await store.close()
 

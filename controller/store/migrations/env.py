@@ -2,11 +2,13 @@
 
 from alembic import context
 
+from controller.store.migrations import SCHEMA_TABLE
 from controller.store.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
+    version_table=SCHEMA_TABLE,
     # SQLite cannot alter most of a table: Alembic copies it instead.
     render_as_batch=True,
     transactional_ddl=True,

@@ -14,7 +14,7 @@ from controller.store.database import Store
 from controller.store.instance.identity import read_store_metadata
 from controller.store.instance.leadership import read_leadership
 from controller.store.jobs.job_rows import find_job
-from controller.store.migrations import make_config
+from controller.store.migrations import OLDEST_READER, SCHEMA_TABLE, VERSION_TABLES, make_config
 from controller.store.outbox.counters import read_counter
 from controller.store.outbox.update_rows import updates_after
 
@@ -54,7 +54,7 @@ def _shape(connection: sa.Connection) -> dict[str, dict[str, tuple[str, bool]]]:
             for one in looked.get_columns(table)
         }
         for table in looked.get_table_names()
-        if table != "alembic_version"
+        if table not in VERSION_TABLES
     }
 
 
@@ -85,26 +85,45 @@ async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_the
         await store.close()
 
 
-@pytest.mark.parametrize(("ahead", "taken"), [(1, True), (2, False), (40, False)])
-async def test_a_schema_of_the_next_version_is_taken_and_one_of_a_later_is_not(
-    store_url: str, ahead: int, taken: bool
+@pytest.mark.parametrize(
+    ("schema", "oldest", "taken"),
+    [
+        (40, 0, True),  # a later release, however many migrations it has, that only adds
+        (1, 0, True),
+        (40, 40, False),  # it takes something away that this version needs
+        (1, 1, False),
+        (0, 1, True),  # as versions without a table of their own for the schema had it
+        (0, 2, False),
+    ],
+)
+async def test_a_later_version_says_whether_this_one_may_use_its_store(
+    store_url: str, schema: int, oldest: int, taken: bool
 ) -> None:
     store = Store(store_url)
     try:
         await store.open()
+        head = int(await version_in(store, SCHEMA_TABLE) or "")
+        assert await version_in(store, "alembic_version") == OLDEST_READER
+        said = {SCHEMA_TABLE: f"{head + schema:04}"}
+        said |= {"alembic_version": f"{head + oldest:04}"} if oldest else {}
         async with store.write() as transaction:
-            head = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
-            later = f"{int(head or 0) + ahead:04}"
-            await transaction.execute(
-                sa.text("UPDATE alembic_version SET version_num = :later"), {"later": later}
-            )
+            for table, version in said.items():
+                await transaction.execute(sa.text(f"UPDATE {table} SET version_num = '{version}'"))
         if taken:
             await store.open()
         else:
-            with pytest.raises(ValueError, match=later):
+            with pytest.raises(ValueError, match=max(said.values())):
                 await store.open()
+        for table, version in said.items():
+            assert await version_in(store, table) == version
     finally:
         await store.close()
+
+
+async def version_in(store: Store, table: str) -> str | None:
+    async with store.read() as transaction:
+        found: str | None = await transaction.scalar(sa.text(f"SELECT version_num FROM {table}"))
+        return found
 
 
 async def test_nothing_is_lost_on_the_way_to_these_tables(store_url: str) -> None:
