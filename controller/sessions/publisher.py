@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
+from controller.sessions.restored import take_back
 from controller.sessions.snapshot import SessionsSnapshot, SnapshotReader
 from controller.sessions.statuses import ended_status
 from controller.store.database import Store
@@ -81,6 +82,7 @@ class RoutePublisher:
         self._digests: dict[str, int] = {}
         self._hash = 0
         self._built = False
+        self._took_back = False
         self._unsure: Callable[[], None] | None = None
         self._trouble = ""
 
@@ -318,6 +320,10 @@ class RoutePublisher:
         """
         now = self._clock()
         head = await self._bus.head()
+        if not self._took_back:
+            # Before anything replaces what Redis knows, unless that was found to be damaged.
+            await take_back(self._store, self._bus, now=now)
+            self._took_back = True
         data_lost = data_lost or await self._bus.has_lost()
         snapshot, since = await self._world.everything(head, data_lost=data_lost, now=now)
         desired = await self._desired.of(snapshot.sessions, snapshot.records, snapshot.hubs)
@@ -343,6 +349,8 @@ class RoutePublisher:
         if told != self._remembered:
             async with self._store.lead(self._bus.term) as transaction:
                 await record_published(transaction, epoch=told[0], seq=told[1])
+                identity = (await read_store_metadata(transaction)).identity
+            await self._bus.note_store(identity, self._world.revision)
             self._remembered = told
 
 

@@ -58,6 +58,11 @@ class SnapshotReader:
         self._reading = False
         self.dirty_set = DirtySet()
 
+    @property
+    def revision(self) -> int:
+        """The store's, up to which all is dealt with."""
+        return self._revision
+
     def concerns(self, job_id: str) -> bool:
         """Say whether it matters what becomes of the job: it has sessions, as far as is known.
 

@@ -44,6 +44,11 @@ class Keys:
         """The channel."""
         return self._key("events")
 
+    @property
+    def store(self) -> str:
+        """From which store the table was published: its identity and revision then."""
+        return self._key("store")
+
     def used(self, jti: str) -> str:
         """How a token was first used."""
         return self._key(f"used:{jti}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,13 +26,23 @@ from shared.events import (
     RouteUpserted,
     event_time,
 )
+from shared.numbers import whole_number
 from shared.signed_table import TableDigest, TableSigner
 from shared.statuses import Status
 
 _encode: Final = msgspec.json.Encoder().encode
 _PIECE: Final = 1000
+_MOST_REVISION: Final = (1 << 62) - 1
 _PENDING_SECONDS: Final = 3600
 """How long what a publisher that died had filled in is kept."""
+
+
+class Recalled(NamedTuple):
+    """What Redis says of the store that was published from last, and all revocations."""
+
+    identity: str
+    revision: int
+    revoked: Mapping[str, float]
 
 
 class Publisher:
@@ -63,6 +73,11 @@ class Publisher:
         self.epoch = ""
         self.seq = 0
 
+    @property
+    def is_signing(self) -> bool:
+        """Whether what is published is signed."""
+        return self._signing is not None
+
     async def head(self) -> Head | None:
         """Return the head in Redis.
 
@@ -80,6 +95,51 @@ class Publisher:
             BusUnavailable: If Redis does not answer.
         """
         return not (await read_place(self._redis, self._keys)).is_where_it_began
+
+    async def note_store(self, identity: str, revision: int) -> None:
+        """Remember from which store, at which revision, the table was published.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            await self._redis.set(self._keys.store, f"{identity} {revision}")
+
+    async def recall(self) -> Recalled:
+        """Return what publishers before this one have left; as it stands there, proven by nobody.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.get(self._keys.store)
+                pipe.zrange(self._keys.revoked, 0, -1, withscores=True)
+                # What is of another kind than it should be says nothing, and will be replaced.
+                noted, revoked = await pipe.execute(raise_on_error=False)
+        identity, _, revision = _text(noted if isinstance(noted, bytes) else b"").partition(" ")
+        return Recalled(
+            identity,
+            whole_number(revision, most=_MOST_REVISION) or 0,
+            {_text(member): float(score) for member, score in revoked}
+            if isinstance(revoked, list)
+            else {},
+        )
+
+    async def routed(self, sids: Collection[str]) -> set[str]:
+        """Return those of *sids* that have a route.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        names = list(sids)
+        with translated():
+            try:
+                found: list[Any] = await self._redis.hmget(self._keys.routes, names)
+            except ResponseError:
+                # It is no table: what is there says nothing of any session.
+                return set(names)
+        return {sid for sid, raw in zip(names, found, strict=True) if raw is not None}
 
     def follow(self, head: Head) -> None:
         """Go on from *head*, which fits what this publisher knows."""
@@ -301,6 +361,10 @@ class Publisher:
                 raise PublishRefused("damaged") from error
         _expect_done(answer)
         self._unanswered = None
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def _expect_done(answer: bytes | str) -> None:

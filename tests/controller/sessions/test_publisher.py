@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -22,13 +23,19 @@ from controller.sessions.notices import Notices
 from controller.sessions.published import PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
+from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.identity import read_store_metadata
 from controller.store.instance.leadership import raise_term, read_leadership
 from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
 from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
-from controller.store.sessions.session_rows import find_session
+from controller.store.sessions.session_rows import (
+    Session,
+    find_session,
+    insert_session,
+    make_sid,
+)
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.errors import BusUnavailable
@@ -353,6 +360,106 @@ async def test_a_terminal_whose_hub_goes_is_published_anew_elsewhere(world: Worl
     route = await world.until(sid, lambda route: (route["target"] or {}).get("port") == 8082
                               and route["target"]["id"] == "hub-2/pod-0")  # fmt: skip
     assert route["target"]["host"] == "10.9.0.2"
+
+
+async def test_a_store_of_an_hour_ago_gives_nothing_back(
+    store: Store, redis: Redis, clock: Clock, job: None
+) -> None:
+    del job
+    async with publishing(store, redis, clock) as world:
+        ended, shared, kept = [await world.open(endpoint="lab") for _ in range(3)]
+        for sid in (ended, shared, kept):
+            await world.until(sid, lambda route: True)
+        async with store.read() as transaction:
+            then = await read_store_metadata(transaction)
+        await world.sessions.end(ended)
+        await world.sessions.revoke(shared, sub="mallory")
+        await world.sessions.revoke(shared, jti="token-1")
+        await world.sessions.revoke_key("key-1")
+
+        async def noted() -> bool:
+            noted: Any = await redis.get(Keys("test").store)
+            return int(noted.split()[1]) >= then.revision + 4
+
+        await eventually(noted)
+        await world.until_gone(ended)
+        revoked = await world.reader.snapshot()
+        assert revoked is not None
+        assert len(revoked.revoked) == 3
+    async with store.write() as transaction:
+        again = sa.update(tables.sessions).where(tables.sessions.c.sid == ended)
+        await transaction.execute(again.values(ended_at=None, end_reason=None))
+        await transaction.execute(sa.delete(tables.revocations))
+        back = {"revision": then.revision, "epoch": then.epoch, "seq": then.seq}
+        await transaction.execute(sa.update(tables.position).values(**back))
+    async with publishing(store, redis, clock) as world:
+        await eventually(lambda: _is_published(world))
+        assert await world.route(ended) is None
+        assert await world.route(kept) is not None
+        now = await world.reader.snapshot()
+        assert now is not None
+        assert now.head.epoch != revoked.head.epoch
+        assert now.revoked == revoked.revoked
+        last = (await session_of(store, ended)).end_reason
+        assert last == "ended"
+        # It goes on from there: what was opened while nobody published has not ended.
+        opened = replace(await session_of(store, kept), sid=make_sid(os.urandom))
+        async with store.read() as transaction:
+            assert (await read_store_metadata(transaction)).revision > then.revision + 4
+    async with store.write() as transaction:
+        await insert_session(transaction, opened)
+    async with publishing(store, redis, clock) as world:
+        await world.until(opened.sid, lambda route: True)
+        # Redis was lost, and the store knows what it knew.
+        await redis.flushall()
+        await eventually(lambda: _is_rebuilt(world, now.head.epoch))
+        lost = await world.reader.snapshot()
+        assert lost is not None
+        assert lost.revoked.keys() == revoked.revoked.keys()
+
+
+async def _is_published(world: World) -> bool:
+    return world.publisher.is_published
+
+
+async def _is_rebuilt(world: World, epoch: str) -> bool:
+    head = await world.reader.head()
+    return head is not None and head.epoch != epoch
+
+
+async def session_of(store: Store, sid: str) -> Session:
+    async with store.read() as transaction:
+        session = await find_session(transaction, sid)
+    assert session is not None
+    return session
+
+
+async def test_whatever_stands_in_redis_is_no_reason_to_end_anything(
+    store: Store, redis: Redis, clock: Clock, job: None
+) -> None:
+    del job
+    async with publishing(store, redis, clock) as world:
+        sid = await world.open(endpoint="lab")
+        await world.until(sid, lambda route: True)
+    keys = Keys("test")
+    await redis.set(keys.store, f"another {1 << 40}")
+    await redis.delete(keys.routes)
+    far = clock.now + 10 * 86400
+    await redis.zadd(
+        keys.revoked,
+        {"": far, "sub:": 1.0, "kid:" + "x" * 999: clock.now, "all:x\0": far, b"\xff": clock.now},
+    )
+    async with publishing(store, redis, clock) as world:
+        await world.until(sid, lambda route: True)
+        snapshot = await world.reader.snapshot()
+        assert snapshot is not None
+        assert snapshot.revoked == {}
+    await redis.delete(keys.store)
+    await redis.hset(keys.store, "of", "another kind")
+    async with publishing(store, redis, clock) as world:
+        await eventually(lambda: _is_published(world))
+        noted: Any = await redis.get(keys.store)
+        assert len(noted.split()) == 2
 
 
 async def test_what_another_process_wrote_is_noticed(world: World) -> None:

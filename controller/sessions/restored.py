@@ -1,0 +1,105 @@
+"""What Redis was told by a store that knew more than this one does, as after a restored backup.
+
+A store that was restored has forgotten what was revoked and which sessions were ended since the
+backup. Redis and the gateways have not. So a new leader reads both before it publishes anything
+anew, and writes into the store what that lacks: what was taken from users stays taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from controller.store.database import Store, Transaction
+from controller.store.instance.identity import StoreMetadata, raise_revision, read_store_metadata
+from controller.store.sessions.revocations import (
+    StoredRevocation,
+    add_revocation,
+    revoked_at_members,
+)
+from controller.store.sessions.session_rows import end_session, live_sessions
+from shared.bus import Publisher
+from shared.bus.publisher import Recalled
+from shared.events import REVOCATION_KEPT_SECONDS, revoked_at
+
+_AT_ONCE: Final = 500
+_LONGEST: Final = {"jti": 128, "sub": 255, "kid": 255}
+"""As wide as the store's columns: what is longer was never published from it."""
+_AHEAD_SECONDS: Final = 60.0
+_SLACK_SECONDS: Final = 0.002
+"""Times of revocations are rounded on their way to Redis."""
+
+log = logging.getLogger(__name__)
+
+
+async def take_back(store: Store, bus: Publisher, *, now: float) -> None:
+    """Have the store know what Redis says of revocations and, if the store is older, of sessions.
+
+    Where tables are signed, Redis is trusted with nothing, and so not with this either.
+
+    Raises:
+        BusUnavailable, StoreUnavailable: If it could not be done; nothing was written.
+        LeadershipLost: If another one leads.
+    """
+    if bus.is_signing:
+        return
+    recalled = await bus.recall()
+    async with store.read() as transaction:
+        position = await read_store_metadata(transaction)
+        live = [one.sid for one in await live_sessions(transaction)]
+    older = _is_older(position, recalled)
+    ended = await _ended(bus, live) if older else []
+    revoked = [one for one in map(_read, recalled.revoked.items()) if one is not None]
+    async with store.lead(bus.term) as transaction:
+        added = await _revoke(transaction, revoked, now=now)
+        for sid in ended:
+            await end_session(transaction, sid, reason="ended", now=now)
+        if older:
+            # Said once: from now on the store is ahead of what was published.
+            await raise_revision(transaction, recalled.revision - position.revision)
+    if older or added:
+        what = {"revocations": added, "sessions": len(ended), "restored": older}
+        log.warning("Redis knows what the store does not, and is believed", extra=what)
+
+
+def _is_older(position: StoreMetadata, recalled: Recalled) -> bool:
+    """Say whether what was published came from a later state of this very store."""
+    return recalled.identity == position.identity and recalled.revision > position.revision
+
+
+async def _ended(bus: Publisher, live: list[str]) -> list[str]:
+    """Return those of the sessions that have no route, where Redis has lost nothing."""
+    if await bus.head() is None or await bus.has_lost():
+        return []
+    routed: set[str] = set()
+    for first in range(0, len(live), _AT_ONCE):
+        routed |= await bus.routed(live[first : first + _AT_ONCE])
+    return [sid for sid in live if sid not in routed]
+
+
+async def _revoke(transaction: Transaction, revoked: list[StoredRevocation], *, now: float) -> int:
+    """Add those that the store lacks; return how many these were."""
+    lacking: list[StoredRevocation] = []
+    mattering = [one for one in revoked if -REVOCATION_KEPT_SECONDS < one.at - now < _AHEAD_SECONDS]
+    for first in range(0, len(mattering), _AT_ONCE):
+        some = mattering[first : first + _AT_ONCE]
+        known = await revoked_at_members(transaction, [one.member for one in some])
+        lacking += [one for one in some if known.get(one.member, 0.0) < one.at - _SLACK_SECONDS]
+    for one in lacking:
+        await add_revocation(transaction, one)
+    return len(lacking)
+
+
+def _read(entry: tuple[str, float]) -> StoredRevocation | None:
+    """Return the revocation that is kept as *entry* in Redis; None where it is none."""
+    member, score = entry
+    kind, _, rest = member.partition(":")
+    sid: str | None = None
+    if kind in ("sub", "all"):
+        sid, _, rest = rest.partition(":")
+    if kind not in ("jti", "sub", "all", "kid") or len(sid or "") > 26:
+        return None
+    if len(rest) > _LONGEST.get(kind, 0) or "\0" in rest or (kind != "all" and not rest):
+        return None
+    who = {kind: rest} if kind != "all" else {}
+    return StoredRevocation(member=member, at=revoked_at(score), sid=sid, **who)
