@@ -1,7 +1,8 @@
 """``python -m controller``: the controller process, from its environment to its exit code.
 
 Commands: ``route-keys FILE…`` writes the public halves of signing keys, the JSON Web Key set for
-``FUMAROLE_GATEWAY_ROUTE_KEYS``; ``explain URL|JOB`` says why a session or a job cannot be used.
+``FUMAROLE_GATEWAY_ROUTE_KEYS``; ``explain URL|JOB`` says why a session or a job cannot be used;
+``backup FILE`` and ``restore FILE`` copy the store.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -23,6 +25,7 @@ from typing import Final
 import uvloop
 
 from controller.app import serve
+from controller.backup import back_up, restore
 from controller.configuration import Configuration, read_configuration
 from controller.explain.command import as_text, explain
 from controller.kube.errors import KubeError
@@ -59,6 +62,8 @@ def main() -> None:
             commands=(
                 Command("route-keys", "write the public halves of signing keys", _files, _keys),
                 Command("explain", "say why a session or a job cannot be used", _what, _explain),
+                Command("backup", "write the store to a file", _file, _backup),
+                Command("restore", "put a backup in the store's place", _file, _restore),
             ),
         )
     )
@@ -108,6 +113,34 @@ def _explain(given: argparse.Namespace) -> None:
         raise SystemExit(EXIT_BAD_SETTINGS) from None
     print(json.dumps(asdict(explained)) if given.json else as_text(explained))
     raise SystemExit(EXIT_FAILED if explained.cause else 0)
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="where the backup is, or is to be")
+
+
+def _backup(given: argparse.Namespace) -> None:
+    url = _read().settings.store_url
+    with _failures_said():
+        back_up(url, given.file)
+    print(f"the store was written to {given.file}")
+
+
+def _restore(given: argparse.Namespace) -> None:
+    url = _read().settings.store_url
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    with _failures_said():
+        asyncio.run(restore(url, given.file, now=time.time()))
+    print("the store is restored, and submission is paused: see docs/how-to/backup.md")
+
+
+@contextmanager
+def _failures_said() -> Iterator[None]:
+    try:
+        yield
+    except (FumaroleError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_FAILED) from None
 
 
 # The process

@@ -445,10 +445,8 @@ async def test_whatever_stands_in_redis_is_no_reason_to_end_anything(
     await redis.set(keys.store, f"another {1 << 40}")
     await redis.delete(keys.routes)
     far = clock.now + 10 * 86400
-    await redis.zadd(
-        keys.revoked,
-        {"": far, "sub:": 1.0, "kid:" + "x" * 999: clock.now, "all:x\0": far, b"\xff": clock.now},
-    )
+    nonsense: dict[Any, float] = {"": far, "sub:": 1.0, "all:x\0": far, b"\xff": clock.now}
+    await redis.zadd(keys.revoked, nonsense | {"kid:" + "x" * 999: clock.now})
     async with publishing(store, redis, clock) as world:
         await world.until(sid, lambda route: True)
         snapshot = await world.reader.snapshot()

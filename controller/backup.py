@@ -1,0 +1,218 @@
+"""A store as one file, and back: ``fumarole-controller backup`` and ``restore``.
+
+SQLite is copied by its own online backup, PostgreSQL by ``pg_dump`` and ``pg_restore``; a backup
+may be made while controllers run. What is restored is older than the cluster and Redis, and:
+
+- submission is paused: a job that waited then may have run since, and would run once more;
+- what the replaced store still says of what was removed (tombstones, ended sessions, revocations,
+  jobs that were to end) is put into the restored one;
+- what Redis says of the same is taken up by the first leader (:mod:`controller.sessions.restored`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import subprocess
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Store, Transaction, insert_if_absent
+from controller.store.errors import StoreUnavailable
+from controller.store.instance.submission_pause import set_maintenance
+from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
+from controller.store.migrations import VERSION_TABLES
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_rows import end_session
+from shared.errors import FumaroleError
+
+_PAUSED: Final = (
+    "restored from a backup of {at}: end the jobs that wait here and were over since, then resume"
+)
+_AT_ONCE: Final = 500
+_SIDE: Final = ".partial"
+
+log = logging.getLogger(__name__)
+
+
+class BackupFailed(FumaroleError):
+    """A store that could not be copied, or a file that holds none."""
+
+
+def back_up(url: str, file: Path) -> None:
+    """Write the store at *url* to *file*, whole, or leave what stands there as it was.
+
+    Raises:
+        BackupFailed: If it could not be done.
+    """
+    side = file.with_name(file.name + _SIDE)
+    try:
+        side.unlink(missing_ok=True)
+        side.touch(mode=0o600)
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            _copy_sqlite(Path(parsed.database or ""), side)
+        else:
+            _run_postgresql(parsed, "pg_dump", "--format=custom", "--no-owner", f"--file={side}")
+        side.replace(file)
+    except (OSError, sqlite3.Error) as error:
+        raise BackupFailed(f"the store cannot be copied to {file}: {error}") from None
+    finally:
+        side.unlink(missing_ok=True)
+
+
+async def restore(url: str, file: Path, *, now: float) -> None:
+    """Have the store at *url* be what *file* holds; controllers must not run.
+
+    Raises:
+        BackupFailed: If the file holds no store, or it could not be put back.
+        StoreUnavailable: If the database does not answer.
+    """
+    store = Store(url)
+    try:
+        removed = await _removed_since(store)
+        await store.close()  # what is replaced is no longer open
+        at = await asyncio.to_thread(_put_back, url, file)
+        await store.open()
+        async with store.write() as transaction:
+            await removed.keep(transaction, now=now)
+            await set_maintenance(transaction, "paused", _PAUSED.format(at=at), now=now)
+    finally:
+        await store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """What a store says of what is no more."""
+
+    tombstones: list[dict[str, Any]]
+    revocations: list[StoredRevocation]
+    sessions: list[str]
+    jobs: list[str]
+
+    async def keep(self, transaction: Transaction, *, now: float) -> None:
+        """Write it into another store."""
+        if self.tombstones:
+            await insert_if_absent(transaction, tables.tombstones, self.tombstones)
+        for revocation in self.revocations:
+            await add_revocation(transaction, revocation)
+        for sid in await _still(transaction, tables.sessions.c.sid, self.sessions, _OPEN):
+            await end_session(transaction, sid, reason="ended", now=now)
+        gone = {*self.jobs, *(one["job_id"] for one in self.tombstones)}
+        for job_id in await _still(transaction, tables.jobs.c.id, sorted(gone), IS_LIVE):
+            record = await find_job(transaction, job_id)
+            if record is not None:
+                await ask_to_end(transaction, record, now=now)
+
+
+_OPEN: Final = tables.sessions.c.ended_at.is_(None)
+_OVER: Final = sa.or_(sa.not_(IS_LIVE), tables.jobs.c.desired == "ended")
+
+
+async def _still(
+    transaction: Transaction, key: sa.Column[str], names: list[str], live: sa.ColumnElement[bool]
+) -> list[str]:
+    """Return those of *names* whose rows are *live*."""
+    found: list[str] = []
+    for first in range(0, len(names), _AT_ONCE):
+        some = key.in_(names[first : first + _AT_ONCE])
+        found += (await transaction.scalars(sa.select(key).where(some, live))).all()
+    return found
+
+
+async def _removed_since(store: Store) -> _Removed:
+    """Return what the store that is to be replaced still says; nothing where it cannot be read."""
+    revoked = sa.select(*(tables.revocations.c[name] for name in StoredRevocation.__slots__))
+    try:
+        async with store.read() as transaction:
+            stones = await transaction.execute(tables.tombstones.select())
+            revocations = await transaction.execute(revoked)
+            sessions = await transaction.scalars(sa.select(tables.sessions.c.sid).where(~_OPEN))
+            jobs = await transaction.scalars(sa.select(tables.jobs.c.id).where(_OVER))
+            return _Removed(
+                [dict(row._mapping) for row in stones],
+                [StoredRevocation(**row._mapping) for row in revocations],
+                list(sessions),
+                list(jobs),
+            )
+    except (StoreUnavailable, sa.exc.SQLAlchemyError):
+        # Lost, damaged, empty or of an older version: that is what backups are for.
+        log.warning("the store that is replaced cannot be read: only Redis knows what was removed")
+        return _Removed([], [], [], [])
+
+
+def _put_back(url: str, file: Path) -> str:
+    """Replace the store; return of when the file is."""
+    parsed = sa.make_url(url)
+    try:
+        if parsed.get_backend_name() == "sqlite":
+            _check_sqlite(file)
+            _copy_sqlite(file, Path(parsed.database or ""))
+        else:
+            _restore_postgresql(parsed, file)
+        made = file.stat().st_mtime
+    except (OSError, sqlite3.Error) as error:
+        raise BackupFailed(f"{file} cannot be restored: {error}") from None
+    return datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds")
+
+
+def _check_sqlite(file: Path) -> None:
+    with closing(_open_sqlite(file)) as copy:
+        sound = copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        if not sound or copy.execute("SELECT identity FROM position").fetchone() is None:
+            raise BackupFailed(f"{file} holds no whole store")
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    # In one step, under SQLite's own locks: readers see the one or the other.
+    with closing(_open_sqlite(source)) as origin, closing(sqlite3.connect(target)) as copy:
+        origin.backup(copy)
+
+
+def _open_sqlite(file: Path) -> sqlite3.Connection:
+    if not file.is_file():
+        raise BackupFailed(f"there is no {file}")
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _restore_postgresql(url: sa.URL, file: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "store.sql")
+        _run_postgresql(url, "pg_restore", "--no-owner", f"--file={script}", str(file))
+        # All of ours, also what a later version than the backup's has added: all or nothing.
+        ours = ", ".join((*tables.metadata.tables, *VERSION_TABLES))
+        _run_postgresql(
+            url, "psql", "--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1",
+            f"--command=DROP TABLE IF EXISTS {ours} CASCADE", f"--file={script}",
+        )  # fmt: skip
+
+
+def _run_postgresql(url: sa.URL, program: str, *arguments: str) -> None:
+    """Run one of PostgreSQL's programs; the password is in no argument, where others see it."""
+    query = {key: value for key, value in url.query.items() if isinstance(value, str)}
+    given = {
+        "PGHOST": url.host or query.get("host"),
+        "PGPORT": str(url.port or query.get("port") or ""),
+        "PGUSER": url.username,
+        "PGPASSWORD": url.password,
+        "PGDATABASE": url.database,
+        "PGSSLMODE": query.get("sslmode") or query.get("ssl"),
+    }
+    environment = os.environ | {key: value for key, value in given.items() if value}
+    try:
+        # A program of PostgreSQL's, and arguments of ours: no shell, and nothing of a caller's.
+        done = subprocess.run([program, *arguments], env=environment, capture_output=True)  # noqa: S603
+    except FileNotFoundError:
+        raise BackupFailed(f"{program} is needed, and not on the PATH") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BackupFailed(f"{program}: {said[-1] if said else done.returncode}")

@@ -1,0 +1,131 @@
+"""Backup and restore as commands: what was removed since the backup stays removed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Store
+from controller.store.instance.identity import ensure_position, read_store_metadata
+from controller.store.instance.submission_pause import read_maintenance
+from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
+from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.session_rows import Session, end_session, insert_session
+from tests.controller.postgres import Postgres, find_programs
+from tests.controller.running import ROOT, Controller
+from tests.controller.samples import make_record
+
+SIDS = {name: name * 26 for name in "abc"}
+
+
+def command(settings: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    known = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, "-m", "controller", *words],
+        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))]
+)
+async def test_what_was_removed_since_the_backup_stays_so(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    if kind == "postgresql":
+        server: Postgres = request.getfixturevalue("postgres")
+        url = server.new_database()
+        monkeypatch.setenv("PATH", f"{find_programs()}:{os.environ['PATH']}")
+    settings = Controller(
+        tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url="redis://127.0.0.1:1",
+        FUMAROLE_CONTROLLER_STORE_URL=url,
+    ).settings  # fmt: skip
+    file = tmp_path / "backup"
+    now = time.time()
+    store = Store(url)
+    try:
+        await store.open()
+        async with store.write() as transaction:
+            await ensure_position(transaction, new_identity="this one")
+            for job_id in ("goes-on", "ends", "goes"):
+                record = make_record(id=job_id, uid=f"u-{job_id}", state="RUNNING")
+                await insert_job(transaction, record, labels={})
+            for sid in SIDS.values():
+                session = Session(
+                    sid=sid, job_id="goes-on", rank=0, kind="terminal", endpoint=None,
+                    port=None, base_path="/", created_at=now,
+                )  # fmt: skip
+                await insert_session(transaction, session)
+        done = command(settings, "backup", str(file))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert file.stat().st_mode & 0o777 == 0o600
+        async with store.write() as transaction:
+            await end_session(transaction, SIDS["a"], reason="ended", now=now)
+            revoked = StoredRevocation(member=f"sub:{SIDS['b']}:x", at=now, sid=SIDS["b"], sub="x")
+            await add_revocation(transaction, revoked)
+            for job_id in ("ends", "goes"):
+                found = await find_job(transaction, job_id)
+                assert found is not None
+                await ask_to_end(transaction, found, now=now)
+            await forget_these_jobs(transaction, ["goes"], at=now)
+        # What a later version has added goes with the store that is replaced.
+        async with store.write() as transaction:
+            await transaction.execute(sa.text("ALTER TABLE jobs ADD COLUMN later INTEGER"))
+            await transaction.execute(sa.text("UPDATE schema_version SET version_num = '9999'"))
+        await store.close()
+        done = command(settings, "restore", str(file))
+        assert (done.returncode, done.stderr) == (0, "")
+        await store.open()
+        async with store.read() as transaction:
+            assert (await read_store_metadata(transaction)).identity == "this one"
+            pause = await read_maintenance(transaction)
+            assert pause.mode == "paused"
+            assert "restored from a backup of 20" in str(pause.message)
+            desired = {
+                job_id: (await find_job(transaction, job_id)) for job_id in ("goes-on", "ends")
+            }
+            assert {job_id: one and one.desired for job_id, one in desired.items()} == {
+                "goes-on": "run", "ends": "ended",
+            }  # fmt: skip
+            gone = await find_job(transaction, "goes")
+            assert gone is not None
+            assert gone.desired == "ended"
+            live = sa.select(tables.sessions.c.sid).where(tables.sessions.c.ended_at.is_(None))
+            assert set(await transaction.scalars(live)) == {SIDS["b"], SIDS["c"]}
+            member = await transaction.scalar(sa.select(tables.revocations.c.member))
+            assert member == revoked.member
+            stone = (await transaction.execute(sa.select(tables.tombstones))).one()
+            assert (stone.job_id, stone.uid) == ("goes", "u-goes")
+    finally:
+        await store.close()
+
+
+def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
+    database, file = tmp_path / "store.db", tmp_path / "backup"
+    settings = Controller(
+        tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url="redis://127.0.0.1:1",
+        FUMAROLE_CONTROLLER_STORE_URL=f"sqlite:///{database}",
+    ).settings  # fmt: skip
+    done = command(settings, "backup", str(file))
+    assert (done.returncode, done.stderr) == (1, f"error: there is no {database}\n")
+    assert not file.exists()
+    with closing(sqlite3.connect(database)) as there:
+        there.execute("CREATE TABLE kept (id INTEGER)")
+    file.write_text("hello")
+    for words in (("restore", str(file)), ("restore", str(tmp_path / "none"))):
+        done = command(settings, *words)
+        assert done.returncode == 1, done
+        assert "error: " in done.stderr
+        assert "Traceback" not in done.stderr
+    with closing(sqlite3.connect(database)) as there:
+        assert there.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
