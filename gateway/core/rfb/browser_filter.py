@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from gateway.core.rfb.cut_text import EXTENDED_CLIPBOARD, CutTextPolicy
 from gateway.core.rfb.desktop_filter import MEASURED
 from gateway.core.rfb.error import RfbError
 from gateway.core.rfb.filter import MessageFilter
@@ -36,7 +37,7 @@ INPUT_ENCODINGS: Final = frozenset(
         -259,  # QEMU audio
         -258,  # QEMU extended keys
         -257,  # QEMU relative pointer
-        -1063131698,  # extended clipboard (0xC0A1E5CE)
+        EXTENDED_CLIPBOARD,
     }
 )
 """Pseudo-encodings by which a client announces that it will send other input messages, or longer
@@ -65,6 +66,7 @@ class BrowserFilter(MessageFilter):
     Args:
         controls: Whether it may type and point.
         pastes: Whether it may put text on the desktop's clipboard.
+        copies: Whether it may ask for the text on the desktop's clipboard.
         use_format: Is told the pixel format that the client asks for, where the desktop's messages
             are measured (:mod:`.desktop_filter`). Then the client may announce only encodings that
             can be, and ask for another format only before it asks for pixels.
@@ -75,30 +77,27 @@ class BrowserFilter(MessageFilter):
         *,
         controls: bool = False,
         pastes: bool = False,
+        copies: bool = False,
         use_format: Callable[[bytes], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(CutTextPolicy(gives=pastes, takes=copies))
         self._controls = controls
-        self._pastes = pastes
         self._use_format = use_format
         self._has_asked = False
 
     def _judge(self, passed: bytearray) -> bool:
+        if self._unread[0] == Message.CUT_TEXT:
+            return self._judge_cut_text(passed)
         size, passes = self._measure()
         if size == 0:
             return False
-        if not (passes or self._may_send(self._unread[0])):
+        if not (passes or self._controls):
             self._drop = size
-        elif self._unread[0] == Message.CUT_TEXT:
-            self._pass = size
         elif len(self._unread) < size:
             return False
         else:
             passed += self._cleaned(self._take(size))
         return True
-
-    def _may_send(self, kind: int) -> bool:
-        return self._pastes if kind == Message.CUT_TEXT else self._controls
 
     def _measure(self) -> tuple[int, bool]:
         """Return the size of the next message, 0 while it is not known, and whether it passes."""
@@ -111,8 +110,6 @@ class BrowserFilter(MessageFilter):
                 if size > 4 + 4 * MAX_ENCODINGS:
                     raise RfbError("the browser announced too many encodings")
                 return size, True
-            case Message.CUT_TEXT:
-                return self._cut_text(), False
             case Message.FENCE:
                 return self._fence(), True
             case Message.SET_DESKTOP_SIZE:
@@ -126,12 +123,6 @@ class BrowserFilter(MessageFilter):
         if len(self._unread) < header:
             return 0
         return header + unit * int.from_bytes(self._unread[at : at + width], "big")
-
-    def _cut_text(self) -> int:
-        if len(self._unread) < 8:
-            return 0
-        # A negative length marks the extended clipboard's form of the message.
-        return 8 + abs(int.from_bytes(self._unread[4:8], "big", signed=True))
 
     def _fence(self) -> int:
         if len(self._unread) < 9:
@@ -174,6 +165,8 @@ class BrowserFilter(MessageFilter):
         return message[:2] + len(kept).to_bytes(2, "big") + b"".join(kept)
 
     def _may_announce(self, encoding: int) -> bool:
+        if encoding == EXTENDED_CLIPBOARD:
+            return self._clipboard.gives or self._clipboard.takes
         if encoding in INPUT_ENCODINGS:
             return self._controls and encoding in _MEASURED_INPUT
         return self._use_format is None or encoding in MEASURED

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from gateway.core.rfb.cut_text import CutTextPolicy
 from gateway.core.rfb.error import RfbError
 from gateway.core.rfb.filter import MessageFilter
 
@@ -57,10 +58,13 @@ class DesktopFilter(MessageFilter):
     Begin with the first byte after the handshake (ServerInit). Tell it of each SetPixelFormat that
     reaches the desktop, before the desktop can answer by it. One that a browser sends before it has
     seen ServerInit counts as well: the desktop reads it after that.
+
+    Args:
+        takes: Whether the desktop may ask for the text on the browser's clipboard.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, takes: bool = False) -> None:
+        super().__init__(CutTextPolicy(takes=takes))
         self._next: Callable[[], int] = self._server_init
         self._rects = 0
         self._endless = False
@@ -84,15 +88,15 @@ class DesktopFilter(MessageFilter):
         self._tight_pixel_bytes = 3 if packed else self._pixel_bytes
 
     def _judge(self, passed: bytearray) -> bool:
-        known = self._next()
-        if known > 0:
-            self._pass = known
-        return known != 0
+        if self._unread[0] == Message.CUT_TEXT and self._next == self._message:
+            return self._judge_cut_text(passed)
+        self._pass = self._next()
+        return self._pass != 0
 
     def _number(self, at: int, width: int) -> int:
         return int.from_bytes(self._unread[at : at + width], "big")
 
-    # Each returns how many bytes pass, -1 where none do, and 0 where more are needed.
+    # Each returns how many bytes pass, and 0 where more are needed.
 
     def _server_init(self) -> int:
         if len(self._unread) < 24:
@@ -110,8 +114,6 @@ class DesktopFilter(MessageFilter):
                 return 6 + 6 * self._number(4, 2) if len(self._unread) >= 6 else 0
             case Message.BELL | Message.END_OF_CONTINUOUS_UPDATES:
                 return 1
-            case Message.CUT_TEXT:
-                return self._cut_text()
             case Message.FENCE:
                 return self._fence()
             case _:
@@ -126,14 +128,6 @@ class DesktopFilter(MessageFilter):
         if self._rects:
             self._next = self._rectangle
         return 4
-
-    def _cut_text(self) -> int:
-        if len(self._unread) < 8:
-            return 0
-        # A negative length marks the extended clipboard's form of the message.
-        length = int.from_bytes(self._unread[4:8], "big", signed=True)
-        self._drop = 8 + abs(length)
-        return -1
 
     def _fence(self) -> int:
         if len(self._unread) < 9:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final
 
+from gateway.core.rfb.cut_text import CutTextPolicy
+
 MESSAGES_AT_ONCE: Final = 512
 """Messages judged in one call: about half a millisecond. The shortest has one byte."""
 
@@ -12,12 +14,16 @@ MESSAGES_AT_ONCE: Final = 512
 class MessageFilter(ABC):
     """Lets pass some of the messages that it is fed.
 
+    Args:
+        clipboard: Which texts of the clipboard may pass.
+
     Attributes:
         has_more: Whether there is more to judge than one call may. Feed it again, without bytes if
             need be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clipboard: CutTextPolicy) -> None:
+        self._clipboard = clipboard
         self._unread = bytearray()
         self._pass = 0
         """What is left of a message that passes as it comes: a text may have 2 GiB."""
@@ -56,6 +62,14 @@ class MessageFilter(ABC):
 
         The message is taken and added to *passed*, or its length goes to ``_pass`` or ``_drop``.
         """
+
+    def _judge_cut_text(self, passed: bytearray) -> bool:
+        judged = self._clipboard.judge(self._unread)
+        if judged is None:
+            return False
+        passed += judged.instead
+        self._pass, self._drop = judged.passes, judged.drops
+        return True
 
     def _take(self, most: int) -> bytes:
         piece = bytes(self._unread[:most])

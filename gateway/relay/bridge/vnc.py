@@ -92,14 +92,16 @@ class VncBridge(WebSocketBridge):
     def _restrict(self, clipboard: Clipboard, *, views: bool) -> None:
         """Read what each side sends where it may not send everything."""
         reaches_browser = clipboard in ("both", "out")
-        desktop = None if reaches_browser else DesktopFilter()
+        pastes = not views and clipboard in ("both", "in")
+        desktop = None if reaches_browser else DesktopFilter(takes=pastes)
         if desktop is not None:
             reader = _DesktopReader(self, desktop)
             self._measured = Intake(reader, self.request.turns)
         if views or clipboard != "both":
             self._filter = BrowserFilter(
                 controls=not views,
-                pastes=not views and clipboard in ("both", "in"),
+                pastes=pastes,
+                copies=not views and reaches_browser,
                 use_format=None if desktop is None else desktop.use_format,
             )
 

@@ -13,15 +13,30 @@ POINTER = bytes.fromhex("050100100010")
 CUT = b"\x06\x00\x00\x00\x00\x00\x00\x01x"
 UPDATE = bytes.fromhex("03010000000002800 1e0".replace(" ", ""))
 FORMAT = bytes(20)
+NEWS = b"\x06\0\0\0" + (-4).to_bytes(4, "big", signed=True) + b"\x08\0\0\1"
+ASKED = b"\x06\0\0\0" + (-4).to_bytes(4, "big", signed=True) + b"\x02\0\0\1"
+FENCE = b"\xf8" + bytes(7) + b"\2\4\5"
 ENCODINGS = b"\x02\x00\x00\x03" + bytes(12)
 
 
-@pytest.mark.parametrize("data", [KEY, POINTER, CUT, UPDATE + KEY, FORMAT + ENCODINGS + POINTER])
+@pytest.mark.parametrize(
+    "data",
+    [
+        KEY, POINTER, CUT, NEWS, UPDATE + KEY, FORMAT + ENCODINGS + POINTER, FENCE + KEY,
+        ASKED + KEY,
+    ],
+)  # fmt: skip
 def test_keys_pointers_and_clipboard_are_a_persons(data: bytes) -> None:
     assert has_human_input(data)
 
 
-@pytest.mark.parametrize("data", [b"", UPDATE, UPDATE * 3, FORMAT + ENCODINGS + UPDATE, b"RFB 003"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", UPDATE, UPDATE * 3, FORMAT + ENCODINGS + UPDATE, b"RFB 003", FENCE, ASKED + FENCE,
+        FENCE[:8], ASKED[:7],
+    ],
+)  # fmt: skip
 def test_what_a_browser_sends_by_itself_is_not(data: bytes) -> None:
     assert not has_human_input(data)
 

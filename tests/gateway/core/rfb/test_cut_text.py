@@ -1,0 +1,112 @@
+"""Texts of the clipboard, plain and extended, go only the way that they may."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.rfb.cut_text import Action, CutTextPolicy, Judged
+from tests.gateway.core.rfb.test_desktop_filter import SECRET
+
+TEXT = 1
+SAYS = CutTextPolicy(gives=True)
+ASKS = CutTextPolicy(takes=True)
+BOTH = CutTextPolicy(gives=True, takes=True)
+NEITHER = CutTextPolicy()
+PLAIN = struct.pack(">BxxxI", 6, 5) + b"hello"
+
+
+def extended(flags: int, body: bytes = b"") -> bytes:
+    """Return a message of the extended clipboard."""
+    return struct.pack(">BxxxiI", 6, -4 - len(body), flags) + body
+
+
+CAPABILITIES = extended(0x1F000003, struct.pack(">II", 1 << 20, 1 << 20))
+TEXT_ITSELF = zlib.compress(struct.pack(">I", len(SECRET)) + SECRET)
+ALL = {
+    "request": extended(Action.REQUEST | TEXT),
+    "peek": extended(Action.PEEK),
+    "notify": extended(Action.NOTIFY | TEXT),
+    "provide": extended(Action.PROVIDE | TEXT, TEXT_ITSELF),
+}
+
+
+def passes(policy: CutTextPolicy, message: bytes) -> bool:
+    """Say whether *message* passes whole; else it is dropped whole."""
+    judged = policy.judge(message)
+    assert judged in (Judged(passes=len(message)), Judged(drops=len(message)))
+    return bool(judged.passes)
+
+
+@pytest.mark.parametrize(
+    ("policy", "may"),
+    [
+        (SAYS, {"notify", "provide"}),
+        (ASKS, {"request", "peek"}),
+        (BOTH, set(ALL)),
+        (NEITHER, set()),
+    ],
+)
+def test_a_text_goes_only_the_way_that_it_may(policy: CutTextPolicy, may: set[str]) -> None:
+    assert {name for name, message in ALL.items() if passes(policy, message)} == may
+    assert passes(policy, PLAIN) is policy.gives
+
+
+@pytest.mark.parametrize(
+    ("policy", "actions"),
+    [
+        (SAYS, Action.REQUEST | Action.PEEK),
+        (ASKS, Action.NOTIFY | Action.PROVIDE),
+        (BOTH, Action.REQUEST | Action.PEEK | Action.NOTIFY | Action.PROVIDE),
+    ],
+)
+def test_capabilities_are_said_anew_with_what_is_left_of_them(
+    policy: CutTextPolicy, actions: int
+) -> None:
+    judged = policy.judge(CAPABILITIES)
+    assert judged is not None
+    assert judged.instead == extended(Action.CAPABILITIES | actions | TEXT, bytes(4))
+    assert judged.drops == len(CAPABILITIES)
+
+
+def test_no_text_hides_among_capabilities() -> None:
+    """Some servers look at other flags first: then the sizes would be taken for a text."""
+    hidden = extended(Action.CAPABILITIES | Action.PROVIDE | TEXT, TEXT_ITSELF)
+    for policy in (SAYS, ASKS, BOTH):
+        judged = policy.judge(hidden)
+        assert judged is not None
+        assert judged.passes == 0
+        assert judged.instead.endswith(bytes(4))
+        assert len(judged.instead) == 16
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        extended(Action.NOTIFY | Action.PROVIDE | TEXT, TEXT_ITSELF),
+        extended(Action.REQUEST | Action.NOTIFY),
+        extended(0),
+        extended(1 << 31 | TEXT),
+        struct.pack(">Bxxxi", 6, -3) + b"abc",
+    ],
+)
+def test_what_is_not_plainly_one_action_passes_nowhere(message: bytes) -> None:
+    for policy in (SAYS, ASKS, BOTH, NEITHER):
+        assert not passes(policy, message)
+
+
+@given(st.binary(min_size=1, max_size=40).map(lambda data: b"\6" + data))
+def test_whoever_may_neither_give_nor_take_says_nothing(data: bytes) -> None:
+    judged = NEITHER.judge(data)
+    assert judged is None or (judged.passes, judged.instead) == (0, b"")
+
+
+def test_no_more_is_waited_for_than_the_flags() -> None:
+    huge = struct.pack(">BxxxiI", 6, -(1 << 31), Action.PROVIDE | TEXT)
+    assert SAYS.judge(huge[:11]) is None
+    assert SAYS.judge(huge) == Judged(passes=8 + (1 << 31))
+    assert ASKS.judge(huge) == Judged(drops=8 + (1 << 31))
