@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,19 +10,16 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from deploy.local.apps.x11 import display_of
-from deploy.local.ports import Ports
 from gateway.core.rfb import answer_challenge
 from shared.link import Seal
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
+from tests.gateway.xvnc import xvnc
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
 
-PORTS = Ports()
 PASSWORD = "hunter22"
-START_SECONDS = 60
 # What password files of VNC are encrypted with, the same everywhere.
 FILE_KEY = bytes((23, 82, 107, 6, 35, 78, 88, 7)).decode("latin-1")
 
@@ -38,40 +33,12 @@ LEFT_BEHIND = """() => JSON.stringify([
 @asynccontextmanager
 async def desktop(folder: Path, *options: str) -> AsyncIterator[int]:
     """An Xvnc that wants the password; gives its port."""
-    program = shutil.which("Xvnc")
-    assert program is not None
     file = folder / "password"
     file.write_bytes(answer_challenge(FILE_KEY, PASSWORD.encode()))
     file.chmod(0o600)
-    port = PORTS.take()
-    alone = ["-nolock"] if os.getuid() == 0 else []
-    process = await asyncio.create_subprocess_exec(
-        program, f":{display_of(port)}", "-geometry", "640x480", "-depth", "24",
-        "-rfbport", str(port),
-        "-SecurityTypes", "VncAuth", "-PasswordFile", str(file), "-AlwaysShared",
-        "-listen", "tcp", "-nolisten", "unix", "-nolisten", "local", *alone, *options,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            await _until_listening(process, port)
+    secured = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(file))
+    async with xvnc(*secured, *options) as (port, _):
         yield port
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-async def _until_listening(process: asyncio.subprocess.Process, port: int) -> None:
-    while process.returncode is None:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.05)
-            continue
-        writer.close()
-        return
-    raise AssertionError("Xvnc ended")
 
 
 @pytest.mark.parametrize("mode", ["control", "view"])
@@ -81,7 +48,7 @@ async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
     tmp_path: Path,
     mode: str,
 ) -> None:
-    async with desktop(tmp_path, "-UseBlacklist=0") as port:
+    async with desktop(tmp_path) as port:
         sid = await world.publish(kind="vnc", port=port)
         await person.follow_link(sid, kind="vnc", mode=mode)
         field = person.page.get_by_label("Password")
@@ -119,7 +86,9 @@ async def test_a_desktop_that_refuses_everybody_says_why(
     tmp_path: Path,
 ) -> None:
     seal = Seal(world.gateway.link_key)
-    async with desktop(tmp_path, "-BlacklistThreshold=1", "-BlacklistTimeout=600") as port:
+    async with desktop(
+        tmp_path, "-UseBlacklist=1", "-BlacklistThreshold=1", "-BlacklistTimeout=600"
+    ) as port:
         sid = await world.publish(kind="vnc", port=port)
         sealed = seal.seal({"vnc_password": "not this"}, sid=sid, rev=1, random=os.urandom)
         await world.change(sid, kind="vnc", port=port, sealed=sealed)

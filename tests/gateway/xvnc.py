@@ -1,0 +1,177 @@
+"""A real Xvnc, and an X client on its display that notes what viewers do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from Xlib import X, Xatom, display
+from Xlib.protocol import event as x_event
+
+from deploy.local.apps.x11 import display_of, open_display
+from deploy.local.ports import Ports
+
+PORTS: Final = Ports()
+START_SECONDS: Final = 60
+WAIT_SECONDS: Final = 30
+
+
+@asynccontextmanager
+async def xvnc(*options: str) -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
+    """An Xvnc of 640 by 480 pixels; gives its port, and the process."""
+    program = shutil.which("Xvnc")
+    assert program is not None
+    port = PORTS.take()
+    alone = ["-nolock"] if os.getuid() == 0 else []
+    process = await asyncio.create_subprocess_exec(
+        program, f":{display_of(port)}", "-geometry", "640x480", "-depth", "24",
+        "-rfbport", str(port), "-AlwaysShared", "-UseBlacklist=0", "-ac",
+        "-listen", "tcp", "-nolisten", "unix", "-nolisten", "local", *alone, *options,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await _until_listening(process, port)
+        yield port, process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _until_listening(process: asyncio.subprocess.Process, port: int) -> None:
+    while process.returncode is None:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+            continue
+        writer.close()
+        return
+    raise AssertionError("Xvnc ended")
+
+
+class Screen:
+    """A window over the whole display that has the focus, notes events, and has a clipboard."""
+
+    def __init__(self, connection: display.Display) -> None:
+        self._display: Any = connection
+        self.root = self._display.screen().root
+        mask = X.KeyPressMask | X.ButtonPressMask | X.PointerMotionMask
+        self._window = self.root.create_window(
+            0, 0, 4000, 4000, 0, self._display.screen().root_depth,
+            event_mask=mask, override_redirect=1, background_pixel=0x336699,
+        )  # fmt: skip
+        self._window.map()
+        self._window.set_input_focus(X.RevertToParent, X.CurrentTime)
+        self._names = {
+            name: self._display.intern_atom(name)
+            for name in ("CLIPBOARD", "UTF8_STRING", "TARGETS", "FETCHED")
+        }
+        self._text: bytes | None = None
+        self._fetched: Any = None
+        self.typed = ""
+        self.seen: list[int] = []
+        """Types of all events that viewers caused."""
+        self._display.sync()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How large the display is now."""
+        told = self.root.get_geometry()
+        return told.width, told.height
+
+    @property
+    def clipboard_is_empty(self) -> bool:
+        """Whether nobody has put anything on the clipboard."""
+        return bool(self._display.get_selection_owner(self._names["CLIPBOARD"]) == X.NONE)
+
+    def paint(self, colour: int) -> None:
+        """Fill the window with one colour."""
+        self._window.change_attributes(background_pixel=colour)
+        self._window.clear_area()
+        self._display.sync()
+
+    def own_clipboard(self, text: str) -> None:
+        """Put *text* on the clipboard, as a program does."""
+        self._text = text.encode()
+        self._window.set_selection_owner(self._names["CLIPBOARD"], X.CurrentTime)
+        self._display.flush()
+
+    async def clipboard(self) -> str:
+        """Return what is on the clipboard, as a program gets it."""
+        self._fetched = None
+        names = self._names
+        self._window.convert_selection(
+            names["CLIPBOARD"], names["UTF8_STRING"], names["FETCHED"], X.CurrentTime
+        )
+        await self.until(lambda: self._fetched is not None)
+        if self._fetched.property == X.NONE:
+            return ""
+        held = self._window.get_full_property(names["FETCHED"], X.AnyPropertyType)
+        return bytes(held.value).decode()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Take events until *condition* holds."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                self.take()
+                if condition():
+                    return
+                await asyncio.sleep(0.02)
+
+    def take(self) -> None:
+        """Take the events that have come."""
+        while self._display.pending_events():
+            event = self._display.next_event()
+            if event.type == X.SelectionNotify:
+                self._fetched = event
+            elif event.type == X.SelectionRequest:
+                self._give(event)
+            elif event.type == X.MappingNotify:
+                self._display.refresh_keyboard_mapping(event)
+            else:
+                self._note(event)
+
+    def _note(self, event: Any) -> None:
+        if event.type in (X.KeyPress, X.ButtonPress, X.MotionNotify):
+            self.seen.append(event.type)
+        if event.type == X.KeyPress:
+            self.typed += chr(self._display.keycode_to_keysym(event.detail, 0) & 0xFF)
+
+    def _give(self, event: Any) -> None:
+        names, asked = self._names, event.property or event.target
+        if event.target == names["TARGETS"]:
+            targets = [names["TARGETS"], names["UTF8_STRING"]]
+            event.requestor.change_property(asked, Xatom.ATOM, 32, targets)
+        elif event.target == names["UTF8_STRING"] and self._text is not None:
+            event.requestor.change_property(asked, names["UTF8_STRING"], 8, self._text)
+        else:
+            asked = X.NONE
+        answer = x_event.SelectionNotify(
+            time=event.time,
+            requestor=event.requestor,
+            selection=event.selection,
+            target=event.target,
+            property=asked,
+        )
+        event.requestor.send_event(answer)
+        self._display.flush()
+
+    def close(self) -> None:
+        """Leave the display."""
+        self._display.close()
+
+
+@asynccontextmanager
+async def screen_of(port: int) -> AsyncIterator[Screen]:
+    """A client on the display of the Xvnc at *port*."""
+    screen = Screen(await open_display(port))
+    try:
+        yield screen
+    finally:
+        screen.close()
