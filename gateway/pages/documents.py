@@ -11,42 +11,12 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final, Literal
 
+from gateway.pages import shell_parts as shell
 from gateway.pages.parts import Parts
 from gateway.pages.texts import Texts
 
 VARY: Final = "Accept, Accept-Language"
 _NOTHING: Final[Mapping[str, str]] = {}
-_NEW_SHELL: Final = '<a class="{}" href="/?new" target="_blank" rel="noopener">New shell</a>'
-_TERMINAL_MENU: Final = (
-    '<button id="find" type="button">Search <kbd>Ctrl+Shift+F</kbd></button>'
-    '<div class="row"><span>Text</span><span>'
-    '<button id="smaller" type="button" aria-label="Smaller text">−</button>'
-    '<span id="size"></span>'
-    '<button id="larger" type="button" aria-label="Larger text">+</button></span></div>'
-    '<div class="row"><label for="theme">Colours</label><select id="theme">'
-    '<option value="">As the system</option><option value="light">Light</option>'
-    '<option value="dark">Dark</option></select></div>'
-    '<div class="row"><label for="reader">For screen readers</label>'
-    '<input id="reader" type="checkbox"></div>'
-)
-_TERMINAL_SEARCH: Final = (
-    '<form id="search" role="search" hidden><input id="search-text" type="search" '
-    'aria-label="Search in the output" autocomplete="off" autocapitalize="none" '
-    'spellcheck="false" maxlength="255"><span id="search-count" aria-live="polite"></span>'
-    '<button aria-label="Previous" title="Enter">↑</button>'
-    '<button id="search-next" type="button" aria-label="Next" title="Shift+Enter">↓</button>'
-    '<button id="search-close" type="button" aria-label="Close" title="Esc">×</button></form>'
-)
-_KEY_ROW: Final = (
-    '<div id="key-row" class="key-row" role="toolbar" aria-label="Keys">'
-    '<button type="button" data-key="escape">Esc</button>'
-    '<button type="button" data-key="ctrl" aria-pressed="false">Ctrl</button>'
-    '<button type="button" data-key="tab">Tab</button>'
-    '<button type="button" data-key="left" aria-label="Left">←</button>'
-    '<button type="button" data-key="up" aria-label="Up">↑</button>'
-    '<button type="button" data-key="down" aria-label="Down">↓</button>'
-    '<button type="button" data-key="right" aria-label="Right">→</button></div>'
-)
 _SAYS: Final[Mapping[str, Sequence[str]]] = {
     "open.js": ("open",),
     "starting.js": ("starting",),
@@ -137,36 +107,14 @@ class Documents:
 
     def terminal(self, title: str, texts: Texts, *, mode: str, clipboard: str = "both") -> str:
         """Return the page of a terminal."""
-        tools = (
-            '<select id="shells" aria-label="Shell" hidden></select>'
-            '<button id="copy" type="button" title="Ctrl+Shift+C">Copy</button>'
-            '<button id="paste" type="button" title="Ctrl+Shift+V">Paste</button>'
-            f"{_NEW_SHELL.format('button wide') if mode == 'control' else ''}"
-            f'<details id="menu"><summary>Menu</summary><div>{_TERMINAL_MENU}'
-            f"{_NEW_SHELL.format('button') if mode == 'control' else ''}</div></details>"
-        )
-        question = (
-            '<dialog id="paste-question" class="card" aria-labelledby="paste-title">'
-            '<h2 id="paste-title">Paste several lines?</h2>'
-            "<p>The shell runs each line as soon as it is pasted.</p><pre></pre>"
-            '<form method="dialog" class="actions"><button class="first" value="paste">Paste'
-            '</button><button value="" autofocus>Cancel</button></form></dialog>'
-        )
-        renew = '<button id="renew" class="first" type="button">Begin a new shell</button>'
-        revoked = (
-            '<section id="revoked" class="card" role="alert" hidden>'
-            "<h2>This shell may not do what it seems to</h2>"
-            "<p>Somebody has typed into it whose access was withdrawn. Commands may have been "
-            "given another meaning. A new shell ends what runs in this one, but not what was put "
-            "into the background or written to files.</p>"
-            f'<div class="actions">{renew if mode == "control" else ""}'
-            '<button id="keep" type="button">Keep this one</button></div></section>'
-        )
+        controls = mode == "control"
         screen = (
-            f'<div class="screen"><div class="terminal-screen"></div>{_TERMINAL_SEARCH}'
-            f"{revoked}{question}"
+            '<div class="screen"><div class="terminal-screen"></div>'
+            f"{shell.search(texts)}{shell.revoked(texts, controls=controls)}"
+            f"{shell.paste_question(texts)}"
         )
-        below = _KEY_ROW if mode == "control" else ""
+        below = shell.key_row(texts) if controls else ""
+        tools = shell.tools(texts, controls=controls)
         return self._screen(
             "terminal", title, texts, mode, tools, screen, clipboard=clipboard, below=below
         )
@@ -177,11 +125,19 @@ class Documents:
         def say(name: str) -> str:
             return escape(texts(f"desktop.{name}"))
 
+        qualities = "".join(
+            f'<option value="{name.removeprefix("quality_")}">{say(name)}</option>'
+            for name in ("quality_best", "quality_balanced", "quality_small")
+        )
         tools = (
+            f'<span id="round-trip" title="{say("round_trip")}"></span>'
             f'<button id="scale" type="button" aria-pressed="true">{say("fit")}</button>'
             f'<button id="copy" type="button" disabled>{say("copy")}</button>'
             f'<button id="paste" type="button">{say("paste")}</button>'
             f'<button id="keys" type="button">{say("keys")}</button>'
+            f'<button id="keyboard" type="button" aria-pressed="false" hidden>{say("keyboard")}'
+            f'</button><select id="quality" aria-label="{say("quality")}" title="{say("quality")}">'
+            f"{qualities}</select>"
             f'<button id="full" type="button">{say("full")}</button>'
         )
         # No field has a name, and nothing is sent by the form: browsers have nothing to remember.
@@ -198,7 +154,12 @@ class Documents:
             f'<div class="actions"><button class="first">{say("connect")}</button></div>'
             "</div></form>"
         )
-        screen = f'<div class="screen"><div class="desktop-screen"></div>{form}'
+        # What a touch keyboard writes into.
+        field = (
+            f'<textarea id="typed" tabindex="-1" aria-label="{say("keyboard")}" autocomplete="off" '
+            'autocapitalize="none" autocorrect="off" spellcheck="false"></textarea>'
+        )
+        screen = f'<div class="screen"><div class="desktop-screen"></div>{field}{form}'
         return self._screen("vnc", title, texts, mode, tools, screen, clipboard=clipboard)
 
     def frame(self, title: str, texts: Texts, *, job_url: str | None) -> str:

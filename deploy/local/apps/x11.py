@@ -36,6 +36,8 @@ async def start_xvnc(program: str, port: int, name: str) -> asyncio.subprocess.P
         "-rfbport", str(port), "-SecurityTypes", "None", "-AlwaysShared", "-desktop", name,
         # A kubelet's probes connect and say nothing; they must not shut everybody out.
         "-UseBlacklist=0",
+        # The painting has one size: browsers scale it to theirs.
+        "-AcceptSetDesktopSize=0",
         "-listen", "tcp", "-nolisten", "unix", "-nolisten", "local", "-ac", *alone,
     )  # fmt: skip
 

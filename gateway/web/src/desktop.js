@@ -1,16 +1,71 @@
 // A desktop: noVNC on a connection of ours, so that we know by which code it was closed.
 import RFB from "@novnc/novnc";
 import { mayCopy, mayPaste } from "./clipboard.js";
+import { joinKeyboard } from "./desktop-keyboard.js";
+import { Look } from "./desktop-look.js";
 import { Prompt } from "./desktop-password.js";
 import { Link, Status } from "./link.js";
+import { RoundTrip } from "./round-trip.js";
 import { text } from "./texts.js";
 
-/** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
- * that refuses says it all at once, and nothing after it. */
 class Desktop extends RFB {
+  /** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
+   * that refuses says it all at once, and nothing after it. */
   _negotiateProtocolVersion() {
     const goesOn = super._negotiateProtocolVersion();
     return goesOn ?? !this._sock.rQwait("security", 1);
+  }
+
+  /** noVNC asks for no fence, and takes the answer to ours for a mistake. */
+  _handleServerFenceMsg() {
+    if (this._sock.rQwait("fence", 8, 1)) return false;
+    const head = this._sock.rQpeekBytes(8);
+    if (head[3] & 0x80) return super._handleServerFenceMsg();
+    if (this._sock.rQwait("fence", 8 + head[7], 1)) return false;
+    this._sock.rQskipBytes(8 + head[7]);
+    roundTrip.answered();
+    return true;
+  }
+
+  /** Has the desktop say something: by a fence, else by a pixel, which it must send (RFC 6143, 7.5.3). */
+  ask() {
+    this.asksForPixel = !this._supportsFence;
+    if (this.asksForPixel) RFB.messages.fbUpdateRequest(this._sock, false, 0, 0, 1, 1);
+    else RFB.messages.clientFence(this._sock, FENCE_REQUEST, "");
+  }
+
+  _framebufferUpdate() {
+    const whole = super._framebufferUpdate();
+    if (whole && this.asksForPixel) {
+      this.asksForPixel = false;
+      roundTrip.answered();
+    }
+    return whole;
+  }
+
+  /** Has all of the picture sent again. */
+  showAgain() {
+    RFB.messages.fbUpdateRequest(this._sock, false, 0, 0, this._fbWidth, this._fbHeight);
+  }
+
+  /** noVNC 1.7 asks for whole pixels, and then compares with parts of them: it would ask for ever. */
+  _screenSize() {
+    const { w, h } = super._screenSize();
+    return { w: Math.floor(w), h: Math.floor(h) };
+  }
+
+  /** A desktop may take another size than it was asked for. Asked again, it would do the same. */
+  _requestRemoteResize() {
+    const { w, h } = this._screenSize();
+    if (this.askedSize === `${w}x${h}`) return;
+    const before = this._lastResize;
+    super._requestRemoteResize();
+    if (this._lastResize !== before) this.askedSize = `${w}x${h}`;
+  }
+
+  /** Ask for the window's size even where that was done before: somebody else may have changed it. */
+  forgetSize() {
+    this.askedSize = null;
   }
 }
 
@@ -19,22 +74,27 @@ const status = new Status();
 const viewOnly = document.body.dataset.mode !== "control";
 // RFC 6455, section 7.4.1: the gateway could not go on, and says why.
 const CLOSE_FAILED = 1011;
+const FENCE_REQUEST = 0x80000000;
 let desktop = null;
-let scaled = true;
 let copied = "";
 
 const prompt = new Prompt(status, () => link.hurry());
 const link = new Link("binary", status, (socket) => {
+  // One that was given up may take minutes to close.
+  desktop?.disconnect();
   const rfb = new Desktop(screen, socket, { shared: true });
   desktop = rfb;
   rfb.viewOnly = viewOnly;
   rfb.background = "#101214";
-  applyScale();
+  look.apply(rfb);
   rfb.addEventListener("connect", () => {
     prompt.accepted();
     status.open();
-    rfb.focus();
+    rfb.focusOnClick = !isTyping();
+    if (!isTyping()) rfb.focus();
+    roundTrip.begin(() => rfb.ask());
   });
+  socket.addEventListener("message", () => roundTrip.heard());
   rfb.addEventListener("desktopname", ({ detail }) => {
     if (detail.name) document.title = `${detail.name} · ${document.body.dataset.title}`;
   });
@@ -55,7 +115,9 @@ const link = new Link("binary", status, (socket) => {
   // Which desktop this is, the gateway has decided: there is nothing to compare its key with.
   rfb.addEventListener("serververification", () => rfb.approveServer());
   socket.addEventListener("close", ({ code, reason }) => {
-    if (desktop === rfb) desktop = null;
+    if (desktop !== rfb) return;
+    desktop = null;
+    roundTrip.end();
     prompt.disconnected();
     if (code === CLOSE_FAILED && reason) {
       link.explain(text("desktop.failed"), `${reason[0].toUpperCase()}${reason.slice(1)}.`);
@@ -68,27 +130,30 @@ function shortReason(reason) {
   return (reason ?? "").replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, " ").trim().slice(0, 200);
 }
 
-function applyScale() {
-  if (!desktop) return;
-  desktop.scaleViewport = scaled;
-  desktop.clipViewport = !scaled;
-  desktop.dragViewport = !scaled;
-}
-
-const scaleButton = document.querySelector("#scale");
-scaleButton.onclick = () => {
-  scaled = !scaled;
-  scaleButton.setAttribute("aria-pressed", String(scaled));
-  applyScale();
-  desktop?.focus();
-};
+const roundTripText = document.querySelector("#round-trip");
+const roundTrip = new RoundTrip(
+  (milliseconds) => {
+    const known = milliseconds !== null;
+    roundTripText.textContent = known ? text("desktop.round_trip", { milliseconds: Math.round(milliseconds) }) : "";
+  },
+  () => link.drop(),
+);
+const look = new Look(() => desktop);
+const isTyping = joinKeyboard(
+  () => desktop,
+  (shown) => {
+    look.cover(shown);
+    // A touch moves the pointer then, and the keyboard stays.
+    if (desktop) desktop.focusOnClick = !shown;
+  },
+);
 
 // A desktop takes every key, Tab too. Ctrl+Alt+Shift is the way out of it to the bar.
 addEventListener(
   "keydown",
   (event) => {
     if (!event.ctrlKey || !event.altKey || !event.shiftKey || document.activeElement?.tagName !== "CANVAS") return;
-    scaleButton.focus();
+    look.fitButton.focus();
     // noVNC lets go of all keys when the window does: their release is heard by the button.
     dispatchEvent(new Event("blur"));
   },
@@ -103,7 +168,8 @@ keysButton.onclick = () => {
 };
 
 const copyButton = document.querySelector("#copy");
-copyButton.hidden = !mayCopy || !navigator.clipboard?.writeText;
+// noVNC takes no text from a desktop that is only looked at.
+copyButton.hidden = viewOnly || !mayCopy || !navigator.clipboard?.writeText;
 copyButton.onclick = async () => {
   try {
     await navigator.clipboard.writeText(copied);

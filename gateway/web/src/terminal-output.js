@@ -1,4 +1,5 @@
 // What a shell writes, followed by its offset: nothing is shown twice, and nothing is left out.
+import { language, text } from "./texts.js";
 
 // CAN ends any sequence, RIS (ESC c) resets the terminal (ECMA-48, 8.3.6 and 8.3.105). Written and
 // not called: what came before is read first.
@@ -11,7 +12,9 @@ const isOffset = (value) => Number.isSafeInteger(value) && value >= 0;
 
 /** Says how much a number of bytes is: "70 kB", "12.3 MB". */
 function amount(bytes) {
-  return bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+  if (bytes < 1e6) return `${Math.max(1, Math.round(bytes / 1e3))} kB`;
+  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
+  return `${(bytes / 1e6).toLocaleString(language, digits)} MB`;
 }
 
 export class Output {
@@ -72,7 +75,7 @@ export class Output {
   /** So much was left out. */
   skip(bytes) {
     if (!isOffset(bytes)) return;
-    const note = `[${amount(bytes)} of output was left out here]`;
+    const note = `[${text("terminal.left_out", { amount: amount(bytes) })}]`;
     // A program that has the whole screen redraws it.
     const line = this.terminal.buffer.active.type === "normal" ? `\r\n\x1b[1m${note}\x1b[m\r\n` : "";
     this.write(`\x18\x1b[m${line}`, bytes);

@@ -1,5 +1,6 @@
 // Searching in what a terminal shows and has shown.
 import { SearchAddon } from "@xterm/addon-search";
+import { text as say } from "./texts.js";
 
 // Hexadecimal, and no alpha: the addon says so.
 const DECORATIONS = {
@@ -31,8 +32,9 @@ export function joinSearch(terminal) {
   }
 
   addon.onDidChangeResults(({ resultIndex, resultCount }) => {
-    const place = resultIndex < 0 ? `${resultCount}` : `${resultIndex + 1} of ${resultCount}`;
-    if (text.value) count.textContent = resultCount ? place : "Nothing found";
+    const places = { place: resultIndex + 1, count: resultCount };
+    const found = resultIndex < 0 ? `${resultCount}` : say("terminal.found", places);
+    if (text.value) count.textContent = resultCount ? found : say("terminal.nothing_found");
   });
   // What was written last is looked at first.
   text.oninput = () => find(true, true);

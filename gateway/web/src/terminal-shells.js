@@ -1,4 +1,5 @@
 // Which of the session's shells this page shows, and the others.
+import { text } from "./texts.js";
 
 const MOST = 64;
 const NAME = /^[0-9a-z]{1,32}$/;
@@ -26,7 +27,8 @@ export function joinShells() {
       if (!Array.isArray(names)) return;
       const known = names.slice(0, MOST).filter((one) => one === "" || NAME.test(one));
       if (!known.includes(name)) known.push(name);
-      const options = known.map((one, index) => new Option(`Shell ${index + 1}`, one, false, one === name));
+      const label = (index) => text("terminal.shell", { number: index + 1 });
+      const options = known.map((one, index) => new Option(label(index), one, false, one === name));
       choice.replaceChildren(...options);
       choice.hidden = known.length < 2;
     },

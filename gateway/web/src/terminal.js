@@ -10,6 +10,7 @@ import { FIRST_LOOK, joinLook } from "./terminal-look.js";
 import { Output } from "./terminal-output.js";
 import { joinSearch } from "./terminal-search.js";
 import { joinShells } from "./terminal-shells.js";
+import { text } from "./texts.js";
 
 const PROTOCOL = "fumarole.terminal.v1";
 const PIECE = 65536;
@@ -132,13 +133,13 @@ const handlers = {
   },
   exit({ code, message }) {
     const known = Number.isInteger(code);
-    const heading = known ? `The shell has ended with exit code ${code}` : "The shell has ended";
+    const heading = known ? text("terminal.exit_code", { code }) : text("terminal.exited");
     output.forget();
-    link.stop(heading, known ? "" : message, canType ? "New shell" : null);
+    link.stop(heading, known ? "" : message, canType ? text("terminal.new_shell") : null);
   },
   refused({ message }) {
     output.forget();
-    link.stop("There is no shell for you", message, "Try again");
+    link.stop(text("terminal.refused"), message, text("terminal.try_again"));
   },
 };
 
@@ -212,7 +213,7 @@ async function paste() {
   try {
     pasteText(await navigator.clipboard.readText());
   } catch {
-    status.busy("The browser did not allow to paste; use Ctrl+Shift+V");
+    status.busy(text("terminal.paste_refused"));
   }
   terminal.focus();
 }

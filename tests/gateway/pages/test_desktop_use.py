@@ -1,0 +1,176 @@
+"""What a desktop's page does for its users: a real Chromium, and a real Xvnc or a recorder."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import struct
+from collections.abc import Callable
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.gateway.conftest import World
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_clipboard import clipboard_of, desktop, put
+from tests.gateway.pages.test_in_browser import browser, person
+from tests.gateway.xvnc import WAIT_SECONDS, screen_of, xvnc
+
+__all__ = ["browser", "person"]
+
+pytestmark = pytest.mark.needs("chromium")
+
+SIZE = (
+    "() => { const { width, height } = document.querySelector('canvas'); return [width, height] }"
+)
+ROOM = """() => {
+  const { width, height } = document.querySelector(".desktop-screen").getBoundingClientRect();
+  return [Math.floor(width), Math.floor(height)];
+}"""
+PIXEL = """() => {
+  const canvas = document.querySelector("canvas");
+  return canvas ? [...canvas.getContext("2d").getImageData(300, 200, 1, 1).data].slice(0, 3) : [];
+}"""
+
+
+async def arrive(world: World, person: Person, port: int, **route: str) -> str:
+    """Open the desktop at *port*; return its sid."""
+    sid = await world.publish(kind="vnc", port=port, **route)
+    await person.context.grant_permissions(
+        ["clipboard-read", "clipboard-write"], origin=world.gateway.origin(sid)
+    )
+    await person.follow_link(sid, kind="vnc")
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    return sid
+
+
+async def until(page: Page, script: str, right: Callable[[list[int]], bool]) -> None:
+    """Wait until what *script* returns is right."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not right(await page.evaluate(script)):
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.needs("xvnc")
+async def test_a_desktop_takes_the_windows_size_and_what_is_typed_after_the_first_click(
+    world: World, person: Person
+) -> None:
+    page = person.page
+    async with (
+        xvnc("-SecurityTypes", "None") as (port, process),
+        screen_of(port) as screen,
+    ):
+        await arrive(world, person, port)
+        await page.locator("canvas").click(position={"x": 50, "y": 60})
+        await page.keyboard.type("straight away")
+        await screen.until(lambda: screen.typed == "straight away")
+        await until(page, SIZE, lambda size: size != [640, 480])
+        assert await page.evaluate(SIZE) == await page.evaluate(ROOM)
+        await page.set_viewport_size({"width": 700, "height": 500})
+        room = await page.evaluate(ROOM)
+        await until(page, SIZE, lambda size: size == room)
+        assert screen.size == tuple(room)
+        # In its own size it keeps the one that it has.
+        await page.get_by_role("button", name="Fit to window").click()
+        await page.set_viewport_size({"width": 800, "height": 600})
+        await expect(page.locator("#round-trip")).to_have_text(re.compile(r"^\d+ ms$"))
+        assert screen.size == tuple(room)
+        # A cut network tells nobody: silence does. The next connection shows what is there then.
+        await page.clock.install()
+        process.send_signal(signal.SIGSTOP)
+        try:
+            for _ in range(4):
+                await page.clock.fast_forward(8_000)
+            await expect(page.locator("#notice h2")).to_have_text("The connection was lost")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        screen.paint(0x0000FF)
+        await expect(page.get_by_role("status")).to_have_text("Connected")
+        await until(page, PIXEL, lambda pixel: pixel == [0, 0, 255])
+        await expect(page.locator("canvas")).to_have_count(1)
+
+
+@pytest.mark.needs("xvnc")
+@pytest.mark.parametrize("clipboard", ["both", "in", "out"])
+async def test_every_character_crosses_the_clipboard_the_way_that_it_may(
+    world: World, person: Person, clipboard: str
+) -> None:
+    page = person.page
+    text = "Grüße, 5 € für 日本 🎉"
+    async with xvnc("-SecurityTypes", "None") as (port, _), screen_of(port) as screen:
+        await arrive(world, person, port, clipboard=clipboard)
+        if clipboard != "out":
+            await put(person, text)
+            await page.get_by_role("button", name="Paste clipboard").click()
+            await screen.until(lambda: not screen.clipboard_is_empty)
+            assert await screen.clipboard() == text
+        screen.own_clipboard(text[::-1])
+        copy = page.get_by_role("button", name="Copy from desktop")
+        if clipboard != "in":
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not await copy.is_enabled():
+                    screen.take()
+                    await asyncio.sleep(0.02)
+            await copy.click()
+            await expect(page.get_by_role("status")).to_have_text("Copied")
+            assert await clipboard_of(person) == text[::-1]
+
+
+def keys_of(received: list[bytes]) -> list[int]:
+    """Return the keysyms that were pressed (RFC 6143, section 7.5.4)."""
+    pressed, data = [], b"".join(received)
+    while data:
+        size = {0: 20, 3: 10, 4: 8, 5: 6, 248: 9}.get(data[0], 0)
+        if data[0] == 2:
+            size = 4 + 4 * int.from_bytes(data[2:4], "big")
+        assert size, data[:20]
+        if data[:2] == b"\4\1":
+            pressed.append(int.from_bytes(data[4:8], "big"))
+        data = data[size:]
+    return pressed
+
+
+async def test_a_touch_keyboard_types_and_a_slow_network_gets_less(
+    world: World, browser: Browser, person: Person
+) -> None:
+    async with desktop(b"") as (port, received):
+        await arrive(world, person, port)
+        await expect(person.page.get_by_role("button", name="Keyboard")).to_be_hidden()
+        received.clear()
+        await person.page.get_by_label("Quality of the picture").select_option("Less data")
+        announced = struct.pack(">ii", -31, -250)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while announced not in b"".join(received):
+                await asyncio.sleep(0.02)
+        context = await browser.new_context(
+            viewport={"width": 320, "height": 640}, has_touch=True, is_mobile=True
+        )
+        touched = Person(world, context, await context.new_page())
+        await arrive(world, touched, port)
+        received.clear()
+        keyboard = touched.page.get_by_role("button", name="Keyboard")
+        await keyboard.tap()
+        await expect(keyboard).to_have_attribute("aria-pressed", "true")
+        # A keyboard that corrects itself writes a word anew.
+        await touched.page.keyboard.insert_text("Z\u00fc\u20ac")
+        await touched.page.evaluate(
+            """() => {
+              const field = document.querySelector("#typed");
+              field.value = field.value.slice(0, -2) + "o";
+              field.dispatchEvent(new InputEvent("input"));
+            }"""
+        )
+        await touched.page.keyboard.press("Enter")
+        await touched.page.keyboard.press("Backspace")
+        wanted = [0x5A, 0xFC, 0x10020AC, 0xFF08, 0xFF08, 0x6F, 0xFF0D, 0xFF08]
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(keys_of(received)) < len(wanted):
+                await asyncio.sleep(0.02)
+        assert keys_of(received) == wanted
+        await keyboard.tap()
+        await expect(keyboard).to_have_attribute("aria-pressed", "false")
+        await expect(touched.page.locator(".desktop-screen canvas")).to_be_focused()
+        assert await touched.page.evaluate("document.documentElement.scrollWidth") == 320
+        assert touched.complaints == []
+        await context.close()
