@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from controller.api.error_responses import ERRORS, error_headers
 from controller.api.operations import EVENTS, JSON, Operation
+from controller.api.response_models import Update, UpdatesForgotten
 from controller.jobs.spec.model import ID_PATTERN, Job
 from controller.jobs.submission.batch_template import BATCH_ID
 
@@ -43,6 +44,15 @@ _TAGS: Final[Mapping[str, str]] = {
     "maintenance": "Whether jobs are taken and submitted.",
 }
 """By the first part of the paths."""
+_SENT: Final[Mapping[str, tuple[str, str]]] = {
+    "webhook-id": ("upd_1842_4f1c7a90d3b26e58a1c2f7d0", "The same with every attempt."),
+    "webhook-timestamp": ("1750000000", "When the attempt was made: unix seconds."),
+    "webhook-signature": (
+        "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
+        "`v1,` and an HMAC-SHA256 in base64, for each secret.",
+    ),
+}
+"""The headers of webhooks: an example of each, and what it says."""
 _DONE: Final[Mapping[int, str]] = {200: "Done.", 201: "Made.", 202: "Begun, and not over yet."}
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 _NAMES: Final[Mapping[str, tuple[str, str]]] = {
@@ -87,7 +97,47 @@ def describe(
             },
         },
         "paths": paths,
+        "webhooks": _webhooks(schemas),
     }
+
+
+def _webhooks(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Describe what is sent to receivers (docs/controller-api.md, "Webhooks")."""
+    update = EXAMPLES["UpdatePage"]["items"][0]
+    forgotten = {"event": "forgotten", "through": 1842}
+    return {
+        "jobUpdated": _webhook(schemas, Update, "Tell what became of a job", update),
+        "updatesForgotten": _webhook(
+            schemas, UpdatesForgotten, "Tell that updates are missing", forgotten
+        ),
+    }
+
+
+def _webhook(
+    schemas: dict[str, Any], model: type[BaseModel], summary: str, example: Any
+) -> dict[str, Any]:
+    add_schema(schemas, model, "serialization")
+    headers = [
+        {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
+        | {"description": text, "example": value}
+        for name, (value, text) in _SENT.items()
+    ]
+    sent = {
+        "tags": ["updates"],
+        "summary": summary,
+        "security": [],  # no token of ours: a receiver verifies the signature
+        "parameters": headers,
+        "requestBody": {
+            "required": True,
+            "content": _json(_reference(model.__name__), example=example),
+        },
+        "responses": {
+            "2XX": {"description": "Accepted."},
+            "410": {"description": "The receiver wants no more."},
+            "default": {"description": "It is sent again later, as `Retry-After` says."},
+        },
+    }
+    return {"post": sent}
 
 
 def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:

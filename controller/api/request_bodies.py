@@ -17,6 +17,11 @@ MOST_ITEMS: Final = 1000
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def is_given(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has the field, and not as null."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
 async def read_object(request: web.Request) -> dict[str, Any]:
     """Return the JSON object in the body.
 

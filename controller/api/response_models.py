@@ -127,6 +127,13 @@ class Update(ResponseModel):
     details: Details | None = Field(default=None, description="What is known of the reason.")
 
 
+class UpdatesForgotten(ResponseModel):
+    """Updates that a receiver of webhooks has missed: they are not kept any more."""
+
+    event: Literal["forgotten"]
+    through: int = Field(description="Up to which number they are forgotten.")
+
+
 class TaskView(ResponseModel):
     """One rank as it is now."""
 

@@ -177,7 +177,7 @@ class BatchesResource:
                 name="endBatch",
                 method="DELETE",
                 path=one,
-                summary="End a batch's jobs",
+                summary="End a batch's jobs; their records stay",
                 handler=self.end,
                 answer=BatchView,
                 statuses=(200, 202),

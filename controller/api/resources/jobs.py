@@ -234,7 +234,7 @@ class Jobs:
                 name="endJob",
                 method="DELETE",
                 path=one,
-                summary="End a job",
+                summary="End a job, whose record stays",
                 handler=self.end,
                 answer=JobView,
                 statuses=(200, 202),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal, Self
 
 from aiohttp import web
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
 from controller.api.error_responses import invalid, not_found
@@ -20,7 +20,7 @@ from controller.api.query_parameters import (
     read_place,
     read_query,
 )
-from controller.api.request_bodies import MOST_ITEMS, read_model
+from controller.api.request_bodies import MOST_ITEMS, is_given, read_model
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import EndpointName, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
@@ -62,6 +62,10 @@ class OpenRequest(Strict):
 
 class RevokeRequest(Strict):
     """Whose grants end: one token's, one user's, or, with neither, everybody's."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"allOf": [is_given("jti"), is_given("sub")]}}
+    )
 
     jti: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
     sub: Name | None = None
@@ -174,7 +178,7 @@ class SessionsResource:
                 name="endSession",
                 method="DELETE",
                 path=one,
-                summary="End a session",
+                summary="End a session, whose record stays",
                 handler=self.end,
                 answer=SessionAnswer,
             ),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from aiohttp import web
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError
 from controller.api.operations import Operation
 from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Number, Query, read_query
-from controller.api.request_bodies import MOST_ITEMS, read_model
+from controller.api.request_bodies import MOST_ITEMS, is_given, read_model
 from controller.api.response_models import Acknowledged, UsagePage, UsageView
 from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict
@@ -32,6 +32,8 @@ class UsageQuery(Query):
 class ExhaustedOwner(Strict):
     """Whose jobs end: a project's; or without one, a user's that are in no project."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [is_given("user"), is_given("project")]})
+
     user: Name | None = None
     project: Name | None = None
 
@@ -44,6 +46,8 @@ class ExhaustedOwner(Strict):
 
 class Exhausted(Strict):
     """What is out of funds."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [is_given("owner"), is_given("job")]})
 
     owner: ExhaustedOwner | None = None
     job: JobId | None = None

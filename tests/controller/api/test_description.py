@@ -6,17 +6,20 @@ That responses are as it says is held against every response of the tests beside
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openapi_spec_validator import validate
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from controller.api.error_responses import ERRORS
 from controller.api.openapi import EXAMPLES, add_schema
 from controller.api.query_parameters import SECONDS
+from controller.api.resources.updates import render_update
+from controller.store.outbox.update_rows import UpdateRow
 from tests.controller.api.conftest import Api
 
 ROOT = Path(__file__).parents[3]
@@ -77,13 +80,14 @@ async def test_every_example_is_what_its_schema_says(api: Api) -> None:
 
 def contents(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     """Yield each media type of each request and response, behind its place."""
-    for path, methods in document["paths"].items():
+    described = [(name, *one) for name in ("paths", "webhooks") for one in document[name].items()]
+    for where, path, methods in described:
         for method, operation in methods.items():
-            place = ("paths", path, method)
+            place = (where, path, method)
             for kind, media in operation.get("requestBody", {}).get("content", {}).items():
                 yield (*place, "requestBody", "content", kind, media)
             for status, response in operation["responses"].items():
-                for kind, media in response["content"].items():
+                for kind, media in response.get("content", {}).items():
                     yield (*place, "responses", status, "content", kind, media)
 
 
@@ -115,6 +119,54 @@ async def test_the_bounds_of_numbers_in_the_query_are_told(api: Api) -> None:
     assert parameters["/v1/usage", "limit"]["maximum"] == 1000
     assert parameters["/v1/usage", "after"]["minimum"] == 0
     assert parameters["/v1/jobs", "since"]["anyOf"][0]["pattern"] == SECONDS
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "fits"),
+    [
+        ("RevokeRequest", {}, True),
+        ("RevokeRequest", {"jti": "a", "sub": None}, True),
+        ("RevokeRequest", {"jti": "a", "sub": "b"}, False),
+        ("AckRequest", {"through": 1, "exhausted": [{"job": "a", "owner": None}]}, True),
+        ("AckRequest", {"through": 1, "exhausted": [{"job": "a", "owner": {"user": "b"}}]}, False),
+        ("AckRequest", {"through": 1, "exhausted": [{"job": None}]}, False),
+        ("AckRequest", {"through": 1, "exhausted": [{"owner": {"user": None}}]}, False),
+        ("AckRequest", {"through": 1, "exhausted": [{"owner": {"project": "c"}}]}, True),
+        ("AckRequest", {"through": 25.0}, True),
+        ("AckRequest", {"through": 25.5}, False),
+        ("ExtendRequest", {"seconds": 1e3}, True),
+        ("BatchRequest", {"id": "b", "template": {}, "count": 2.0, "array": None}, True),
+        ("BatchRequest", {"id": "b", "template": {}, "count": True}, False),
+        ("ExplainRequest", {"token": "a\nb~"}, True),
+        ("ExplainRequest", {"token": "\u00e9"}, False),
+        ("ExplainRequest", {"token": ""}, False),
+    ],
+)
+async def test_what_the_description_takes_is_what_validates(
+    api: Api, model: str, body: dict[str, Any], fits: bool
+) -> None:
+    assert (api.described.problems(body, "components", "schemas", model) == []) is fits
+    (one,) = {one.body for one in api.operations if one.body and one.body.__name__ == model}
+    try:
+        one.model_validate(body)
+    except ValidationError:
+        assert not fits
+    else:
+        assert fits
+
+
+async def test_webhooks_are_described_as_they_are_sent(api: Api) -> None:
+    webhooks = api.described.document["webhooks"]
+    for webhook in webhooks.values():
+        headers = {one["name"] for one in webhook["post"]["parameters"]}
+        assert headers == {"webhook-id", "webhook-timestamp", "webhook-signature"}
+        assert webhook["post"]["security"] == []
+    row = UpdateRow(
+        id=7, job_id="j1", attempt=1, at=5.0, state="FAILURE", reason="exit_code", message=None,
+        exits=[{"rank": 0, "exit_code": 3}], details={"cause": "exit_code"},
+    )  # fmt: skip
+    place = ("webhooks", "jobUpdated", "post", "requestBody", "content", "application/json")
+    assert api.described.problems(json.loads(render_update(row)), *place, "schema") == []
 
 
 def test_two_models_cannot_share_a_name() -> None:
