@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.mount_points import MountPointCleaner
 from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.cluster.prerequisites import Prerequisites
@@ -372,6 +373,14 @@ def _make_reconciler(
             for one in leader.core.pipeline.companion_kinds
         ],
     )
+    mount_points = MountPointCleaner(
+        store,
+        term=term,
+        kube=leader.kube,
+        cluster=leader.cluster,
+        clock=time.time,
+        failed=metrics.step_failed,
+    )
     waiting = PendingReasons(
         records,
         kube=leader.kube,
@@ -399,6 +408,7 @@ def _make_reconciler(
         beside=(
             *((keeper.run,) if keeper is not None else ()),
             *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
+            mount_points.run,
         ),
     )
 

@@ -2,6 +2,10 @@
 
 A kubelet makes an empty folder where a mount's source is missing, and a job would compute with it.
 So a container of ours looks first, and ends the job with the names of what is not there.
+
+Where something is mounted within the output folder, the container's runtime makes a folder or an
+empty file for it, on the volume. What was not there before is removed after the job, by a pod of
+its own: see :mod:`controller.jobs.cluster.mount_points`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.pipeline.builder import JobBuilder, NestedMounts
 from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.files import files_of
@@ -19,13 +23,13 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.paths import VolumePath, parse_path, place_of
 from controller.jobs.spec.volumes import Place, find_place
 from controller.store.jobs.places import HeldPlace
-from controller.volcano.manifest import Container, Mount, Task, Volume
-from controller.volcano.names import FILES_CONTAINER
+from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
+from controller.volcano.names import CLEANING_CONTAINER, FILES_CONTAINER
 
 _ROOTS: Final = "/volumes"
 
 CHECK: Final = """\
-status=0
+status=0 number=0 missing=
 tell() { printf '%s: %s\\n' "$name" "$1" >> /dev/termination-log; status=1; }
 while [ $# -gt 0 ]; do
   kind=$1 home=$2 rest=$3 name=$4
@@ -47,13 +51,47 @@ while [ $# -gt 0 ]; do
       *) tell "leads out of its owner's files" ;;
     esac
   fi
+  if [ "$number" = 0 ]; then output=$path; fi
+  at=$output/${name##*/}
+  [ "$number" = 0 ] || [ -e "$at" ] || [ -L "$at" ] || missing="$missing$number;"
+  number=$((number + 1))
 done
+[ $status != 0 ] || [ -z "$NOTE_MISSING" ] || printf %s "$missing" > /dev/termination-log
 exit $status
 """
 """Looks for each of its arguments, four by four: kind, its owner's folder, the rest, its name.
 
 A link may lead anywhere within the owner's folder; a kubelet would follow it anywhere within the
-claim, which owners may share.
+claim, which owners may share. With ``NOTE_MISSING`` the first one is the output folder, and it says
+of the others, by their numbers, which have no mount point there yet.
+"""
+
+CLEAN: Final = """\
+home=$1 path=$1 rest=$2 until=$3 status=0
+shift 3
+[ -z "$rest" ] || path=$home/$rest
+base=$(readlink -f "$home")/
+cd "$path" || exit 1
+case $(pwd -P)/ in
+  "$base"*) ;;
+  *) echo "the folder leads out of its owner's files"; exit 1 ;;
+esac
+for name; do
+  [ "$(date +%s)" -le "$until" ] || exit 1
+  at=./$name
+  if [ -L "$at" ]; then continue; fi
+  if [ -d "$at" ]; then
+    rmdir "$at" || [ -n "$(ls -A "$at")" ] || status=1
+  elif [ -f "$at" ] && [ ! -s "$at" ]; then
+    rm "$at" || status=1
+  fi
+done
+exit $status
+"""
+"""Removes mount points, if they are empty: in its owner's folder, in the rest of the path.
+
+A pod may be placed late: after the third argument, in unix seconds, it does nothing any more, since
+other jobs may have the folder then.
 """
 
 
@@ -92,6 +130,8 @@ class FileMountPlugin(JobPlugin):
             _add_volumes(task, claims)
             builder.container(task.name).mounts.extend(_seen(files, claims))
             task.template.init_containers.append(self._look(files, claims))
+        if self._is_to_be_cleaned(files):
+            builder.nested_mounts = self._nested_mounts(files)
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
         work = self.context.jobs.working_directory
@@ -129,8 +169,39 @@ class FileMountPlugin(JobPlugin):
             Mount(volume=volume, path=f"{_ROOTS}/{volume}", read_only=True)
             for volume in claims.values()
         ]
+        note = [Variable(name="NOTE_MISSING", value="yes")]
         return make_helper(
-            FILES_CONTAINER, CHECK, arguments, defaults=self.context.jobs, mounts=mounts
+            FILES_CONTAINER,
+            CHECK,
+            arguments,
+            defaults=self.context.jobs,
+            mounts=mounts,
+            environment=note if self._is_to_be_cleaned(files) else (),
+        )
+
+    def _is_to_be_cleaned(self, files: list[_File]) -> bool:
+        """Say whether something is mounted within the output folder, which comes first."""
+        within = files[0].path == "output" and len(files) > 1
+        return within and self.context.jobs.pods.remove_mount_points
+
+    def _nested_mounts(self, files: list[_File]) -> NestedMounts:
+        output, *others = files
+        place, volume = output.place, _claims(files)[output.place.claim]
+        root = f"{_ROOTS}/{volume}"
+        home = f"{root}/{place.folder}" if place.folder else root
+        cleaner = make_helper(
+            CLEANING_CONTAINER,
+            CLEAN,
+            [home, output.source.sub_path],
+            defaults=self.context.jobs,
+            mounts=[Mount(volume=volume, path=root)],
+        )
+        return NestedMounts(
+            claim=place.claim,
+            folder=place.sub_path,
+            names=tuple(file.source.basename for file in others),
+            cleaner=cleaner,
+            volume=_volume(place.claim, volume),
         )
 
 
@@ -160,9 +231,11 @@ def _claims(files: list[_File]) -> dict[str, str]:
 
 
 def _add_volumes(task: Task, claims: dict[str, str]) -> None:
-    for claim, volume in claims.items():
-        source = {"claimName": claim}
-        task.template.volumes.append(Volume(name=volume, source={"persistentVolumeClaim": source}))
+    task.template.volumes.extend(_volume(claim, name) for claim, name in claims.items())
+
+
+def _volume(claim: str, name: str) -> Volume:
+    return Volume(name=name, source={"persistentVolumeClaim": {"claimName": claim}})
 
 
 def _seen(files: list[_File], claims: dict[str, str]) -> Iterator[Mount]:

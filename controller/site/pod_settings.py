@@ -38,7 +38,8 @@ class PodSettings:
     """What plugins that shape pods are told by the deployment.
 
     ``helper_image`` runs beside a job's own program, before it: it has a POSIX shell with ``test``
-    and ``readlink``, and ``getent`` or ``nslookup`` where names are waited for.
+    and ``readlink``, and ``getent`` or ``nslookup`` where names are waited for. With
+    ``remove_mount_points`` it runs after jobs, too, with ``date``, ``ls``, ``rm`` and ``rmdir``.
     """
 
     catalogue: Catalogue
@@ -60,6 +61,7 @@ class PodSettings:
     seccomp: bool
     service_account_token: bool
     change_working_directory: bool
+    remove_mount_points: bool
 
 
 def read_pod_settings(environment: Environment) -> PodSettings:
@@ -98,6 +100,7 @@ def read_pod_settings(environment: Environment) -> PodSettings:
         change_working_directory=read(
             "FUMAROLE_CONTROLLER_CHANGE_WORKING_DIRECTORY", _yes_or_no, True
         ),
+        remove_mount_points=read("FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS", _yes_or_no, True),
     )
 
 

@@ -448,6 +448,22 @@ predecessors: Final = sa.Table(
     sa.Index("ix_predecessors_predecessor_id", "predecessor_id"),
 )
 
+# Where jobs' inputs are mounted within their output folders (`place`), which of these mount points
+# were not there before (`made`), and the VolcanoJob that removes them once no job has the folder.
+mount_points: Final = sa.Table(
+    "mount_points",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("place", sa.String(32), nullable=False),
+    sa.Column("names", sa.JSON, nullable=False),
+    sa.Column("made", sa.JSON, nullable=False),
+    sa.Column("cleaner", sa.JSON, nullable=False),
+    sa.Column("over_at", sa.Double),
+    sa.Column("cleaning_at", sa.Double),
+    sa.Index("ix_mount_points_over_at", "over_at"),
+    sa.Index("ix_mount_points_place", "place"),
+)
+
 # Public names: whose each is, which job has it now, and since when none has.
 links: Final = sa.Table(
     "links",

@@ -29,6 +29,9 @@ FILES_CONTAINER: Final = "fumarole-files"
 RANKS_CONTAINER: Final = "fumarole-ranks"
 """The container that writes, before the job's own program, what it is to know of its ranks."""
 
+CLEANING_CONTAINER: Final = "fumarole-mount-points"
+"""The container that removes, after jobs, the mount points that they left in an output folder."""
+
 INDEX_LABEL: Final = "volcano.sh/task-index"
 """The label, and annotation, of a pod that holds its index within its task."""
 

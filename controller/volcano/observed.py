@@ -17,6 +17,7 @@ from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
     CREATED_ANNOTATION,
     EVICTIONS_ANNOTATION,
+    FILES_CONTAINER,
     FIRST_START_ANNOTATION,
     INSTANCE_LABEL,
     JOB_CONTAINER,
@@ -177,6 +178,8 @@ class ObservedPod:
     """When its deletion was asked for, by the server's clock."""
     had_time: bool = False
     """Whether that left it a grace period to end in."""
+    missing_mount_points: tuple[int, ...] = ()
+    """Which mount points within the output folder were not there before it, by their numbers."""
     unseen_since: float | None = None
     """Of one that has gone: since when nobody looked, where that is how it was missed."""
 
@@ -306,6 +309,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),
         unprepared=_unprepared(spec, status),
+        missing_mount_points=_missing_mount_points(status),
         disrupted=disrupted,
         disruption=disruption,
         unscheduled=unscheduled,
@@ -377,6 +381,19 @@ def _unprepared(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str
                 container.get("name"), _LONGEST_WORD
             ), message or f"it ended with exit code {code}"
     return None
+
+
+def _missing_mount_points(status: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return what the container says that has looked for the job's files, and found them."""
+    for container in status.get("initContainerStatuses") or ():
+        terminated = (container.get("state") or {}).get("terminated") or {}
+        if container.get("name") != FILES_CONTAINER or terminated.get("exitCode"):
+            continue
+        # The last one may have been cut; an end marks those that were not.
+        *words, _ = str(terminated.get("message") or "").split(";")
+        numbers = (whole_number(word, most=_MOST) for word in words)
+        return tuple(number - 1 for number in numbers if number)
+    return ()
 
 
 def _ended(terminated: Mapping[str, Any] | None) -> Ended | None:

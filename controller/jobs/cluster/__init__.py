@@ -5,6 +5,7 @@
 - ``job_objects``, ``shared_objects``: VolcanoJobs and companions, made and removed, safely twice.
 - ``verdicts``: what the API server's refusals mean. ``recovery``: annotations that outlive a store.
 - ``pending_reasons``: why pods wait. ``orphans``: removal of what belongs to no job.
+- ``mount_points``: removal of what jobs leave in their output folders.
 
 Sources: the Kubernetes API conventions; docs/controller.md.
 """

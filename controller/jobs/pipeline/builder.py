@@ -9,7 +9,7 @@ from typing import Any, Literal
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
 from controller.store.jobs.places import HeldPlace
-from controller.volcano.manifest import Container, Task, VolcanoJob
+from controller.volcano.manifest import Container, Task, VolcanoJob, Volume
 from controller.volcano.names import JOB_CONTAINER
 
 When = Literal["before", "after"]
@@ -61,6 +61,21 @@ class SharedObject:
     kept: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestedMounts:
+    """Mounts within a job's output folder, the folder ``folder`` of a claim.
+
+    ``names`` are in the order in which the job's pods number them from 1 on. ``cleaner`` removes
+    what its further arguments name: until when it may (unix seconds), and the names.
+    """
+
+    claim: str
+    folder: str
+    names: tuple[str, ...]
+    cleaner: Container
+    volume: Volume
+
+
 class JobBuilder:
     """Collects what the plugins make of one job, and what they find wrong with it.
 
@@ -94,6 +109,8 @@ class JobBuilder:
         self.waiting: list[str] = []
         self.places: dict[str, HeldPlace] = {}
         """Where the owner's files are that the job names, by what of the job names them."""
+        self.nested_mounts: NestedMounts | None = None
+        """What is mounted within the output folder, where that is to be cleaned."""
 
     def refuse(self, path: str, message: str) -> None:
         """Note that the job cannot run because of what is at *path*."""

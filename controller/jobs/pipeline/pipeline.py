@@ -17,7 +17,7 @@ from controller.jobs.pipeline.border import (
     PluginBorder,
     PluginFailed,
 )
-from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.builder import Companion, JobBuilder, NestedMounts, SharedObject
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.hook_results import (
     check_builder,
@@ -74,7 +74,8 @@ class Plan:
     """What the plugins make of a job.
 
     ``shared`` is what has to be there before it; ``waiting``, what its VolcanoJob waits for;
-    ``places``, where the files of its owner are that it names, by their paths in the job.
+    ``places``, where the files of its owner are that it names, by their paths in the job;
+    ``nested_mounts``, what is mounted within its output folder, where that is to be cleaned.
     """
 
     job: Job
@@ -83,6 +84,7 @@ class Plan:
     shared: tuple[SharedObject, ...] = ()
     waiting: tuple[str, ...] = ()
     places: Mapping[str, HeldPlace] = field(default_factory=dict)
+    nested_mounts: NestedMounts | None = None
 
 
 class Pipeline:
@@ -207,6 +209,7 @@ class Pipeline:
             shared=tuple(builder.shared),
             waiting=tuple(builder.waiting),
             places=builder.places,
+            nested_mounts=builder.nested_mounts,
         )
 
     def _empty(self, job: Job, attempt: int, created_at: float) -> VolcanoJob:

@@ -48,6 +48,7 @@ from controller.jobs.reconcile.steps import (
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.store.jobs.hook_runs import HookState
 from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.mount_points import note_missing
 from controller.store.jobs.pods import pod_records_of, upsert_pod_records
 from controller.store.jobs.progress import move_attempt, start_attempt
 from controller.volcano.observed import ObservedPod
@@ -177,6 +178,8 @@ class Actions:
         )
         async with self._records.lead() as transaction:
             await upsert_pod_records(transaction, runs)
+            if missing := _missing_mount_points(seen):
+                await note_missing(transaction, record.id, missing)
             if seen.job is not None and seen.job.retries:
                 counts = {"retries": seen.job.retries, "restarts": seen.job.restarts}
                 await move_attempt(transaction, record.id, record.attempt, **counts)
@@ -264,3 +267,8 @@ def _dated(details: Details, now: float) -> dict[str, Any] | None:
 
 def _own(seen: ObservedState, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
     return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]
+
+
+def _missing_mount_points(seen: ObservedState) -> set[int]:
+    pods = _own(seen, (*seen.pods, *seen.departed))
+    return {number for pod in pods for number in pod.missing_mount_points}

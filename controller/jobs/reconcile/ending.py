@@ -20,6 +20,7 @@ from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
 from controller.store.jobs.connections import touch_jobs
 from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, lock_job
+from controller.store.jobs.mount_points import let_mount_points_go
 from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.predecessors import settle_followers
 from controller.store.jobs.progress import (
@@ -255,6 +256,7 @@ class EndActions:
                 followers = await settle_followers(
                     transaction, record.id, state=over["state"], reason=over["reason"]
                 )
+            await let_mount_points_go(transaction, record.id, at=over["finished_at"])
             await drop_due(transaction, record.id)
             await replace_timers(transaction, record.id, timers=())
             await drop_companions(transaction, record.id, known)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects, NameTaken
+from controller.jobs.cluster.mount_points import mount_points_of
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.recovery import annotations_of, recovery_name
 from controller.jobs.cluster.verdicts import row_of, verdict_on
@@ -28,6 +29,7 @@ from controller.jobs.spec.problems import JobRejected
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
+from controller.store.jobs.mount_points import hold_mount_points
 from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
@@ -87,6 +89,7 @@ class SubmitActions:
             await self._wait_for_prerequisites(record, plan)
             before = await self._prepare(record, plan)
             await self._wait_for_others(record, plan)
+            await self._hold_mount_points(record, plan)
             made = await self._make(plan)
             companions = await self._apply(plan, record, owner=made, already=before)
         except (NameTaken, JobRejected) as error:
@@ -247,6 +250,18 @@ class SubmitActions:
             text = plain_text(f"waiting for {plan.waiting[0]}", LONGEST_MESSAGE)
             await self._records.tell(record, reason="preparing", message=text)
             raise RequeueAfter(self._patience(record))
+
+    async def _hold_mount_points(self, record: JobRecord, plan: Plan) -> None:
+        """Keep the output folder from being cleaned until the job is over."""
+        wanted = mount_points_of(plan)
+        if wanted is None:
+            return
+        async with self._records.lead() as transaction:
+            held = await hold_mount_points(transaction, record.id, wanted)
+        if not held:
+            text = "waiting until the mount points of jobs before it are removed from its output"
+            await self._records.tell(record, reason="preparing", message=text)
+            raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
     async def _apply(
         self,

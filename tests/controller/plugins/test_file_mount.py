@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.plugins.file_mount import CHECK
+from controller.plugins.file_mount import CHECK, CLEAN
 from tests.controller.plugins.making import plan_of, pod_of, problems_of
 
 SETTINGS = {
@@ -126,7 +128,7 @@ async def test_who_looks_is_whom_the_files_belong_to_where_that_is_known() -> No
 # What the container says, with a real shell
 
 
-def look(folder: Path, *asked: tuple[str, str]) -> tuple[int, list[str]]:
+def look(folder: Path, *asked: tuple[str, str], note: str = "") -> tuple[int, list[str]]:
     """Run the check over *folder*, an owner's, and return its exit code and what it tells."""
     log = folder.parent / "log"
     log.write_text("")
@@ -136,7 +138,8 @@ def look(folder: Path, *asked: tuple[str, str]) -> tuple[int, list[str]]:
         for kind, rest in asked
         for word in (kind, str(folder), rest, f"/home/{rest}" if rest else "/home")
     ]
-    done = subprocess.run(["/bin/sh", "-c", script, "x", *arguments], check=False, timeout=30)
+    command, environment = ["/bin/sh", "-c", script, "x", *arguments], {"NOTE_MISSING": note}
+    done = subprocess.run(command, check=False, timeout=30, env=os.environ | environment)
     return done.returncode, log.read_text().splitlines()
 
 
@@ -189,3 +192,86 @@ def test_a_link_that_leads_to_another_owner_is_refused(files: Path, rest: str) -
 
 def test_an_owner_without_a_folder_has_no_files(tmp_path: Path) -> None:
     assert look(tmp_path / "none", ("directory", "")) == (1, ["/home: is not there"])
+
+
+# Mount points within the output folder
+
+
+async def test_what_is_mounted_within_the_output_folder_is_noted_and_can_be_removed() -> None:
+    plan = await plan_of(settings=SETTINGS, parameters=DATA, output="/team/out")
+    nested = plan.nested_mounts
+    assert nested is not None
+    assert (nested.claim, nested.folder, nested.names) == ("cephfs", "ada/out", ("set1",))
+    cleaner = nested.cleaner.manifest()
+    assert cleaner["command"][4:] == ["/volumes/files-0/ada", "out"]
+    assert cleaner["resources"]["limits"] == {"cpu": "50m", "memory": "32Mi"}
+    (mount,) = cleaner["volumeMounts"]
+    assert mount == {"name": "files-0", "mountPath": "/volumes/files-0"}
+    (look,) = plan.volcano_job.tasks[0].template.init_containers
+    assert [one.name for one in look.environment] == ["NOTE_MISSING"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({}, {"parameters": DATA}),
+        ({}, {"output": "/home/out"}),
+        ({"FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS": "no"},
+         {"parameters": DATA, "output": "/home/out"}),
+    ],
+)  # fmt: skip
+async def test_where_nothing_is_to_be_cleaned_nothing_is_noted(
+    settings: dict[str, str], fields: dict[str, Any]
+) -> None:
+    plan = await plan_of(settings=SETTINGS | settings, **fields)
+    assert plan.nested_mounts is None
+    (look,) = plan.volcano_job.tasks[0].template.init_containers
+    assert look.environment == []
+
+
+def test_mount_points_that_are_missing_are_told_by_their_numbers(files: Path) -> None:
+    (files / "mine").mkdir()
+    (files / "mine" / "deep").mkdir()
+    (files / "mine" / "a").symlink_to("nowhere")
+    asked = [("directory", "mine"), ("directory", "set 1"), ("directory", "set 1/deep"),
+             ("file", "set 1/a"), ("directory", "")]  # fmt: skip
+    assert look(files, *asked) == (0, [])
+    # The last one is the volume itself, which is called as it is.
+    assert look(files, *asked, note="yes") == (0, ["1;4;"])
+    wrong = [*asked, ("directory", "not here")]
+    assert look(files, *wrong, note="yes") == (1, ["/home/not here: is not there"])
+
+
+def clean(home: Path, rest: str, *names: str, until: float | None = None) -> int:
+    """Run what removes mount points, and return its exit code."""
+    until = time.time() + 60 if until is None else until
+    arguments = [str(home), rest, str(int(until)), *names]
+    command = ["/bin/sh", "-c", CLEAN, "x", *arguments]
+    return subprocess.run(command, check=False, timeout=30, cwd="/").returncode
+
+
+def test_only_what_is_empty_is_removed(files: Path) -> None:
+    mine = files / "mine"
+    for name in ("empty", "full", "-r", "a b"):
+        (mine / name).mkdir(parents=True)
+    (mine / "full" / "x").touch()
+    (mine / "none").touch()
+    (mine / "some").write_text("x")
+    (mine / "link").symlink_to("../set 1/deep")
+    (mine / "other").mkdir()
+    names = ["empty", "full", "-r", "a b", "none", "some", "link", "gone"]
+    assert clean(files, "mine", *names) == 0
+    assert {one.name for one in mine.iterdir()} == {"full", "some", "link", "other"}
+    assert (files / "set 1" / "deep").is_dir()
+
+
+def test_nothing_is_removed_out_of_the_owners_files_or_too_late(files: Path) -> None:
+    (files.parent / "bob" / "empty").mkdir()
+    assert clean(files, "out", "empty") == 1
+    assert (files.parent / "bob" / "empty").is_dir()
+    assert clean(files, "not here", "empty") == 1
+    (files / "empty").mkdir()
+    assert clean(files, "", "empty", until=time.time() - 5) == 1
+    assert (files / "empty").is_dir()
+    assert clean(files, "", "empty") == 0
+    assert not (files / "empty").exists()

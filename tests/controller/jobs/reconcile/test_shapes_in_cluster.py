@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,37 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.mount_points import MountPointCleaner, mount_points_of
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.kube.client import Kube
-from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, Kind
+from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.job_rows import JobRecord, insert_job
+from controller.store.jobs.mount_points import (
+    hold_mount_points,
+    let_mount_points_go,
+    note_missing,
+)
 from controller.volcano.capabilities import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
+from tests.controller.conftest import Clock
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
-from tests.controller.samples import make_context, make_defaults, make_job, make_pipeline
+from tests.controller.samples import (
+    make_context,
+    make_defaults,
+    make_job,
+    make_pipeline,
+    make_record,
+)
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 
 NODES = Kind("v1", "nodes", "Node", namespaced=False)
+FAILED: list[Exception] = []
 VOLUMES = "home=home-{user}, team=home-ada/shared/{user}, sets=sets:ro"
 MEET = Path(__file__).with_name("meet.py").read_text()
 
@@ -37,6 +53,8 @@ class World:
     """A controller over a cluster, and the files of its users."""
 
     parts: Parts
+    pipeline: Pipeline
+    cleaner: Callable[[Clock], MountPointCleaner]
     kube: Kube
     folder: Path
     sets: Path
@@ -78,7 +96,14 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         network = node["metadata"]["labels"].get("embedded-cluster/pod-network", "none")
         if network == "none":
             pytest.skip("pods have no mounts or network of their own here")
-        yield World(parts, kube, home, sets)
+
+        def make_cleaner(clock: Clock) -> MountPointCleaner:
+            cluster = JobObjects(kube, instance="test")
+            return MountPointCleaner(
+                store, term=term, kube=kube, cluster=cluster, clock=clock, failed=FAILED.append
+            )
+
+        yield World(parts, pipeline, make_cleaner, kube, home, sets)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     await store.close()
@@ -230,6 +255,41 @@ async def test_inputs_are_where_the_command_says_and_read_only_ones_stay_so(worl
     assert (world.folder / "out" / "copied.txt").read_text() == "hello"
     assert (world.folder / "in" / "y").read_text() == "y\n"
     assert not (world.sets / "big" / "x").exists()
+
+
+async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
+    world: World, clock: Clock
+) -> None:
+    job = make_job(
+        id="nowhere", image="busybox", parameters={"in": {"type": "directory", "path": "/home/in"}},
+        output="/home/nowhere",
+    )  # fmt: skip
+    plan = await world.pipeline.plan(job)
+    plan.volcano_job.tasks[0].template.more["nodeSelector"] = {"no": "node"}
+    wanted = mount_points_of(plan)
+    assert wanted is not None
+    async with world.parts.store.write() as transaction:
+        await insert_job(transaction, make_record(id="nowhere", namespace="jobs"), labels={})
+        await hold_mount_points(transaction, "nowhere", wanted)
+        await note_missing(transaction, "nowhere", {0})
+        await let_mount_points_go(transaction, "nowhere", at=1.0)
+    cleaning = asyncio.create_task(world.cleaner(clock).clean_due())
+
+    async def ours() -> list[Any] | None:
+        found = await world.kube.list(VCJOBS, "jobs")
+        mine = f"mounts-{wanted.place[:20]}-"
+        return [one for one in found if one["metadata"]["name"].startswith(mine)] or None
+
+    (made,) = await eventually(ours)
+    assert "fumarole.dev/instance" not in made["metadata"].get("labels", {}), "it is no job"
+    async with world.parts.store.write() as transaction:
+        assert not await hold_mount_points(transaction, "first", wanted)
+    clock.now += 61
+    await cleaning
+    assert await ours() is None
+    async with world.parts.store.write() as transaction:
+        assert await hold_mount_points(transaction, "first", wanted)
+    assert FAILED == []
 
 
 async def test_values_reach_a_program_as_they_are(world: World) -> None:

@@ -1,0 +1,130 @@
+"""Queries on mount points within jobs' output folders, which are removed once nobody has them.
+
+To remove the folder that something is mounted on unmounts it, in every pod that has it and on every
+node (Linux, ``vfs_rmdir`` and ``d_invalidate``). So each job holds its output folder from before it
+is submitted until it is over, and while a folder is being cleaned no job takes hold of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction, insert_if_absent
+from controller.store.instance.identity import raise_revision
+
+_table: Final = tables.mount_points
+_others: Final = _table.alias("others")
+_IS_HELD: Final = (
+    sa.select(_others.c.job_id)
+    .where(_others.c.place == _table.c.place, _others.c.over_at.is_(None))
+    .exists()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountPoints:
+    """Where a job's inputs are mounted within its output folder.
+
+    ``place`` names that folder, the same for all jobs of an instance. ``names`` are in the order in
+    which the job's pods number them; ``cleaner`` is the VolcanoJob that removes them.
+    """
+
+    place: str
+    names: tuple[str, ...]
+    cleaner: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """A folder that is being cleaned since ``began_at``, and what is to be removed."""
+
+    place: str
+    names: tuple[str, ...]
+    cleaner: dict[str, Any]
+    began_at: float
+
+
+async def hold_mount_points(transaction: Transaction, job_id: str, wanted: MountPoints) -> bool:
+    """Take hold of the job's output folder; return False while that is being cleaned."""
+    await raise_revision(transaction)  # one at a time, or both could find the folder free
+    cleaned = sa.select(_table.c.job_id).where(
+        _table.c.place == wanted.place, _table.c.cleaning_at.is_not(None)
+    )
+    if (await transaction.execute(cleaned.limit(1))).first() is not None:
+        return False
+    row = {
+        "job_id": job_id,
+        "place": wanted.place,
+        "names": list(wanted.names),
+        "cleaner": wanted.cleaner,
+        "made": [],
+    }
+    await insert_if_absent(transaction, _table, [row])
+    return True
+
+
+async def note_missing(transaction: Transaction, job_id: str, numbers: Collection[int]) -> None:
+    """Note which of the job's mount points were not there before its pods."""
+    of_it = _table.c.job_id == job_id
+    row = (await transaction.execute(sa.select(_table.c.names, _table.c.made).where(of_it))).first()
+    if row is None:
+        return
+    missing = {row.names[number] for number in numbers if number < len(row.names)}
+    if made := sorted(missing - set(row.made)):
+        values = {"made": [*row.made, *made]}
+        await transaction.execute(sa.update(_table).where(of_it).values(values))
+
+
+async def let_mount_points_go(transaction: Transaction, job_id: str, *, at: float) -> None:
+    """Let go of the output folder of a job that is over; made none, there is nothing to clean."""
+    of_it = _table.c.job_id == job_id
+    made = (await transaction.execute(sa.select(_table.c.made).where(of_it))).first()
+    if made is None:
+        return
+    change = sa.update(_table).values(over_at=at) if made.made else sa.delete(_table)
+    await transaction.execute(change.where(of_it))
+
+
+async def places_to_clean(transaction: Transaction, *, limit: int) -> Sequence[str]:
+    """Return the folders that no job has any more, those that were left first."""
+    query = (
+        sa.select(_table.c.place)
+        .where(_table.c.over_at.is_not(None), ~_IS_HELD)
+        .group_by(_table.c.place)
+        .order_by(sa.func.min(_table.c.over_at))
+        .limit(limit)
+    )
+    return (await transaction.scalars(query)).all()
+
+
+async def last_jobs_of(transaction: Transaction, place: str) -> Sequence[str]:
+    """Return the jobs that had the folder and made something there."""
+    query = sa.select(_table.c.job_id).where(_table.c.place == place)
+    return (await transaction.scalars(query)).all()
+
+
+async def begin_cleaning(transaction: Transaction, place: str, *, now: float) -> Cleaning | None:
+    """Keep jobs from the folder until :func:`end_cleaning`; None where one has it again.
+
+    Whoever begins anew goes on with what was begun before.
+    """
+    await raise_revision(transaction)
+    query = sa.select(_table).where(_table.c.place == place).order_by(_table.c.over_at)
+    rows = (await transaction.execute(query)).all()
+    if not rows or any(row.over_at is None for row in rows):
+        return None
+    began_at = min((row.cleaning_at for row in rows if row.cleaning_at is not None), default=now)
+    change = sa.update(_table).where(_table.c.place == place).values(cleaning_at=began_at)
+    await transaction.execute(change)
+    names = dict.fromkeys(name for row in rows for name in row.made)
+    return Cleaning(place=place, names=tuple(names), cleaner=rows[-1].cleaner, began_at=began_at)
+
+
+async def end_cleaning(transaction: Transaction, place: str) -> None:
+    """Forget what was to be removed from the folder, which jobs may have again."""
+    await transaction.execute(sa.delete(_table).where(_table.c.place == place))

@@ -1,0 +1,86 @@
+"""While a job has its output folder nobody cleans it, and while it is cleaned no job has it."""
+
+from __future__ import annotations
+
+from controller.store.database import Store, Transaction
+from controller.store.jobs.job_rows import insert_jobs
+from controller.store.jobs.mount_points import (
+    MountPoints,
+    begin_cleaning,
+    end_cleaning,
+    hold_mount_points,
+    last_jobs_of,
+    let_mount_points_go,
+    note_missing,
+    places_to_clean,
+)
+from tests.controller.samples import make_record
+
+
+async def hold(transaction: Transaction, job_id: str, place: str = "out") -> bool:
+    await insert_jobs(transaction, [(make_record(id=job_id), {})])
+    return await hold_again(transaction, job_id, place)
+
+
+async def hold_again(transaction: Transaction, job_id: str, place: str = "out") -> bool:
+    wanted = MountPoints(place=place, names=("a", "b", "c"), cleaner={"of": job_id})
+    return await hold_mount_points(transaction, job_id, wanted)
+
+
+async def test_a_folder_is_cleaned_once_the_last_job_has_left_it(store: Store) -> None:
+    async with store.write() as transaction:
+        for job_id in ("one", "two", "three"):
+            assert await hold(transaction, job_id)
+        await note_missing(transaction, "one", {0, 2})
+        await note_missing(transaction, "one", {2})  # by its next attempt, which found the other
+        await note_missing(transaction, "two", {1, 7})
+        await let_mount_points_go(transaction, "one", at=5.0)
+        assert await places_to_clean(transaction, limit=9) == []
+        assert await begin_cleaning(transaction, "out", now=6.0) is None
+        await let_mount_points_go(transaction, "two", at=7.0)
+        # It found all there, and has nothing to leave.
+        await let_mount_points_go(transaction, "three", at=8.0)
+        assert sorted(await last_jobs_of(transaction, "out")) == ["one", "two"]
+        assert await places_to_clean(transaction, limit=9) == ["out"]
+        cleaning = await begin_cleaning(transaction, "out", now=9.0)
+        assert cleaning is not None
+        assert (cleaning.names, cleaning.began_at) == (("a", "c", "b"), 9.0)
+        assert cleaning.cleaner == {"of": "two"}
+
+
+async def test_no_job_takes_hold_of_a_folder_that_is_being_cleaned(store: Store) -> None:
+    async with store.write() as transaction:
+        await hold(transaction, "one")
+        await note_missing(transaction, "one", {0})
+        await let_mount_points_go(transaction, "one", at=5.0)
+        assert await begin_cleaning(transaction, "out", now=6.0)
+        assert not await hold(transaction, "two")
+        assert await hold(transaction, "other", "elsewhere")
+        # Whoever leads next goes on with what was begun.
+        again = await begin_cleaning(transaction, "out", now=60.0)
+        assert again is not None
+        assert again.began_at == 6.0
+        await end_cleaning(transaction, "out")
+        assert await hold_again(transaction, "two")
+        assert await hold_again(transaction, "two"), "its next attempt has what it has"
+
+
+async def test_a_folder_that_a_job_has_again_is_left_to_that_job(store: Store) -> None:
+    async with store.write() as transaction:
+        await hold(transaction, "one")
+        await note_missing(transaction, "one", {1})
+        await let_mount_points_go(transaction, "one", at=5.0)
+        assert await hold(transaction, "two")
+        assert await begin_cleaning(transaction, "out", now=6.0) is None
+        await let_mount_points_go(transaction, "two", at=7.0)
+        cleaning = await begin_cleaning(transaction, "out", now=8.0)
+        assert cleaning is not None
+        assert cleaning.names == ("b",), "what the first one made is not forgotten"
+
+
+async def test_of_a_job_that_mounts_nothing_there_nothing_is_known(store: Store) -> None:
+    async with store.write() as transaction:
+        await insert_jobs(transaction, [(make_record(id="plain"), {})])
+        await note_missing(transaction, "plain", {0})
+        await let_mount_points_go(transaction, "plain", at=5.0)
+        assert await places_to_clean(transaction, limit=9) == []
