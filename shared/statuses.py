@@ -16,6 +16,7 @@ MOST_BYTES: Final = 4096
 """Of a status as JSON."""
 MOST_DETAIL: Final = 700
 MOST_APP: Final = 128
+MOST_NAME: Final = 48
 """Characters. With these no status is longer than :data:`MOST_BYTES`, whatever it is written in."""
 
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]{0,31}$")]
@@ -30,7 +31,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     (its job goes on) of one that has ended. Readers take other words for a phase that they do not
     know. ``since`` is when the phase began, ``times`` when the phases before did (unix seconds).
     ``reason`` is a word for programs and ``detail`` a text for people; ``app`` is what people call
-    the app, ``port`` where it is to listen.
+    the app, ``port`` where it is to listen, ``position`` where its job stands in the queue (1 is
+    next). ``by`` is who had the job stopped: never of a web app, whose scripts could read it.
     """
 
     phase: _Word
@@ -39,6 +41,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     detail: Annotated[str, msgspec.Meta(max_length=MOST_DETAIL)] | None = None
     app: Annotated[str, msgspec.Meta(max_length=MOST_APP)] | None = None
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    position: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None
+    by: Annotated[str, msgspec.Meta(max_length=MOST_NAME)] | None = None
     times: Annotated[tuple[tuple[_Word, _Time], ...], msgspec.Meta(max_length=6)] = ()
 
 

@@ -78,6 +78,7 @@ class Details(ResponseModel):
     exit_code: int | None = None
     signal: int | None = None
     memory_limit: str | None = Field(default=None, description="As Kubernetes writes it.")
+    by: str | None = Field(default=None, description="Who had it ended, where the caller said so.")
     log_tail: list[str] | None = Field(
         default=None, description="The last lines that the program wrote before it failed."
     )

@@ -29,7 +29,7 @@ from controller.store.sessions.revocations import StoredRevocation
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal
-from shared.routes import digest, encode_route
+from shared.routes import Route, digest, encode_route
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""
@@ -121,6 +121,10 @@ class RoutePublisher:
     def count(self) -> int:
         """How many routes are published."""
         return len(self._published)
+
+    def routes(self) -> list[Route]:
+        """Return what is published."""
+        return [desired.route for desired in self._published.values()]
 
     def describe(self) -> dict[str, Any]:
         """Return where gateways should stand, to be compared with where they do."""
@@ -264,7 +268,7 @@ class RoutePublisher:
 
     async def _remove(self, sid: str, record: JobRecord | None) -> None:
         now = self._clock()
-        status = ended_status(self._published[sid].route.status, record, now=now)
+        status = ended_status(self._published[sid].route, record, now=now)
         call = self._bus.remove(sid, "ended", now=now, status=status)
         await self._tell(call, lambda: self._forget(sid))
 

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 from controller.jobs.spec.model import Job
-from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.job_rows import ASKED, JobRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
-from shared.statuses import MOST_APP, MOST_DETAIL, Status
+from shared.routes import Route
+from shared.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
 
 _ENDS: Final = MappingProxyType(
     {"asked": "stopped", "expired": "expired", "out_of_funds": "out_of_funds", "evicted": "evicted"}
@@ -63,9 +64,9 @@ def status_of(
     return Status(phase="starting", since=pod.started_at, app=app, port=port, times=queued + made)
 
 
-def ended_status(session: Status | None, record: JobRecord | None, *, now: float) -> Status:
-    """Return how a session ended whose last status was *session*, and whose job *record* is."""
-    app = session.app if session is not None else None
+def ended_status(route: Route, record: JobRecord | None, *, now: float) -> Status:
+    """Return how the session of *route*, the last that it had, ended; *record* is its job."""
+    app = route.status.app if route.status is not None else None
     if record is None:
         return Status(phase="ended", since=now, app=app)
     outcome = _outcome(record)
@@ -73,12 +74,16 @@ def ended_status(session: Status | None, record: JobRecord | None, *, now: float
         return Status(phase="closed", since=now, app=app)
     reason = record.reason if record.is_final else record.end_reason
     message = record.message if record.is_final else record.end_message
+    details = (record.details if record.is_final else record.end_details) or {}
+    # The scripts of a web app can read what its host serves.
+    by = details.get("by") if reason == ASKED.reason and route.kind != "web" else None
     return Status(
         phase=_ENDS.get(reason or "", _OUTCOMES[outcome]),
         since=now,
         reason=_short(reason, 64),
         detail=_short(message, MOST_DETAIL),
         app=app,
+        by=_short(by, MOST_NAME) if isinstance(by, str) else None,
     )
 
 

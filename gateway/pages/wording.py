@@ -69,6 +69,11 @@ def title_of(route: Route, texts: Texts) -> str:
 
 def _text(status: Status, words: str, texts: Texts) -> str:
     detail = without_controls(status.detail or "")
+    if words == "ends.stopped" and status.by:
+        return texts(f"{words}.text_by", user=without_controls(status.by))
+    if words == "starts.queued" and status.position is not None:
+        place = texts(f"{words}.position", position=status.position)
+        return f"{_sentence(detail)} {place}" if detail else place
     if words == "starts.preparing" and detail:
         image = status.reason in _PULLS
         return texts(f"{words}.text_image", image=detail) if image else _sentence(detail)

@@ -10,7 +10,7 @@ import pytest
 from shared.ended_sessions import MOST_ENDED, Ended
 from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
 from shared.routes import RouteReader, RouteTable, encode_route
-from shared.statuses import MOST_APP, MOST_BYTES, MOST_DETAIL, Status, read_status
+from shared.statuses import MOST_APP, MOST_BYTES, MOST_DETAIL, MOST_NAME, Status, read_status
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 STARTING = {"phase": "starting", "since": 5.0, "app": "Lab", "times": [["queued", 1.0]]}
@@ -70,7 +70,8 @@ def test_no_status_that_is_written_is_too_long_to_be_read() -> None:
     times = tuple(("a" * 32, 1234567890.123456) for _ in range(6))
     longest = Status(
         phase="a" * 32, since=1234567890.123456, reason="r" * 64, detail="\U0001f30b" * MOST_DETAIL,
-        app="\U0001f30b" * MOST_APP, port=65535, times=times,
+        app="\U0001f30b" * MOST_APP, port=65535, times=times, position=10**9,
+        by="\U0001f30b" * MOST_NAME,
     )  # fmt: skip
     raw = msgspec.json.encode(longest)
     assert len(raw) <= MOST_BYTES

@@ -35,11 +35,11 @@ from controller.jobs.history.pod_records import exits_of, retries_of
 from controller.jobs.history.retry_policy import explain_retry
 from controller.jobs.history.states import State
 from controller.jobs.history.unreadable import read_known
-from controller.jobs.spec.model import Job, JobId
+from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.accept import Draining, Submissions
-from controller.jobs.submission.commands import JobCommands
+from controller.jobs.submission.commands import JobCommands, asked_by
 from controller.jobs.submission.results import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
@@ -66,6 +66,13 @@ class TerminateRequest(Strict):
     """Jobs to be ended."""
 
     items: Annotated[list[JobId], Field(min_length=1, max_length=MOST_ITEMS)]
+    by: Name | None = Field(default=None, description="Who wants that: shown, and kept.")
+
+
+class EndQuery(Query):
+    """On whose behalf a job is ended."""
+
+    by: Name | None = Field(default=None, description="Who wants that: shown, and kept.")
 
 
 class JobsQuery(Query):
@@ -236,6 +243,7 @@ class Jobs:
                 path=one,
                 summary="End a job, whose record stays",
                 handler=self.end,
+                query=EndQuery,
                 answer=JobView,
                 statuses=(200, 202),
             ),
@@ -298,7 +306,8 @@ class Jobs:
 
     async def end(self, request: web.Request) -> web.Response:
         """End one job; again, and after its end, this changes nothing."""
-        record = await self._commands.end(request.match_info["id"])
+        asked = read_query(request, EndQuery)
+        record = await self._commands.end(request.match_info["id"], asked_by(asked.by))
         if record is None:
             raise not_found("job")
         audit(request, "ended", job=record.id, reason="asked")
@@ -307,7 +316,7 @@ class Jobs:
     async def terminate(self, request: web.Request) -> web.Response:
         """End many jobs; one result for each, in order."""
         asked = await read_model(request, TerminateRequest)
-        ended = await self._commands.end_all(asked.items)
+        ended = await self._commands.end_all(asked.items, asked_by(asked.by))
         for job_id in ended:
             audit(request, "ended", job=job_id, reason="asked")
         items = [

@@ -240,7 +240,8 @@ _ON_PURPOSE: Final[Mapping[str, Outcome]] = MappingProxyType(
 
 def _ended_on_purpose(record: JobRecord) -> Conclude:
     outcome = _ON_PURPOSE.get(record.end_state or "", State.SUCCESS)
-    return Conclude(outcome, record.end_reason or "asked", record.end_message or "ended as asked")
+    reason, message = record.end_reason or "asked", record.end_message or "ended as asked"
+    return Conclude(outcome, reason, message, record.end_details)
 
 
 def _submitting(seen: ObservedState) -> Step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.kube.loop_turn import LoopTurn
@@ -35,6 +35,11 @@ OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no fund
 _KEY_BYTES: Final = 16
 _TOGETHER: Final = 100
 _ANYTHING: Final = Catalogue()
+
+
+def asked_by(whom: str | None) -> RequestedEnd:
+    """Return how a job is ended that somebody asked to end, whom the caller may have named."""
+    return replace(ASKED, details={"cause": ASKED.reason, "by": whom}) if whom else ASKED
 
 
 class CommandRefused(FumaroleError):
@@ -100,7 +105,9 @@ class JobCommands:
                 return None
             return await ask_to_end(transaction, record, now=self._clock(), how=how)
 
-    async def end_all(self, job_ids: Collection[str]) -> dict[str, JobRecord]:
+    async def end_all(
+        self, job_ids: Collection[str], how: RequestedEnd = ASKED
+    ) -> dict[str, JobRecord]:
         """Do what :meth:`end` does for each; return those that there are, as they are now.
 
         A hundred wait for one commit together, not each for its own.
@@ -108,7 +115,7 @@ class JobCommands:
         Raises:
             StoreUnavailable: If some could not be kept; asking again is safe.
         """
-        return await self._end_each(job_ids, ASKED)
+        return await self._end_each(job_ids, how)
 
     async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
         """End the jobs of the batch that are not over; return them as they are now.

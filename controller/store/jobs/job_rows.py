@@ -317,6 +317,7 @@ class RequestedEnd:
     state: str
     reason: str
     message: str
+    details: Mapping[str, Any] | None = None
 
 
 ASKED: Final = RequestedEnd("SUCCESS", "asked", "ended as asked")
@@ -334,8 +335,10 @@ async def ask_to_end(
     asked: dict[str, Any] = {"desired": "ended"}
     if not record.is_final:
         asked |= {"state": "CANCELING", "reason": how.reason, "message": how.message}
+        asked["details"] = how.details
     if not record.is_final and record.outcome is None:
         asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
+        asked["end_details"] = how.details
     return await tell_job(transaction, record, now=now, **asked)
 
 

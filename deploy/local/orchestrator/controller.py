@@ -50,9 +50,9 @@ class Controller:
         """Return one job."""
         return await self._call("GET", f"/v1/jobs/{job_id}")
 
-    async def delete(self, job_id: str) -> None:
-        """End a job, whatever state it is in."""
-        await self._call("DELETE", f"/v1/jobs/{job_id}")
+    async def delete(self, job_id: str, *, by: str | None = None) -> None:
+        """End a job, whatever state it is in; *by* is who wants that."""
+        await self._call("DELETE", f"/v1/jobs/{job_id}", query={"by": by} if by else {})
 
     async def extend(self, job_id: str, seconds: int) -> dict[str, Any]:
         """Give a job more time."""

@@ -157,8 +157,9 @@ class Handlers:
 
     async def _stop(self, request: web.Request) -> web.Response:
         job_id = request.match_info["id"]
-        await self._sessions.job_of(job_id, self._user(request))
-        await self._controller.delete(job_id)
+        user = self._user(request)
+        await self._sessions.job_of(job_id, user)
+        await self._controller.delete(job_id, by=user)
         return web.json_response({"id": job_id})
 
     async def _own(self, request: web.Request) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controller.sessions.statuses import ended_status, status_of
-from shared.statuses import MOST_DETAIL, Status
+from shared.routes import Kind, Route
+from shared.statuses import MOST_DETAIL, MOST_NAME, Status
 from tests.controller.samples import UID, make_job, make_pod, make_record
 from tests.controller.sessions.test_routes import session
 
@@ -70,6 +71,15 @@ def test_an_app_is_called_as_its_owner_does_or_by_what_it_is() -> None:
         assert told(job=make_job(name=None, interactive=interactive, **fields)).app == name
 
 
+def routed(status: Status | None, kind: Kind = "web") -> Route:
+    """Return the last route of a session of *kind*."""
+    sid = "a" * 26
+    return Route(
+        sid=sid, rev=1, job="j1", rank=0, kind=kind, owner="ada", hosts=(f"{sid}.h",),
+        state="starting", status=status,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("record", "phase", "reason"),
     [
@@ -87,16 +97,29 @@ def test_an_app_is_called_as_its_owner_does_or_by_what_it_is() -> None:
 )
 def test_how_a_job_ended_is_told(record: dict[str, Any], phase: str, reason: str | None) -> None:
     made = make_record(**{"state": "RUNNING", "reason": None} | record)
-    status = ended_status(Status(phase="ready", app="Lab"), made, now=5.0)
+    status = ended_status(routed(Status(phase="ready", app="Lab")), made, now=5.0)
     assert (status.phase, status.reason, status.since, status.app) == (phase, reason, 5.0, "Lab")
 
 
 def test_an_end_holds_the_clusters_words_shortened() -> None:
     made = make_record(outcome="FAILURE", end_reason="failed", end_message="w" * 5000)
-    detail = ended_status(None, made, now=5.0).detail
+    detail = ended_status(routed(None), made, now=5.0).detail
     assert detail is not None
     assert len(detail) == MOST_DETAIL
 
 
 def test_an_end_of_which_nothing_is_known_says_only_that() -> None:
-    assert ended_status(None, None, now=5.0) == Status(phase="ended", since=5.0)
+    assert ended_status(routed(None), None, now=5.0) == Status(phase="ended", since=5.0)
+
+
+@pytest.mark.parametrize("kind", ["terminal", "vnc", "web"])
+def test_who_had_a_job_stopped_is_told_where_no_app_can_read_it(kind: Kind) -> None:
+    by = {"cause": "asked", "by": "Ada Lovelace " + "x" * 100}
+    asked = {"end_state": "SUCCESS", "end_reason": "asked", "end_details": by}
+    over = {"state": "SUCCESS", "reason": "asked", "details": by}
+    for record in (asked, over):
+        made = make_record(**{"state": "CANCELING"} | record)
+        status = ended_status(routed(None, kind), made, now=5.0)
+        assert status.by == (None if kind == "web" else f"{by['by'][: MOST_NAME - 1]}…")
+    failed = make_record(outcome="FAILURE", end_reason="failed", end_details=by)
+    assert ended_status(routed(None, kind), failed, now=5.0).by is None

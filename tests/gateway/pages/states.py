@@ -153,7 +153,9 @@ def _start(name: str, about: str, *, quick: bool = False, **status: Any) -> None
         yield
 
 
-_start("queued", "in the queue", phase="queued", since=75, detail="2 of 4 GPUs are free")
+_start(
+    "queued", "in the queue", phase="queued", since=75, detail="2 of 4 GPUs are free", position=3
+)
 _start(
     "preparing",
     "the image is pulled",
@@ -332,8 +334,9 @@ async def _view(world: World, person: Person) -> AsyncIterator[None]:
 @state("desktop-ended", "its session has ended")
 async def _desktop_ended(world: World, person: Person) -> AsyncIterator[None]:
     async with _desktop(world, person) as sid:
-        await world.remove(sid, Status(phase="stopped", app="Desktop"))
+        await world.remove(sid, Status(phase="stopped", app="Desktop", by="Grace Hopper"))
         await expect(person.page.locator("#notice h2")).to_have_text("Desktop was stopped")
+        await expect(person.page.locator("#notice")).to_contain_text("Grace Hopper")
         yield
 
 

@@ -131,3 +131,16 @@ def test_under_a_public_link_nothing_is_told_of_the_job(errors: PageErrors) -> N
     assert "secret words" not in page
     assert "cloud.example.org" not in page
     assert "job: j1" not in page
+
+
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
+def test_the_place_in_the_queue_and_who_stopped_a_job_are_told(texts: Texts) -> None:
+    waits = Status(phase="queued", position=4, detail="2 of 4 GPUs are free")
+    told = words_of(about("session_starting", waits), texts)
+    assert told is not None
+    assert told.text.startswith("2 of 4 GPUs are free. ")
+    assert "4" in told.text.removeprefix("2 of 4 GPUs are free. ")
+    status = Status(phase="stopped", by="Ada\u202e Lovelace")
+    told = words_of(about("session_ended", status), texts)
+    assert told is not None
+    assert "Ada  Lovelace" in told.text

@@ -230,6 +230,22 @@ async def test_a_bad_query_is_named(api: Api, query: str, path: str) -> None:
     assert (await answer.json())["details"]["problems"][0]["path"] == path
 
 
+async def test_a_job_says_who_had_it_ended_where_the_caller_did(api: Api) -> None:
+    await submit(api, make_job("j1"), make_job("j2"), make_job("j3"))
+    assert (await api.client.delete("/v1/jobs/j1", params={"by": "Ada L."})).status == 202
+    await api.client.post("/v1/jobs/terminate", json={"items": ["j2"], "by": "Grace"})
+    await api.client.delete("/v1/jobs/j3")
+    # The first who asks has it ended.
+    await api.client.delete("/v1/jobs/j1", params={"by": "Grace"})
+    shown = [await api.client.get(f"/v1/jobs/j{number}") for number in (1, 2, 3)]
+    told = [(await answer.json())["details"] for answer in shown]
+    assert [one and (one["cause"], one["by"]) for one in told] == [
+        ("asked", "Ada L."), ("asked", "Grace"), None,
+    ]  # fmt: skip
+    for wrong in ("", "x" * 256, "a\nb"):
+        assert (await api.client.delete("/v1/jobs/j3", params={"by": wrong})).status == 422
+
+
 async def test_a_job_is_ended_once_however_often_it_is_asked(api: Api) -> None:
     await submit(api, make_job())
     for _ in range(2):
