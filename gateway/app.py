@@ -317,6 +317,7 @@ class Gateway:
             wall=time.time,
             public_keys=None if assertions is None else lambda: assertions.jwks,
             orchestrator=settings.orchestrator_url,
+            waiting=self.activities.waiting,
         )
         sign_out = SignOutPage(
             site=settings.site,

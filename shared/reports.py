@@ -52,7 +52,8 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """What one gateway process, or all of them, saw of a session.
 
     Times are unix seconds in steps of :data:`ROUND_SECONDS`; ``subs`` are the users who are
-    connected now. ``bytes_in`` is towards the app.
+    connected now. ``bytes_in`` is towards the app. ``waiting_at`` is when somebody last had the
+    page open on which a start is waited for.
     """
 
     at: _Time
@@ -61,6 +62,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     bytes_in: _Bytes = 0
     bytes_out: _Bytes = 0
     subs: Annotated[tuple[_Sub, ...], Meta(max_length=MOST_SUBS)] = ()
+    waiting_at: _Time | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -107,6 +109,7 @@ def put_together(parts: Mapping[str, Activity], living: Iterable[str], now: floa
         bytes_in=sum(part.bytes_in for part in parts.values()),
         bytes_out=sum(part.bytes_out for part in parts.values()),
         subs=tuple(sorted(subs)[:MOST_SUBS]),
+        waiting_at=_latest((part.waiting_at for part in parts.values()), now),
     )
 
 

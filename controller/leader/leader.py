@@ -12,7 +12,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -46,8 +46,10 @@ from controller.logs.live import PodLogs
 from controller.logs.storage import LogStorage
 from controller.metrics import ControllerMetrics
 from controller.process import Core, Process, first_error
+from controller.sessions.activities import Activities
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.publisher import RoutePublisher
+from controller.sessions.queue_positions import QueuePositions
 from controller.sessions.sign_outs import SignOutAsks
 from controller.settings import ControllerSettings
 from controller.store.database import Store
@@ -55,7 +57,7 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.leadership import Leadership, raise_term, read_leadership
 from controller.store.news import hear_others
 from controller.webhooks.dispatcher import Webhooks
-from shared.bus import AskReader, Keys, Publisher
+from shared.bus import AskReader, Keys, Publisher, ReportReader
 from shared.link import Seal
 
 RELEASE_SECONDS = 3.0
@@ -87,6 +89,7 @@ class _Term:
     adoption: Adoption
     reconciler: Reconciler
     publisher: RoutePublisher
+    positions: QueuePositions
     rights: CompanionRights
 
     def look_at_store(self) -> None:
@@ -197,6 +200,7 @@ class Leader:
             tasks.create_task(term.reconciler.run())
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
+            tasks.create_task(term.positions.run(term.publisher.routes, term.publisher.wake))
             tasks.create_task(self._take_sign_outs(term))
             if self._webhooks is not None:
                 sending = self._webhooks.run(term.number, failed=self._metrics.step_failed)
@@ -230,9 +234,10 @@ class Leader:
         reconciler = _make_reconciler(
             leader, adoption, queue, self._metrics, told=self._job_changed
         )
-        publisher = _make_publisher(leader, self._redis)
+        positions = _make_positions(leader, self._redis)
+        publisher = _make_publisher(leader, self._redis, positions)
         rights = _make_rights(leader)
-        self._term = _Term(number, queue, adoption, reconciler, publisher, rights)
+        self._term = _Term(number, queue, adoption, reconciler, publisher, positions, rights)
         # From here on, so that nothing that the leader before did is missed.
         self._standby.lead(changed)
         return self._term
@@ -444,7 +449,13 @@ def _make_rights(leader: _Leader) -> CompanionRights:
     return CompanionRights(leader.kube, kinds, namespace=namespace)
 
 
-def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
+def _make_positions(leader: _Leader, redis: Redis) -> QueuePositions:
+    reader = ReportReader(redis, Keys(leader.settings.instance))
+    activities = Activities(reader, clock=time.time)
+    return QueuePositions(leader.store, activities_of=activities.of, clock=time.time)
+
+
+def _make_publisher(leader: _Leader, redis: Redis, positions: Mapping[str, int]) -> RoutePublisher:
     settings = leader.settings
     desired = DesiredRoutes(
         leader.store,
@@ -453,6 +464,7 @@ def _make_publisher(leader: _Leader, redis: Redis) -> RoutePublisher:
         vault=leader.core.vault,
         base_domain=settings.base_domain,
         rank_services=settings.jobs.rank_services,
+        positions=positions,
     )
     return RoutePublisher(
         store=leader.store,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -31,6 +33,8 @@ from shared.routes import Route
 
 log = logging.getLogger(__name__)
 
+_UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Desired:
@@ -54,6 +58,7 @@ class DesiredRoutes:
         base_domain: The domain of the sessions' hosts.
         rank_services: Whether ports are reached at the addresses of ranks' Services, and never at
             those of pods.
+        positions: Where jobs stand in their queues, as far as that is known and shown.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class DesiredRoutes:
         vault: Vault,
         base_domain: str,
         rank_services: bool = False,
+        positions: Mapping[str, int] = _UNKNOWN,
     ) -> None:
         self._store = store
         self._term = term
@@ -72,6 +78,7 @@ class DesiredRoutes:
         self._vault = vault
         self._base_domain = base_domain
         self._rank_services = rank_services
+        self._positions = positions
 
     async def of(
         self,
@@ -153,6 +160,9 @@ class DesiredRoutes:
             return None
         ready = route.state == "ready"
         status = status_of(session, job=job, record=record, pod=pod, ready=ready)
+        if status.phase == "queued":
+            position = self._positions.get(record.id)
+            status = msgspec.structs.replace(status, position=position)
         endpoint = job.interactive.get(session.endpoint or "")
         framed = endpoint is not None and endpoint.frame
         route = msgspec.structs.replace(route, status=status, frame=framed)

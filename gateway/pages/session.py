@@ -18,7 +18,16 @@ from gateway.relay.http.page_request import PageRequest
 
 
 class SessionPages:
-    """Serves what belongs to one session, to whoever holds a grant to it."""
+    """Serves what belongs to one session, to whoever holds a grant to it.
+
+    Args:
+        answers: Writes answers.
+        assets: The built files.
+        wall: Unix seconds.
+        public_keys: Those that verify assertions, where apps are sent some.
+        orchestrator: Where a job is managed.
+        waiting: Is told of each session whose start somebody waits for, and when.
+    """
 
     def __init__(
         self,
@@ -28,7 +37,9 @@ class SessionPages:
         wall: Callable[[], float],
         public_keys: Callable[[], bytes] | None = None,
         orchestrator: str | None = None,
+        waiting: Callable[[str, float], None] = lambda _sid, _now: None,
     ) -> None:
+        self._waiting = waiting
         self._orchestrator = orchestrator
         self._public_keys = public_keys
         self._answers = answers
@@ -80,6 +91,8 @@ class SessionPages:
             over = REFUSALS["session_expired"].about(subject_of(route))
             return self._answers.refuse(request, over)
         starting = route.state == "starting"
+        if starting:
+            self._waiting(route.sid, self._wall())
         told: dict[str, object] = {
             "state": route.state,
             "message": route.message if starting else None,

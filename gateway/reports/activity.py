@@ -30,11 +30,12 @@ MOST_LEFT: Final = 20_000
 class SessionActivity:
     """One session at this process.
 
-    ``up`` is towards the app; ``input`` is set by what people do.
+    ``up`` is towards the app; ``input`` is set by what people do, ``waiting_at`` by pages on which
+    a start is waited for.
     """
 
     __slots__ = ("_input_at", "_output_at", "_seen", "_told", "_told_at", "down", "input", "sid",
-                 "subs", "up", "waits")  # fmt: skip
+                 "subs", "up", "waiting_at", "waits")  # fmt: skip
 
     def __init__(self, sid: str) -> None:
         self.sid = sid
@@ -45,6 +46,7 @@ class SessionActivity:
         """Users, by how many connections; None is somebody on a public link."""
         self.waits = False
         """Whether it waits to be written."""
+        self.waiting_at: float | None = None
         self._seen = 0
         self._input_at: float | None = None
         self._output_at: float | None = None
@@ -64,7 +66,7 @@ class SessionActivity:
         )
 
     def _state(self) -> tuple[object, ...]:
-        return self._input_at, self._output_at, frozenset(self.subs)
+        return self._input_at, self._output_at, frozenset(self.subs), self.waiting_at
 
     def tell(self, now: float) -> bytes:
         """Return what is to be written, and take it as told."""
@@ -78,6 +80,7 @@ class SessionActivity:
                 bytes_in=self.up,
                 bytes_out=self.down,
                 subs=tuple(subs[:MOST_SUBS]),
+                waiting_at=self.waiting_at,
             )
         )
 
@@ -96,6 +99,8 @@ class Activities:
         self._sessions: dict[str, SessionActivity] = {}
         self._left: dict[str, SessionActivity] = {}
         """Those without a connection, in the order in which the last one left."""
+        self._waiting: dict[str, float] = {}
+        """When a start was last waited for, in the order of that."""
 
     def __len__(self) -> int:
         """Return how many sessions are tracked."""
@@ -124,9 +129,28 @@ class Activities:
             del activity.subs[user]
         if not activity.subs:
             del self._sessions[activity.sid]
-            self._left[activity.sid] = activity
-            if len(self._left) > MOST_LEFT:
-                del self._left[next(iter(self._left))]
+            self._leave(activity)
+
+    def waiting(self, sid: str, now: float) -> None:
+        """Note that somebody has the page open on which the start of *sid* is waited for.
+
+        Pages ask every second; what is told is when, in steps of ten.
+        """
+        at = rounded(now)
+        if self._waiting.pop(sid, None) != at:
+            activity = self._sessions.get(sid) or self._left.get(sid)
+            if activity is None:
+                activity = SessionActivity(sid)
+                self._leave(activity)
+            activity.waiting_at = at
+        self._waiting[sid] = at
+        if len(self._waiting) > MOST_LEFT:
+            del self._waiting[next(iter(self._waiting))]
+
+    def _leave(self, activity: SessionActivity) -> None:
+        self._left[activity.sid] = activity
+        if len(self._left) > MOST_LEFT:
+            del self._left[next(iter(self._left))]
 
     def all(self) -> list[SessionActivity]:
         """Return all that may have to be told."""

@@ -199,3 +199,17 @@ async def test_those_that_cannot_be_told_are_bounded(bench: Bench) -> None:
         bench.leave(bench.attach(number))
     await bench.turn()
     assert len(bench.activities) == MOST_LEFT
+
+
+async def test_a_start_that_is_waited_for_is_told_every_ten_seconds(bench: Bench) -> None:
+    sid = make_sid(1)
+    told = []
+    for _ in range(10):
+        bench.activities.waiting(sid, bench.now)
+        told += [activity.waiting_at for activity in (await bench.turn(1.0)).values()]
+    assert told == [1000.0]
+    bench.activities.waiting(sid, bench.now)
+    (activity,) = (await bench.turn()).values()
+    assert (activity.waiting_at, activity.subs) == (1010.0, ())
+    await bench.turn()
+    assert len(bench.activities) == 0

@@ -1,0 +1,111 @@
+"""Where the jobs stand in their queues whose sessions somebody has open, looked up now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
+from controller.store.jobs.job_rows import find_jobs
+from controller.store.jobs.totals import queue_place
+from shared.reports import Activity
+from shared.routes import Route
+
+LOOK_SECONDS: Final = 30.0
+OPEN_SECONDS: Final = 30.0
+"""A page that was open so long ago is taken for open: reports are late, and their times rounded."""
+MOST_SESSIONS: Final = 2000
+"""Asked about in one turn; with more of them, a page waits for its turn."""
+MOST_JOBS: Final = 100
+"""Looked up in one turn; each costs a query over the jobs that wait in its queue."""
+
+log = logging.getLogger(__name__)
+
+
+class QueuePositions(Mapping[str, int]):
+    """The last known positions, by job; 1 is next.
+
+    Gateways report which start pages are open. All others keep the position that was known last,
+    or none: nobody sees it.
+
+    Args:
+        store: Where jobs are.
+        activities_of: What gateways report of sessions.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        activities_of: Callable[[Sequence[str]], Awaitable[Mapping[str, Activity]]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._activities_of = activities_of
+        self._clock = clock
+        self._known: dict[str, int] = {}
+        """In the order in which they were looked up."""
+        self._last = ""
+
+    def __getitem__(self, job_id: str) -> int:
+        return self._known[job_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def run(
+        self, published: Callable[[], Iterable[Route]], changed: Callable[[str], None]
+    ) -> None:
+        """Look up positions until cancelled; *changed* is told the job whose position is new."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                for job_id in await self.look(published()):
+                    changed(job_id)
+            except StoreUnavailable as error:
+                log.info("positions in queues are not known", extra={"why": str(error)})
+
+    async def look(self, routes: Iterable[Route]) -> list[str]:
+        """Look up the positions of jobs whose start page is open; return those that have changed.
+
+        Raises:
+            StoreUnavailable: If the store does not answer.
+        """
+        queued = {route.sid: route.job for route in routes if _is_queued(route)}
+        waiting = set(queued.values())
+        self._known = {job: place for job, place in self._known.items() if job in waiting}
+        jobs = {queued[sid] for sid in await self._open(sorted(queued))}
+        order = {job: at for at, job in enumerate(self._known)}
+        some = sorted(jobs, key=lambda job: order.get(job, -1))[:MOST_JOBS]
+        return await self._look_up(some) if some else []
+
+    async def _open(self, sids: Sequence[str]) -> list[str]:
+        since, first = self._clock() - OPEN_SECONDS, bisect(sids, self._last)
+        some = [*sids[first:], *sids[:first]][:MOST_SESSIONS]
+        activities = await self._activities_of(some) if some else {}
+        self._last = some[-1] if some else ""
+        return [sid for sid, one in activities.items() if (one.waiting_at or 0.0) >= since]
+
+    async def _look_up(self, jobs: Sequence[str]) -> list[str]:
+        changed = []
+        async with self._store.read() as transaction:
+            for job_id, record in (await find_jobs(transaction, jobs)).items():
+                place = await queue_place(transaction, record)
+                before = self._known.pop(job_id, None)
+                if place is not None:
+                    self._known[job_id] = place.position
+                if self._known.get(job_id) != before:
+                    changed.append(job_id)
+        return changed
+
+
+def _is_queued(route: Route) -> bool:
+    return route.status is not None and route.status.phase == "queued"

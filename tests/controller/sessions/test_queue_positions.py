@@ -1,0 +1,91 @@
+"""Positions in queues are looked up for those who wait for them, and for nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from controller.sessions import queue_positions as module
+from controller.sessions.queue_positions import QueuePositions
+from controller.store.database import Store
+from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from shared.reports import Activity
+from shared.routes import Route
+from shared.statuses import Status
+from tests.controller.samples import make_record
+
+QUEUED = Status(phase="queued", reason="queued")
+JOBS = [f"q{number}" for number in range(3)]
+
+
+def routed(job: str, status: Status = QUEUED) -> Route:
+    """Return the route of a session of *job*."""
+    sid = job.translate(str.maketrans("012", "abc")).ljust(26, "z")
+    return Route(
+        sid=sid, rev=1, job=job, rank=0, kind="web", owner="ada", hosts=(f"{sid}.h",),
+        state="starting", status=status,
+    )  # fmt: skip
+
+
+class Pages:
+    """Start pages that are open, as gateways report them."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, float] = {}
+        self.asked: list[str] = []
+
+    async def activities_of(self, sids: Sequence[str]) -> Mapping[str, Activity]:
+        self.asked = list(sids)
+        known = self.open.items()
+        return {sid: Activity(at=at, waiting_at=at) for sid, at in known if sid in sids}
+
+
+@pytest.fixture
+async def queued(store: Store) -> Store:
+    """Three jobs that wait in one queue, in their order."""
+    async with store.write() as transaction:
+        for number, job in enumerate(JOBS):
+            record = make_record(
+                id=job, state="IN_QUEUE", reason="queued", queue="batch", created_at=float(number)
+            )
+            await insert_job(transaction, record, labels={})
+    return store
+
+
+async def test_a_position_is_known_where_somebody_waits_and_follows_the_queue(
+    queued: Store,
+) -> None:
+    pages, now = Pages(), 1000.0
+    positions = QueuePositions(queued, activities_of=pages.activities_of, clock=lambda: now)
+    routes = [routed(job) for job in JOBS] + [routed("run", Status(phase="ready"))]
+    assert await positions.look(routes) == []
+    assert sorted(pages.asked) == sorted(route.sid for route in routes[:3])
+    pages.open = {routes[2].sid: 990.0, routes[0].sid: 900.0}
+    assert await positions.look(routes) == ["q2"]
+    assert dict(positions) == {"q2": 3}
+    assert await positions.look(routes) == []
+    async with queued.write() as transaction:
+        first = await find_job(transaction, "q0")
+        assert first is not None
+        await move_job(transaction, first, now=1.0, state="RUNNING", reason=None, message=None)
+    assert await positions.look(routes) == ["q2"]
+    assert dict(positions) == {"q2": 2}
+    # Nobody looks any more: what was known last stays as long as the job waits.
+    now = 2000.0
+    assert await positions.look(routes) == []
+    assert dict(positions) == {"q2": 2}
+    assert await positions.look(routes[:2]) == []
+    assert dict(positions) == {}
+
+
+async def test_many_take_turns(queued: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_JOBS", 1)
+    monkeypatch.setattr(module, "MOST_SESSIONS", 2)
+    routes, pages = [routed(job) for job in JOBS], Pages()
+    pages.open = {route.sid: 1000.0 for route in routes}
+    positions = QueuePositions(queued, activities_of=pages.activities_of, clock=lambda: 1000.0)
+    for _ in range(6):
+        await positions.look(routes)
+        assert len(pages.asked) == 2
+    assert dict(sorted(positions.items())) == {"q0": 1, "q1": 2, "q2": 3}
