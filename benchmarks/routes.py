@@ -1,12 +1,11 @@
-"""Big tables: ``python -m benchmarks.routes [--write]``.
+"""Big tables: ``python -m benchmarks.routes``.
 
 For each number of routes a follower, in a process of its own, takes the table from a real Redis,
 and then another one when the publisher begins a new epoch. Told are the time, the longest time for
 which the loop did not turn, the resident memory per route, and what applying one event costs. Times
 are processor time of this process, so that other load cancels; watching for stalls costs time
 itself, so what is timed is not watched. A table of 100,000 that the controller has signed is taken
-by a process of its own, with the events that follow. With ``--write`` the table goes into
-docs/tables.md.
+by a process of its own, with the events that follow.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +47,6 @@ _EVENTS: Final = 2_000
 _BATCH: Final = 100
 _SIGNED_EVENTS: Final = 500
 _GRACE: Final = {"bus_grace_seconds": 300.0, "controller_grace_seconds": 300.0}
-_PAGE: Final = Path(__file__).parents[1] / "docs" / "tables.md"
 _BEGIN, _END = "<!-- written by benchmarks/routes.py -->", "<!-- end -->"
 
 
@@ -357,16 +354,7 @@ def main() -> None:
                 signed = SignedResult(**_child("--signed", url, SIZES[-1]))
             finally:
                 server.terminate()
-    told = table_of(results, signed)
-    print(told)
-    if "--write" in sys.argv:
-        text = _PAGE.read_text()
-        head, _, rest = text.partition(_BEGIN)
-        day = datetime.now(UTC).strftime("%Y-%m-%d")
-        wrote = (
-            f"{_BEGIN}\n\nMeasured on {day}, {os.cpu_count()} cores, by this script.\n\n{told}\n\n"
-        )
-        _PAGE.write_text(head + wrote + _END + rest.partition(_END)[2])
+    print(table_of(results, signed))
 
 
 if __name__ == "__main__":
