@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from controller.jobs.spec.link_names import names_in_host
 from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
 from controller.site.images import AllowedImages, parse_images
+from controller.site.kinds import Kinds, built_in_kinds, read_kinds
 from controller.site.licences import LicenceServer, parse_licence_servers
 from controller.site.log_place import LogsPlace, read_logs_place
 from controller.site.owner_shares import FairShare, read_fair_share
@@ -101,6 +102,7 @@ class JobDefaults:
     most_stop_grace_seconds: int = 600
     session_url: str = "https://{sid}.missing.invalid"
     images: AllowedImages | None = None
+    kinds: Kinds = field(default_factory=built_in_kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +341,8 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             "FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS", count(1, 10**6), 600
         ),
         images=environment.optional("FUMAROLE_CONTROLLER_IMAGES", parse_images),
+        kinds=environment.optional("FUMAROLE_CONTROLLER_KINDS_FILE", read_kinds)
+        or built_in_kinds(),
     )
 
 

@@ -20,6 +20,7 @@ from controller.api.resources.batches import BatchesResource
 from controller.api.resources.explain import ExplainResource
 from controller.api.resources.job_commands import JobWishes
 from controller.api.resources.jobs import Jobs
+from controller.api.resources.kinds import KindsResource
 from controller.api.resources.logs import Logs
 from controller.api.resources.maintenance import MaintenanceResource
 from controller.api.resources.metrics import MetricsResource
@@ -132,5 +133,6 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
         *ExplainResource(parts.explainer).operations(),
         *Usage(store, parts.commands).operations(),
         *products.operations(),
+        *KindsResource(parts.defaults.kinds).operations(),
         *MaintenanceResource(store, clock=parts.clock).operations(),
     ]

@@ -41,6 +41,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "usage": "The ledger of what jobs have used.",
     "utilization": "How full the cluster is.",
     "products": "What may be asked for.",
+    "kinds": "The kinds of jobs, and their parameters.",
     "maintenance": "Whether jobs are taken and submitted.",
 }
 """By the first part of the paths."""

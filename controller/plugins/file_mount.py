@@ -20,7 +20,7 @@ from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.files import files_of
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.paths import VolumePath, parse_path, place_of
+from controller.jobs.spec.paths import VolumePath, place_of
 from controller.jobs.spec.volumes import Place, find_place
 from controller.store.jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
@@ -115,7 +115,7 @@ class FileMountPlugin(JobPlugin):
     # Where a file is missing, the container that waits for other ranks never begins.
     before: ClassVar[tuple[str, ...]] = ("multi_node",)
     fields: ClassVar[frozenset[str]] = frozenset(
-        {"output", "parameters.file", "parameters.directory"}
+        {"output", "parameters.file", "parameters.directory", "parameters.artefacts"}
     )
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
@@ -135,27 +135,26 @@ class FileMountPlugin(JobPlugin):
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
         work = self.context.jobs.working_directory
-        for path, raw, kind, read_only in files_of(job):
-            source = parse_path(raw)
+        for file in files_of(job):
             try:
-                place = find_place(source, job.owner, self.context.jobs.pods.volumes)
+                place = find_place(file.source, job.owner, self.context.jobs.pods.volumes)
             except ValueError as error:
-                builder.refuse(path, str(error))
+                builder.refuse(file.at, str(error))
                 continue
             if place.holder:
-                builder.places[path] = HeldPlace(
+                builder.places[file.at] = HeldPlace(
                     builder.volcano_job.namespace, place.claim, place.folder, place.holder
                 )
-            at = work if path == "output" else place_of(source, work)
-            for problem in _unmountable(at, path, place):
-                builder.refuse(path, problem)
+            at = work if file.name is None else place_of(file.name, work)
+            for problem in _unmountable(at, file.at, place):
+                builder.refuse(file.at, problem)
             yield _File(
-                path=path,
-                source=source,
+                path=file.at,
+                source=file.source,
                 place=place,
                 at=at,
-                kind=kind,
-                read_only=read_only or place.read_only,
+                kind=file.kind,
+                read_only=file.read_only or place.read_only,
             )
 
     def _look(self, files: list[_File], claims: dict[str, str]) -> Container:
@@ -221,7 +220,7 @@ def _clashes(files: list[_File]) -> Iterator[tuple[str, str]]:
         if sources[file.source] > 1:
             yield file.path, "is mounted twice"
         elif places[file.at] > 1:
-            yield file.path, f"another one is called {file.source.basename} too"
+            yield file.path, f"another one is called {file.at.rpartition('/')[2]} too"
 
 
 def _claims(files: list[_File]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import Invocation, Job, ParameterRef, Word
 from controller.jobs.spec.parameters import (
+    ArtefactsParameter,
     DirectoryParameter,
     FileParameter,
     LicenceParameter,
@@ -143,8 +144,10 @@ class _Written:
             case SecretParameter():
                 return ("",)
             case FileParameter() | DirectoryParameter():
-                paths = map(parse_path, parameter.paths)
-                return tuple(place_of(path, self._working_directory) for path in paths)
+                names = [parse_path(path).basename for path in parameter.paths]
+                return tuple(place_of(name, self._working_directory) for name in names)
+            case ArtefactsParameter():
+                return (place_of(parameter.job, self._working_directory),)
             case _:
                 return parameter.words()
 

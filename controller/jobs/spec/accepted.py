@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +24,25 @@ def public_spec(job: Job) -> dict[str, Any]:
     for name in job.secrets():
         _withhold(spec["parameters"][name])
     return spec
+
+
+def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
+    """Say whether *spec* is what is kept of *asked*, whatever was filled in then."""
+    said = public_spec(asked)
+    # What a newer version has kept may be anything.
+    if said == spec or not isinstance(spec, Mapping) or "filled" not in spec:
+        return said == spec
+    left = copy.deepcopy({name: value for name, value in spec.items() if name != "filled"})
+    for path in spec["filled"]:
+        *outer, name = path.split(".")
+        fields: Any = left
+        for one in outer:
+            fields = fields.get(one) if isinstance(fields, dict) else None
+        if isinstance(fields, dict):
+            fields.pop(name, None)
+    if not left.get("parameters"):
+        left.pop("parameters", None)
+    return said == left
 
 
 def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.parameters import DirectoryParameter, FileParameter
-from controller.jobs.spec.paths import parse_path
+from controller.jobs.spec.parameters import (
+    ArtefactsParameter,
+    DirectoryParameter,
+    FileParameter,
+)
+from controller.jobs.spec.paths import VolumePath, parse_path
 from controller.jobs.spec.problems import JobRejected, make_path
 from controller.jobs.spec.volumes import VolumeSource, find_place
 from controller.store.database import Store, Transaction
@@ -18,18 +23,50 @@ from controller.store.jobs.places import HeldPlace, any_places, hold_places, oth
 _AT_ONCE: Final = 200
 
 
-def files_of(job: Job) -> Iterator[tuple[str, str, Literal["file", "directory"], bool]]:
-    """Give the files that *job* names: its path in the job, the file's, kind, read-only or not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """A file that a job names: ``at`` says where in the job, ``source`` which one it is.
+
+    ``name`` is what it is called inside of the job; the output folder has none.
+    """
+
+    at: str
+    source: VolumePath
+    name: str | None
+    kind: Literal["file", "directory"]
+    read_only: bool
+
+
+def files_of(job: Job) -> Iterator[JobFile]:
+    """Give the files that *job* names."""
     # The output folder first: what is mounted within it comes after it.
     if job.output is not None:
-        yield "output", job.output, "directory", False
+        output = parse_path(job.output)
+        yield JobFile(at="output", source=output, name=None, kind="directory", read_only=False)
     for name, parameter in job.parameters.items():
-        if not isinstance(parameter, FileParameter | DirectoryParameter):
-            continue
-        path = make_path(["parameters", name, "path"])
-        for index, raw in enumerate(parameter.paths):
-            where = path if isinstance(parameter.path, str) else f"{path}[{index}]"
-            yield where, raw, parameter.type, parameter.read_only
+        match parameter:
+            case FileParameter() | DirectoryParameter():
+                yield from _mounted(make_path(["parameters", name, "path"]), parameter)
+            case ArtefactsParameter(path=str(raw)):
+                yield JobFile(
+                    at=make_path(["parameters", name, "job"]),
+                    source=parse_path(raw),
+                    name=parameter.job,
+                    kind="directory",
+                    read_only=True,
+                )
+
+
+def _mounted(path: str, parameter: FileParameter | DirectoryParameter) -> Iterator[JobFile]:
+    for index, raw in enumerate(parameter.paths):
+        source = parse_path(raw)
+        yield JobFile(
+            at=path if isinstance(parameter.path, str) else f"{path}[{index}]",
+            source=source,
+            name=source.basename,
+            kind=parameter.type,
+            read_only=parameter.read_only,
+        )
 
 
 async def remember_places(store: Store, volumes: Mapping[str, VolumeSource]) -> None:
@@ -60,9 +97,9 @@ async def _remember(
         job = read_spec(record.spec, {})
     except JobRejected:
         return  # of another version, which keeps its places itself
-    for _, raw, _, _ in files_of(job):
+    for file in files_of(job):
         try:
-            place = find_place(parse_path(raw), job.owner, volumes)
+            place = find_place(file.source, job.owner, volumes)
         except ValueError:
             continue  # of a volume that is no more
         held = HeldPlace(record.namespace, place.claim, place.folder, place.holder)

@@ -44,6 +44,8 @@ MOST_REPLICAS: Final = 1000
 MOST_TASKS: Final = 32
 MOST_PREDECESSORS: Final = 32
 MOST_PLUGINS: Final = 32
+MOST_PARAMETERS: Final = 1000
+MOST_FILLED: Final = 2 * MOST_PARAMETERS + 1
 LONGEST_FIELDS: Final = 4096
 """Of what a job says to one plugin, as JSON: it stands in an annotation, and all of a VolcanoJob's
 together have 256 KiB."""
@@ -54,11 +56,16 @@ Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f
 LabelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
 LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
+FilledIn = Annotated[
+    str, Field(pattern=r"^(framework|parameters\.[A-Za-z_][-A-Za-z0-9_]{0,62}(\.path)?)$")
+]
+"""What of a job can be filled in when it is accepted."""
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
 """A name of the deployment's: of a product, a queue, a priority, a runtime, a credential."""
+FrameworkName = Literal["pytorch", "mpi", "tensorflow", "ray"]
 Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
 Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -310,7 +317,7 @@ class Job(Strict):
     product: SiteName | None = None
     resources: Resources = Resources()
     replicas: Replicas = 1
-    framework: Literal["pytorch", "mpi", "tensorflow", "ray"] | None = None
+    framework: FrameworkName | None = None
     queue: SiteName | None = None
     priority: SiteName | None = None
     topology: Topology = Topology()
@@ -318,7 +325,9 @@ class Job(Strict):
     time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = None
     stop_grace_seconds: Annotated[int, Field(ge=1, le=10**6)] | None = None
     invocation: Invocation = Invocation()
-    parameters: dict[ParameterName, Parameter] = Field(default_factory=dict, max_length=1000)
+    parameters: dict[ParameterName, Parameter] = Field(
+        default_factory=dict, max_length=MOST_PARAMETERS
+    )
     output: Path | None = None
     network: NetworkLimits = NetworkLimits()
     interactive: dict[EndpointName, Endpoint] = Field(default_factory=dict, max_length=16)
@@ -329,6 +338,8 @@ class Job(Strict):
     max_retry: Annotated[int, Field(ge=0, le=1000)] | None = None
     min_success: Annotated[int, Field(ge=1)] | None = None
     plugins: dict[PluginName, PluginFields] = Field(default_factory=dict, max_length=MOST_PLUGINS)
+    # What of it was not asked for, but filled in when it was accepted; no call may say it.
+    filled: list[FilledIn] = Field(default_factory=list, max_length=MOST_FILLED)
 
     @field_validator("image")
     @classmethod
@@ -450,7 +461,7 @@ def _merged(own: Resources, of_all: Resources) -> Resources:
     return own.model_copy(update=missing)
 
 
-CARRIED_TYPES: Final = frozenset({"file", "directory", "peer"})
+CARRIED_TYPES: Final = frozenset({"file", "directory", "artefacts", "peer"})
 """Types of parameters that need a plugin of their own (``parameters.<type>`` in ``fields``)."""
 
 BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after"})

@@ -203,6 +203,18 @@ class DirectoryParameter(_Mounted):
     type: Literal["directory"]
 
 
+class ArtefactsParameter(Strict):
+    """What a predecessor of the job has made: the folder ``artefacts`` of its output, read-only.
+
+    A program receives where that is mounted. ``path`` is where it comes from: it is found when the
+    job is accepted, and kept, since the predecessor's record may be gone when it is needed.
+    """
+
+    type: Literal["artefacts"]
+    job: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
+    path: Path | None = None
+
+
 class PeerParameter(Strict):
     """Another job, reached under ``hostname``, which is what a program receives.
 
@@ -258,6 +270,7 @@ Parameter = Annotated[
     | Annotated[SecretParameter, Tag("~secret")]
     | Annotated[FileParameter, Tag("~file")]
     | Annotated[DirectoryParameter, Tag("~directory")]
+    | Annotated[ArtefactsParameter, Tag("~artefacts")]
     | Annotated[PeerParameter, Tag("~peer")]
     | Annotated[LicenceParameter, Tag("~licence")],
     Discriminator(
@@ -265,7 +278,7 @@ Parameter = Annotated[
         custom_error_type="parameter_type",
         custom_error_message=(
             "type must be one of text, integer, floating, boolean, enumeration, secret, file, "
-            "directory, peer, licence"
+            "directory, artefacts, peer, licence"
         ),
     ),
 ]

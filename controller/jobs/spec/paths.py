@@ -56,6 +56,6 @@ def check_path(raw: str) -> str:
     return "/".join(["", path.volume, *path.rest])
 
 
-def place_of(path: VolumePath, working_directory: str) -> str:
-    """Return where *path* is mounted: in the working directory, under its own name."""
-    return f"{working_directory.rstrip('/')}/{path.basename}"
+def place_of(name: str, working_directory: str) -> str:
+    """Return where what is called *name* is mounted: in the working directory."""
+    return f"{working_directory.rstrip('/')}/{name}"

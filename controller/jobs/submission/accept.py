@@ -15,7 +15,7 @@ from typing import Final
 
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.spec.accepted import public_spec
+from controller.jobs.spec.accepted import is_as_asked, public_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.batches import (
@@ -24,6 +24,7 @@ from controller.jobs.submission.batches import (
     keep_batch,
     refuse_known,
 )
+from controller.jobs.submission.completion import Completion, Predecessor, artefacts_named
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.jobs.submission.results import Mode, Submitted
@@ -106,7 +107,9 @@ class Submissions:
         async with self._store.read() as transaction:
             await self._pipeline.learn_from(transaction)
             known = await find_jobs(transaction, ids)
-        checked = await self._check_all(jobs, known, mode)
+            named = await find_jobs(transaction, artefacts_named(jobs))
+        completion = self._completion(jobs, {**known, **named})
+        checked = await self._check_all(jobs, completion, known, mode)
         while True:
             # Again where another call was faster: now this one finds what that one added.
             with suppress(AlreadyThere):
@@ -176,7 +179,7 @@ class Submissions:
         for index, (job, one) in enumerate(zip(jobs, checked, strict=True)):
             if not isinstance(job, Job) or results[index].result != "created":
                 continue
-            record = self._record(job, one.namespace)
+            record = self._record(one.completed or job, one.namespace)
             if batch is not None:
                 record = replace(record, batch=batch.id, batch_index=index)
             new.append((job, record))
@@ -205,8 +208,20 @@ class Submissions:
             for one in results
         ]
 
+    def _completion(
+        self, jobs: Sequence[Job | JobRejected], stored: Mapping[str, JobRecord]
+    ) -> Completion:
+        """Return what jobs are completed with: of those of this call too, but what is stored."""
+        found = {job.id: Predecessor.of(job) for job in jobs if isinstance(job, Job)}
+        found |= {id_: Predecessor.recorded(record) for id_, record in stored.items()}
+        return Completion(self._defaults.kinds, found)
+
     async def _check_all(
-        self, jobs: Sequence[Job | JobRejected], known: Mapping[str, JobRecord], mode: Mode
+        self,
+        jobs: Sequence[Job | JobRejected],
+        completion: Completion,
+        known: Mapping[str, JobRecord],
+        mode: Mode,
     ) -> list[_Checked]:
         """Return what is wrong with each; the API server is asked about those that are new.
 
@@ -218,7 +233,7 @@ class Submissions:
         for start in range(0, len(jobs), PLANS_AT_ONCE):
             some = list[_Checked]()
             for job in jobs[start : start + PLANS_AT_ONCE]:
-                one = await self._check_in_time(job, timeouts)
+                one = await self._check_in_time(job, completion, timeouts)
                 if one.failure is not None and mode == "atomic" and one.job_id not in known:
                     raise one.failure
                 if one.job_id in seen:
@@ -233,32 +248,36 @@ class Submissions:
             checked += some
         return checked
 
-    async def _check_in_time(self, job: Job | JobRejected, timeouts: Counter[str]) -> _Checked:
+    async def _check_in_time(
+        self, job: Job | JobRejected, completion: Completion, timeouts: Counter[str]
+    ) -> _Checked:
         """Return what is wrong with it; a plugin that was too slow thrice is not asked."""
         slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
         if isinstance(job, Job) and slow is not None:
             failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
             return _Checked.failed(job, failure)
-        one = await self._check(job)
+        one = await self._check(job, completion)
         if one.failure is not None and one.failure.slow:
             timeouts[one.failure.plugin] += 1
         return one
 
-    async def _check(self, job: Job | JobRejected) -> _Checked:
+    async def _check(self, job: Job | JobRejected, completion: Completion) -> _Checked:
         if isinstance(job, JobRejected):
             return _Checked(job.problems)
-        # Here alone: what was accepted is tried again and adopted whatever the list says by then.
+        # Here alone: what was accepted is tried again and adopted whatever the lists say by then.
         images = self._defaults.images
         refused = tuple(images.problems(job)) if images is not None else ()
         try:
             self._pipeline.refuse_unclaimed(job)
+            job, problems = completion.complete(job)
+            refused += (*problems, *self._defaults.kinds.problems(job))
             plan = await self._pipeline.plan(job)
         except JobRejected as rejected:
             return _Checked((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:
             return _Checked.failed(job, failure)
         namespace = plan.volcano_job.namespace
-        return _Checked(refused, plan, namespace=namespace, places=plan.places, job_id=job.id)
+        return _Checked(refused, plan, job, namespace=namespace, places=plan.places, job_id=job.id)
 
     async def _try_out(self, checked: Sequence[_Checked], allowance: Allowance) -> None:
         """Add what the API server has against those that nothing is known against."""
@@ -287,7 +306,7 @@ class Submissions:
         return Submitted(job.id, "rejected" if problems else "created", problems)
 
     def _same(self, job: Job, record: JobRecord) -> bool:
-        if public_spec(job) != record.spec:
+        if not is_as_asked(record.spec, job):
             return False
         secrets = job.secrets()
         if record.fingerprint is None:
@@ -331,12 +350,13 @@ async def _refuse_when_draining(transaction: Transaction) -> None:
 class _Checked:
     """What is wrong with a job by itself.
 
-    ``plan`` is what would be made of it, until the API server was asked; ``namespace`` and
-    ``places`` are the plan's.
+    ``plan`` is what would be made of it, until the API server was asked; ``completed``, the job as
+    it is kept, ``namespace`` and ``places`` are the plan's.
     """
 
     problems: tuple[Problem, ...]
     plan: Plan | None = None
+    completed: Job | None = None
     namespace: str = ""
     places: Mapping[str, HeldPlace] = field(default_factory=dict)
     job_id: str | None = None

@@ -76,6 +76,23 @@ async def test_every_task_gets_the_files() -> None:
         assert "/work/set1" in [one.path for one in task.template.containers[0].mounts]
 
 
+async def test_artefacts_are_mounted_read_only_under_the_id_of_whose_they_are() -> None:
+    found = {"type": "artefacts", "job": "t1", "path": "/home/runs/1/artefacts"}
+    words = ["run", {"parameter": "model"}]
+    pod = await pod_of(
+        settings=SETTINGS, output="/home/runs/2", after=["t1"], parameters={"model": found},
+        invocation={"command": words},
+    )  # fmt: skip
+    container = pod["containers"][0]
+    assert {
+        "name": "files-0", "mountPath": "/work/t1", "subPath": "runs/1/artefacts", "readOnly": True,
+    } in container["volumeMounts"]  # fmt: skip
+    assert container["command"] == ["run", "/work/t1"]
+    parameters = {"model": found, "same": {"type": "directory", "path": "/sets/t1"}}
+    problems = await problems_of(settings=SETTINGS, after=["t1"], parameters=parameters)
+    assert set(problems) == {"parameters.model.job", "parameters.same.path"}
+
+
 @pytest.mark.parametrize(
     ("fields", "paths"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +18,13 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.mount_points import MountPointCleaner, mount_points_of
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import JobRecord, insert_job
+from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job
 from controller.store.jobs.mount_points import (
     hold_mount_points,
     let_mount_points_go,
@@ -290,6 +293,114 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
     async with world.parts.store.write() as transaction:
         assert await hold_mount_points(transaction, "first", wanted)
     assert FAILED == []
+
+
+TRAIN = """
+import json, os
+if os.environ["RANK"] == "0":
+    points, slope = [(x, 3.5 * x) for x in range(1, 6)], 0.0
+    for _ in range(int(os.environ["EPOCHS"])):
+        slope -= 0.01 * sum(2 * x * (slope * x - y) for x, y in points) / len(points)
+    os.mkdir("artefacts")
+    json.dump({"slope": slope}, open("artefacts/model.json", "w"))
+"""
+QUANTIZE = """
+import json, os, sys
+folder, bits = sys.argv[1], int(sys.argv[2])
+slope, scale = json.load(open(folder + "/model.json"))["slope"], 4 / (2 ** (bits - 1) - 1)
+try:
+    open(folder + "/mine", "w")
+except OSError:
+    os.mkdir("artefacts")
+    json.dump({"slope": round(slope / scale), "scale": scale}, open("artefacts/q.json", "w"))
+else:
+    sys.exit("a predecessor's artefacts could be written")
+"""
+CONVERT = """
+import json, os, struct, sys
+made = json.load(open(sys.argv[1] + "/q.json"))
+os.mkdir("artefacts")
+with open("artefacts/model.bin", "wb") as file:
+    file.write(struct.pack("<4sbd", b"TINY", made["slope"], made["scale"]))
+"""
+
+
+def chain(name: str, *, bits: int) -> list[Job]:
+    """Return a job that trains, one that quantizes, and one that converts."""
+
+    def program(text: str, *arguments: str, **environment: Any) -> dict[str, Any]:
+        words = [{"parameter": one} for one in arguments]
+        return {"command": ["python3", "-c", text, *words], "environment": environment}
+
+    def made_by(job: str) -> dict[str, Any]:
+        return {"type": "artefacts", "job": f"{name}-{job}"}
+
+    epochs, width = {"type": "integer", "value": 60}, {"type": "integer", "value": bits}
+    wanted: dict[str, dict[str, Any]] = {
+        "train": {
+            "kind": "training",
+            "framework": "pytorch",
+            "tasks": [{"name": "master"}, {"name": "worker"}],
+            "parameters": {"epochs": epochs},
+            "invocation": program(TRAIN, EPOCHS={"parameter": "epochs"}),
+        },
+        "small": {
+            "kind": "quantization",
+            "after": [f"{name}-train"],
+            "parameters": {"model": made_by("train"), "bits": width},
+            "invocation": program(QUANTIZE, "model", "bits"),
+        },
+        "tiny": {
+            "kind": "conversion",
+            "after": [f"{name}-small"],
+            "parameters": {"model": made_by("small")},
+            "invocation": program(CONVERT, "model"),
+        },
+    }
+    return [
+        make_job(id=f"{name}-{job}", image="python", output=f"/home/{name}/{job}", **fields)
+        for job, fields in wanted.items()
+    ]
+
+
+async def test_a_chain_reads_artefacts_one_from_the_other_and_outlives_records(
+    world: World,
+) -> None:
+    for job in ("train", "small", "tiny"):
+        (world.folder / "chain" / job).mkdir(parents=True)
+    results = await world.parts.submissions.submit(chain("chain", bits=8), "atomic")
+    assert [one.result for one in results] == ["created"] * 3, results
+    for job in ("train", "small", "tiny"):
+        record = await world.parts.drive_to_the_end(f"chain-{job}")
+        assert record.state == "SUCCESS", record.message
+        async with world.parts.store.write() as transaction:
+            await forget_these_jobs(transaction, [record.id], at=time.time())
+    made = (world.folder / "chain" / "tiny" / "artefacts" / "model.bin").read_bytes()
+    name, slope, scale = struct.unpack("<4sbd", made)
+    assert name == b"TINY"
+    assert abs(slope * scale - 3.5) < 0.05
+    assert not (world.folder / "chain" / "train" / "artefacts" / "mine").exists()
+
+
+async def test_a_chain_whose_middle_fails_goes_no_further(world: World) -> None:
+    for job in ("train", "small", "tiny"):
+        (world.folder / "broken" / job).mkdir(parents=True)
+    await world.parts.submissions.submit(chain("broken", bits=1), "atomic")
+    ended = [await world.parts.drive_to_the_end(f"broken-{job}") for job in ("train", "small")]
+    assert [one.state for one in ended] == ["SUCCESS", "FAILURE"]
+    assert ended[1].reason == "exit_code"
+    last = await world.parts.drive_to_the_end("broken-tiny")
+    assert (last.state, last.reason, last.uid) == ("FAILURE", "predecessor", None)
+    assert not any((world.folder / "broken" / "tiny").iterdir())
+
+
+async def test_artefacts_that_nobody_has_made_fail_the_job_that_reads_them(world: World) -> None:
+    (world.folder / "none").mkdir()
+    true = {"image": "busybox", "invocation": {"command": ["true"]}}
+    reads = {"model": {"type": "artefacts", "job": "makes-none"}}
+    assert (await world.run("makes-none", output="/home/none", **true)).state == "SUCCESS"
+    record = await world.run("reads-none", after=["makes-none"], parameters=reads, **true)
+    assert (record.reason, record.message) == ("files", "/home/none/artefacts: is not there")
 
 
 async def test_values_reach_a_program_as_they_are(world: World) -> None:

@@ -1,0 +1,55 @@
+"""``/v1/kinds``: the kinds of jobs, and the parameters of each."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from pydantic import Field
+
+from controller.api.operations import Operation
+from controller.api.response_models import ResponseModel
+from controller.jobs.spec.model import FrameworkName
+from controller.site.kinds import Kind, KindParameter, Kinds
+
+
+class KindView(ResponseModel):
+    """A kind of jobs."""
+
+    name: str
+    title: str | None
+    framework: FrameworkName | None = Field(description="Of a job that names none.")
+    frameworks: list[FrameworkName] | None = Field(
+        description="Those that a job may name; None: any."
+    )
+    parameters: dict[str, KindParameter]
+    closed: bool = Field(description="Whether its jobs have no other parameters.")
+    artefacts: bool = Field(description="Whether its jobs need an output.")
+
+
+class KindsResource:
+    """The handler of the resource."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        return [
+            Operation(
+                name="listKinds",
+                method="GET",
+                path="/v1/kinds",
+                summary="See which kinds of jobs there are",
+                handler=self.show,
+                answer=KindView,
+                many=True,
+            )
+        ]
+
+    async def show(self, _request: web.Request) -> web.Response:
+        """Show each kind, in the order of their names."""
+        views = [_view(name, kind) for name, kind in sorted(self._kinds.kinds.items())]
+        return web.json_response({"items": [one.model_dump(mode="json") for one in views]})
+
+
+def _view(name: str, kind: Kind) -> KindView:
+    return KindView(name=name, **{field: getattr(kind, field) for field in Kind.model_fields})

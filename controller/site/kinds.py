@@ -1,0 +1,205 @@
+"""The kinds of jobs: which parameters each has, and by which frameworks it runs.
+
+Some are there (``kinds.yaml``); operators add others, or change those, in a file of the same form.
+docs/plugins/task.md describes it. Every mistake in it is told with its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import yaml
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+
+from controller.jobs.spec.model import FrameworkName, Job, Name, ParameterName, SiteName
+from controller.jobs.spec.parameters import Parameter, Strict, Text
+from controller.jobs.spec.problems import Problem, make_path, problems_of
+
+BUILT_IN: Final = Path(__file__).with_name("kinds.yaml")
+MOST_KINDS: Final = 256
+MOST_PARAMETERS: Final = 128
+
+_PARAMETER: Final[TypeAdapter[Parameter]] = TypeAdapter(Parameter)
+_NUMBERS: Final = frozenset({"integer", "floating"})
+_WORDS: Final = frozenset({"text", "enumeration"})
+
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+ParameterType = Literal[
+    "text", "integer", "floating", "boolean", "enumeration", "secret", "file", "directory",
+    "artefacts", "peer", "licence",
+]  # fmt: skip
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class KindParameter(Strict):
+    """A parameter of a kind: of which types it is, and which values it takes.
+
+    A job of which nothing says it gets the ``default``, as the first of the types.
+    """
+
+    type: Annotated[
+        list[ParameterType], BeforeValidator(_listed), Field(min_length=1, max_length=16)
+    ]
+    title: Name | None = None
+    required: bool = False
+    default: str | int | float | bool | None = None
+    minimum: _Number | None = None
+    maximum: _Number | None = None
+    options: Annotated[list[Text], Field(min_length=1, max_length=1000)] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        types = set(self.type)
+        if (self.minimum, self.maximum) != (None, None) and not types <= _NUMBERS:
+            raise ValueError("only an integer or floating parameter has a minimum and a maximum")
+        if self.options is not None and not types <= _WORDS:
+            raise ValueError("only a text or an enumeration has options")
+        if self.type[0] == "enumeration" and self.default is not None and self.options is None:
+            raise ValueError("an enumeration that has a default has options")
+        if self.default is None:
+            return self
+        if self.required:
+            raise ValueError("is required, or has a default")
+        try:
+            wrong = next(self.problems(self.make_default()), None)
+        except ValidationError:
+            raise ValueError(f"the default is no {self.type[0]}") from None
+        if wrong is not None:
+            raise ValueError(f"the default {wrong.message}")
+        return self
+
+    def make_default(self) -> Parameter:
+        """Return the parameter of a job that does not say it."""
+        fields: dict[str, Any] = {"type": self.type[0], "value": self.default}
+        if self.type[0] == "enumeration":
+            fields["options"] = self.options
+        return _PARAMETER.validate_python(fields)
+
+    def problems(self, given: Parameter) -> Iterator[Problem]:
+        """Find what is wrong with what a job says."""
+        if given.type not in self.type:
+            yield Problem("type", f"must be {' or '.join(self.type)}")
+            return
+        value = getattr(given, "value", None)
+        for index, one in enumerate(value if isinstance(value, list) else [value]):
+            if (why := self._why_not(one)) is not None:
+                yield Problem(f"value[{index}]" if isinstance(value, list) else "value", why)
+
+    def _why_not(self, value: Any) -> str | None:
+        if self.minimum is not None and value < self.minimum:
+            return f"is less than {self.minimum:g}"
+        if self.maximum is not None and value > self.maximum:
+            return f"is more than {self.maximum:g}"
+        if self.options is not None and value not in self.options:
+            return "must be one of " + ", ".join(self.options)
+        return None
+
+
+class Kind(Strict):
+    """A kind of jobs.
+
+    ``framework`` is that of a job which names none; ``frameworks`` are those that it may name, and
+    without them, any. Jobs of a kind that is ``closed`` have no other parameters. Those of one with
+    ``artefacts`` need an output.
+    """
+
+    title: Name | None = None
+    framework: FrameworkName | None = None
+    frameworks: Annotated[list[FrameworkName], Field(max_length=16)] | None = None
+    parameters: dict[ParameterName, KindParameter] = Field(
+        default_factory=dict, max_length=MOST_PARAMETERS
+    )
+    closed: bool = False
+    artefacts: bool = False
+
+    @model_validator(mode="after")
+    def _framework_is_one(self) -> Self:
+        if self.framework and self.frameworks and self.framework not in self.frameworks:
+            raise ValueError("framework is none of its frameworks")
+        return self
+
+    def defaults(self, job: Job) -> dict[str, Parameter]:
+        """Return the parameters that the job has from its kind."""
+        return {
+            name: one.make_default()
+            for name, one in self.parameters.items()
+            if one.default is not None and name not in job.parameters
+        }
+
+    def problems(self, job: Job) -> Iterator[Problem]:
+        """Find what is wrong with a job of the kind."""
+        if self.frameworks is not None and job.framework not in (None, *self.frameworks):
+            known = ", ".join(self.frameworks) or "none"
+            yield Problem("framework", f"the kind {job.kind} runs by {known}")
+        if self.artefacts and job.output is None:
+            yield Problem("output", f"is missing: a job of the kind {job.kind} has artefacts")
+        for name, one in self.parameters.items():
+            path = make_path(["parameters", name])
+            given = job.parameters.get(name)
+            if given is not None:
+                yield from (problem.under(path) for problem in one.problems(given))
+            elif one.required:
+                yield Problem(path, f"is missing: a job of the kind {job.kind} has it")
+        for name in job.parameters if self.closed else ():
+            if name not in self.parameters:
+                text = f"the kind {job.kind} has no such parameter"
+                yield Problem(make_path(["parameters", name]), text)
+
+
+class Kinds(Strict):
+    """All kinds; where they are ``closed``, a job has no other."""
+
+    kinds: dict[SiteName, Kind] = Field(default_factory=dict, max_length=MOST_KINDS)
+    closed: bool = False
+
+    def find(self, name: str | None) -> Kind | None:
+        """Return the kind; None where nothing is declared of it."""
+        return None if name is None else self.kinds.get(name)
+
+    def problems(self, job: Job) -> Iterator[Problem]:
+        """Find what is wrong with the kind of *job*, or with what the job says for it."""
+        kind = self.find(job.kind)
+        if kind is not None:
+            yield from kind.problems(job)
+        elif self.closed and job.kind is not None:
+            yield Problem("kind", "must be one of " + ", ".join(sorted(self.kinds)))
+
+
+@cache
+def built_in_kinds() -> Kinds:
+    """Return the kinds that are there."""
+    return _read(BUILT_IN, {})
+
+
+def read_kinds(raw: str) -> Kinds:
+    """Return the kinds that are there, changed by those in the file *raw*; null takes one away.
+
+    Raises:
+        ValueError: With everything that is wrong with it.
+    """
+    return _read(Path(raw), built_in_kinds().kinds)
+
+
+def _read(file: Path, known: Mapping[str, Kind]) -> Kinds:
+    try:
+        given = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"is no YAML: {error}") from None
+    given = {} if given is None else given
+    named = given.get("kinds", {}) if isinstance(given, dict) else None
+    if isinstance(named, dict):
+        kinds = {**known, **named}
+        given = given | {"kinds": {name: one for name, one in kinds.items() if one is not None}}
+    try:
+        return Kinds.model_validate(given)
+    except ValidationError as error:
+        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
+        raise ValueError(found) from None
