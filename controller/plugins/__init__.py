@@ -11,6 +11,7 @@ from typing import Final
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.plugins.accounting import AccountingPlugin
 from controller.plugins.connect_to_job import ConnectToJobPlugin
+from controller.plugins.data_sets import DataSetsPlugin
 from controller.plugins.expiry import ExpiryPlugin
 from controller.plugins.fair_share import FairSharePlugin
 from controller.plugins.file_mount import FileMountPlugin
@@ -30,6 +31,7 @@ PLUGINS: Final[tuple[type[JobPlugin], ...]] = (
     KataContainerPlugin,
     ParameterPlugin,
     FileMountPlugin,
+    DataSetsPlugin,
     MultiNodePlugin,
     SharedMemoryPlugin,
     NetworkLimitPlugin,

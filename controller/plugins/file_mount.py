@@ -32,8 +32,8 @@ CHECK: Final = """\
 status=0 number=0 missing=
 tell() { printf '%s: %s\\n' "$name" "$1" >> /dev/termination-log; status=1; }
 while [ $# -gt 0 ]; do
-  kind=$1 home=$2 rest=$3 name=$4
-  shift 4
+  kind=$1 home=$2 rest=$3 name=$4 mounted=$5
+  shift 5
   path=$home at=$home left=$rest/ blocked=
   [ -z "$rest" ] || path=$home/$rest
   while [ -n "$left" ] && [ -e "$at" ]; do
@@ -52,14 +52,15 @@ while [ $# -gt 0 ]; do
     esac
   fi
   if [ "$number" = 0 ]; then output=$path; fi
-  at=$output/${name##*/}
+  at=$output/$mounted
   [ "$number" = 0 ] || [ -e "$at" ] || [ -L "$at" ] || missing="$missing$number;"
   number=$((number + 1))
 done
 [ $status != 0 ] || [ -z "$NOTE_MISSING" ] || printf %s "$missing" > /dev/termination-log
 exit $status
 """
-"""Looks for each of its arguments, four by four: kind, its owner's folder, the rest, its name.
+"""Looks for each of its arguments, five by five: kind, its owner's folder, the rest, its name, and
+what it is mounted as.
 
 A link may lead anywhere within the owner's folder; a kubelet would follow it anywhere within the
 claim, which owners may share. With ``NOTE_MISSING`` the first one is the output folder, and it says
@@ -105,6 +106,12 @@ class _File:
     at: str
     kind: Literal["file", "directory"]
     read_only: bool
+    is_copied: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in the working directory."""
+        return self.at.rpartition("/")[2]
 
 
 class FileMountPlugin(JobPlugin):
@@ -126,10 +133,13 @@ class FileMountPlugin(JobPlugin):
         if not files or builder.problems:
             return
         claims = _claims(files)
+        # What each pod has a copy of is data_sets' to mount, and to look for.
+        files = [file for file in files if not file.is_copied]
         for task in builder.volcano_job.tasks:
             _add_volumes(task, claims)
             builder.container(task.name).mounts.extend(_seen(files, claims))
-            task.template.init_containers.append(self._look(files, claims))
+            if files:
+                task.template.init_containers.append(self._look(files, claims))
         if self._is_to_be_cleaned(files):
             builder.nested_mounts = self._nested_mounts(files)
 
@@ -155,6 +165,7 @@ class FileMountPlugin(JobPlugin):
                 at=at,
                 kind=file.kind,
                 read_only=file.read_only or place.read_only,
+                is_copied=file.is_copied,
             )
 
     def _look(self, files: list[_File], claims: dict[str, str]) -> Container:
@@ -163,7 +174,7 @@ class FileMountPlugin(JobPlugin):
             root = f"{_ROOTS}/{claims[file.place.claim]}"
             home = f"{root}/{file.place.folder}" if file.place.folder else root
             name = "/".join(["", file.source.volume, *file.source.rest])
-            arguments += [file.kind, home, file.source.sub_path, name]
+            arguments += [file.kind, home, file.source.sub_path, name, file.name]
         mounts = [
             Mount(volume=volume, path=f"{_ROOTS}/{volume}", read_only=True)
             for volume in claims.values()
@@ -180,7 +191,7 @@ class FileMountPlugin(JobPlugin):
 
     def _is_to_be_cleaned(self, files: list[_File]) -> bool:
         """Say whether something is mounted within the output folder, which comes first."""
-        within = files[0].path == "output" and len(files) > 1
+        within = len(files) > 1 and files[0].path == "output"
         return within and self.context.jobs.pods.remove_mount_points
 
     def _nested_mounts(self, files: list[_File]) -> NestedMounts:
@@ -198,7 +209,7 @@ class FileMountPlugin(JobPlugin):
         return NestedMounts(
             claim=place.claim,
             folder=place.sub_path,
-            names=tuple(file.source.basename for file in others),
+            names=tuple(file.name for file in others),
             cleaner=cleaner,
             volume=_volume(place.claim, volume),
         )
@@ -220,7 +231,7 @@ def _clashes(files: list[_File]) -> Iterator[tuple[str, str]]:
         if sources[file.source] > 1:
             yield file.path, "is mounted twice"
         elif places[file.at] > 1:
-            yield file.path, f"another one is called {file.at.rpartition('/')[2]} too"
+            yield file.path, f"another one is called {file.name} too"
 
 
 def _claims(files: list[_File]) -> dict[str, str]:

@@ -13,13 +13,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from controller.jobs.spec.model import (
-    Cpu,
-    Memory,
-    Name,
-    NetworkLimits,
-    SiteName,
-)
+from controller.jobs.spec.amounts import Cpu, Memory
+from controller.jobs.spec.model import Name, NetworkLimits, SiteName
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import problems_of
 

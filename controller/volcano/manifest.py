@@ -96,7 +96,10 @@ class Port:
 
 @dataclass(slots=True, kw_only=True)
 class Container:
-    """A container; its requests are its limits. ``more`` is added to it as it is."""
+    """A container; its requests are its limits, but for ``requests``, which are no limits.
+
+    ``more`` is added to it as it is.
+    """
 
     name: str
     image: str
@@ -109,10 +112,12 @@ class Container:
     readiness_probe: Json | None = None
     startup_probe: Json | None = None
     security_context: Json = field(default_factory=dict)
+    requests: dict[str, Quantity] = field(default_factory=dict)
     more: Json = field(default_factory=dict)
 
     def manifest(self) -> Json:
         """Return the JSON."""
+        requests = {name: str(amount) for name, amount in self.requests.items()}
         amounts = {name: str(amount) for name, amount in self.resources.items()}
         found = _without_empty(
             {
@@ -127,7 +132,7 @@ class Container:
                 "readinessProbe": self.readiness_probe,
                 "startupProbe": self.startup_probe,
                 "securityContext": dict(self.security_context),
-                "resources": {"requests": amounts, "limits": dict(amounts)},
+                "resources": {"requests": amounts | requests, "limits": dict(amounts)},
             }
         )
         return found | self.more

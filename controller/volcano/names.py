@@ -26,6 +26,9 @@ JOB_CONTAINER: Final = "job"
 FILES_CONTAINER: Final = "fumarole-files"
 """The container that looks, before the job's own program, whether its files are there."""
 
+DATA_CONTAINER: Final = "fumarole-data"
+"""The container that copies data sets, before the job's own program, where the job asks for it."""
+
 RANKS_CONTAINER: Final = "fumarole-ranks"
 """The container that writes, before the job's own program, what it is to know of its ranks."""
 

@@ -95,6 +95,18 @@ def parse_memory(raw: str) -> Quantity:
     return quantity
 
 
+def parse_size(raw: str) -> Quantity:
+    """Return how much storage *raw* says, in whole bytes.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if not quantity or quantity.milli % 1000:
+        raise ValueError("a size is a number of whole bytes, and more than none")
+    return quantity
+
+
 def parse_bandwidth(raw: str) -> Quantity:
     """Return bits per second, from 1k to 1P: what Kubernetes' bandwidth plug-in takes.
 

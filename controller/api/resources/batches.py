@@ -290,6 +290,8 @@ async def _read(request: web.Request) -> tuple[BatchRequest, Template]:
         raise ApiError("too_large", f"A batch has at most {MOST_ITEMS} items.")
     try:
         asked = BatchRequest.model_validate(content)
+        if problems := list(asked.data_problems()):
+            raise invalid(problems)
         return asked, Template(asked.template, asked.names())
     except ValidationError as error:
         raise invalid(problems_of(error)) from None
@@ -304,7 +306,7 @@ async def _make_jobs(
     try:
         for item in template.expand(asked.id, asked.variables()):
             items.append(item)
-            jobs.append(read_job(item.job))
+            jobs.append(read_job(asked.inherit(item.job)))
             await turn.rest()
     except TooLarge as error:
         raise ApiError("too_large", str(error)) from None

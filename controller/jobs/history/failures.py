@@ -15,7 +15,7 @@ from typing import Any, Final
 from controller.jobs.history.pod_records import INIT, last_runs
 from controller.store.jobs.pods import PodRecord
 from controller.volcano.causes import start_error
-from controller.volcano.names import FILES_CONTAINER
+from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
 from controller.volcano.observed import EVICTIONS, ObservedJob, ObservedPod
 from controller.volcano.waiting import Explanation
 from shared.plain import plain_tail, plain_text
@@ -28,6 +28,9 @@ LONGEST_TAIL: Final = 2000
 
 KILLED: Final = frozenset({137, 143})
 """Exit codes of programs that were ended by a signal: where one fails the others may be killed."""
+
+_UNPREPARED: Final = MappingProxyType({FILES_CONTAINER: "files", DATA_CONTAINER: "data"})
+"""Reasons, by the containers that say what is wrong with a job's files."""
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 """A kubelet's words for a program that could not be started (containerd, Docker)."""
@@ -120,8 +123,8 @@ def explain_run(run: PodRecord) -> Explanation:
 
 def explain_unprepared(container: str, message: str) -> tuple[str, str]:
     """Return why a program never ran: what a container that was to prepare its pod said."""
-    if container == FILES_CONTAINER:
-        return "files", "; ".join(line for line in message.splitlines() if line)
+    if (reason := _UNPREPARED.get(container)) is not None:
+        return reason, "; ".join(line for line in message.splitlines() if line)
     return "preparation", f"{container}: {message}"
 
 

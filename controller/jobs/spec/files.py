@@ -9,7 +9,9 @@ from typing import Final, Literal
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import (
+    COPIED,
     ArtefactsParameter,
+    DataPolicy,
     DirectoryParameter,
     FileParameter,
 )
@@ -19,6 +21,7 @@ from controller.jobs.spec.volumes import VolumeSource, find_place
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, oldest_jobs
 from controller.store.jobs.places import HeldPlace, any_places, hold_places, others_places
+from controller.volcano.quantity import Quantity
 
 _AT_ONCE: Final = 200
 
@@ -27,45 +30,59 @@ _AT_ONCE: Final = 200
 class JobFile:
     """A file that a job names: ``at`` says where in the job, ``source`` which one it is.
 
-    ``name`` is what it is called inside of the job; the output folder has none.
+    ``parameter`` says it, and ``name`` is what it is called inside of the job; the output folder
+    has neither.
     """
 
     at: str
     source: VolumePath
-    name: str | None
     kind: Literal["file", "directory"]
-    read_only: bool
+    parameter: str = ""
+    name: str | None = None
+    read_only: bool = False
+    policy: DataPolicy = "direct"
+    size_limit: Quantity | None = None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether each pod has a copy of it."""
+        return self.policy in COPIED
 
 
 def files_of(job: Job) -> Iterator[JobFile]:
     """Give the files that *job* names."""
     # The output folder first: what is mounted within it comes after it.
     if job.output is not None:
-        output = parse_path(job.output)
-        yield JobFile(at="output", source=output, name=None, kind="directory", read_only=False)
+        yield JobFile(at="output", source=parse_path(job.output), kind="directory")
     for name, parameter in job.parameters.items():
         match parameter:
             case FileParameter() | DirectoryParameter():
-                yield from _mounted(make_path(["parameters", name, "path"]), parameter)
+                yield from _mounted(name, parameter)
             case ArtefactsParameter(path=str(raw)):
                 yield JobFile(
                     at=make_path(["parameters", name, "job"]),
                     source=parse_path(raw),
-                    name=parameter.job,
                     kind="directory",
+                    parameter=name,
+                    name=parameter.job,
                     read_only=True,
                 )
 
 
-def _mounted(path: str, parameter: FileParameter | DirectoryParameter) -> Iterator[JobFile]:
+def _mounted(name: str, parameter: FileParameter | DirectoryParameter) -> Iterator[JobFile]:
+    path = make_path(["parameters", name, "path"])
     for index, raw in enumerate(parameter.paths):
         source = parse_path(raw)
         yield JobFile(
             at=path if isinstance(parameter.path, str) else f"{path}[{index}]",
             source=source,
-            name=source.basename,
             kind=parameter.type,
-            read_only=parameter.read_only,
+            parameter=name,
+            name=source.basename,
+            # What is shared is not written to, and what is written to a copy would be lost.
+            read_only=parameter.read_only or parameter.policy != "direct",
+            policy=parameter.policy,
+            size_limit=parameter.size_limit,
         )
 
 

@@ -18,20 +18,17 @@ from pydantic import (
     AfterValidator,
     Discriminator,
     Field,
-    PlainSerializer,
-    PlainValidator,
     Tag,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticKnownError
 
-from controller.jobs.spec.parameters import Parameter, Path, Strict, Text, secret_of
+from controller.jobs.spec.amounts import Bandwidth, Cpu, Memory
+from controller.jobs.spec.parameters import COPIED, Parameter, Path, Strict, Text, secret_of
 from controller.jobs.spec.problems import TAG
 from controller.volcano.policies import Action, Event, Rule
-from controller.volcano.quantity import Quantity, parse_bandwidth, parse_cpu, parse_memory
 from shared.routes import Clipboard
 
 ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -109,52 +106,6 @@ def check_text(text: str) -> None:
 
 PluginFields = Annotated[dict[str, Any], AfterValidator(_plain_json)]
 """What a job says to a plugin; the plugin's own model says more about it."""
-
-
-def _cpu(value: Any) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise PydanticCustomError("cpu", "should be a number or a quantity such as 500m")
-    return _quantity(parse_cpu, f"{value:f}" if isinstance(value, float) else str(value))
-
-
-def _memory(value: Any) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("memory", "should be a quantity such as 2Gi")
-    return _quantity(parse_memory, value)
-
-
-def _bandwidth(value: Any) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("bandwidth", "should be bits per second, such as 100M")
-    return _quantity(parse_bandwidth, value)
-
-
-def _quantity(parse: Any, raw: str) -> Quantity:
-    try:
-        parsed: Quantity = parse(raw)
-    except ValueError as error:
-        raise PydanticCustomError("quantity", "{why}", {"why": str(error)}) from None
-    return parsed
-
-
-Cpu = Annotated[
-    Quantity,
-    PlainValidator(_cpu),
-    PlainSerializer(str),
-    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
-]
-Memory = Annotated[
-    Quantity, PlainValidator(_memory), PlainSerializer(str), WithJsonSchema({"type": "string"})
-]
-Bandwidth = Annotated[
-    Quantity, PlainValidator(_bandwidth), PlainSerializer(str), WithJsonSchema({"type": "string"})
-]
 
 
 class Owner(Strict):
@@ -401,14 +352,15 @@ class Job(Strict):
     def asks_for(self) -> dict[str, str]:
         """Return what of this job some plugin must carry out, and where it stands.
 
-        The fields that it sets; for parameters of types that need more than to be written down,
-        ``parameters.<type>``; and ``plugins.<name>`` for what it says to a plugin itself.
+        The fields that it sets; for parameters of types, or with policies, that need more than to
+        be written down, ``parameters.<type>`` and ``parameters.<policy>``; and ``plugins.<name>``
+        for what it says to a plugin itself.
         """
         asked = {field: field for field in sorted(self.model_fields_set)}
         asked |= {path: path for path in (f"plugins.{name}" for name in self.plugins)}
         for name, parameter in self.parameters.items():
-            if parameter.type in CARRIED_TYPES:
-                asked.setdefault(f"parameters.{parameter.type}", f"parameters.{name}")
+            for word in {parameter.type, getattr(parameter, "policy", "")} & CARRIED_TYPES:
+                asked.setdefault(f"parameters.{word}", f"parameters.{name}")
         return asked
 
     def _secret_values(self) -> Iterator[tuple[str, str]]:
@@ -461,8 +413,8 @@ def _merged(own: Resources, of_all: Resources) -> Resources:
     return own.model_copy(update=missing)
 
 
-CARRIED_TYPES: Final = frozenset({"file", "directory", "artefacts", "peer"})
-"""Types of parameters that need a plugin of their own (``parameters.<type>`` in ``fields``)."""
+CARRIED_TYPES: Final = frozenset({"file", "directory", "artefacts", "peer", *COPIED})
+"""Types and policies of parameters that need a plugin of their own (``parameters.<type>``)."""
 
 BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after"})
 """Fields of a job that need no plugin: they say whose it is and how it is found; and what holds the

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from controller.jobs.spec.amounts import Size
 from controller.jobs.spec.paths import check_path
 from controller.jobs.spec.problems import TAG
 
@@ -77,6 +78,13 @@ def _types_in(annotation: Any) -> Iterator[Any]:
     else:
         yield annotation
 
+
+DataPolicy = Literal["direct", "shared", "staged", "memory"]
+"""How programs reach a file or directory: it itself, it itself read-only, or a copy for each pod,
+on the node's disk or in its memory."""
+
+COPIED: Final = frozenset({"staged", "memory"})
+"""The policies by which each pod has a copy."""
 
 Text = Annotated[str, Field(max_length=LONGEST_VALUE, pattern=r"^[^\x00]*$")]
 """What can be an argument or a variable of a process: anything but NUL."""
@@ -184,6 +192,15 @@ class SecretParameter(Strict):
 class _Mounted(Strict):
     path: _Paths
     read_only: bool = False
+    policy: DataPolicy = "direct"
+    size_limit: Size | None = None
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if (self.size_limit is not None) != (self.policy in COPIED):
+            how = "is missing" if self.size_limit is None else "is only for what is copied"
+            raise ValueError(f"size_limit {how}: with the policy staged or memory")
+        return self
 
     @property
     def paths(self) -> tuple[str, ...]:

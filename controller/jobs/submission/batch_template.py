@@ -18,8 +18,9 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from controller.jobs.spec.model import check_text
-from controller.jobs.spec.parameters import SECRET_FIELDS, Strict
+from controller.jobs.spec.amounts import Size
+from controller.jobs.spec.model import MOST_PARAMETERS, ParameterName, check_text
+from controller.jobs.spec.parameters import SECRET_FIELDS, DataPolicy, Strict
 from controller.jobs.spec.problems import MOST_PROBLEMS, JobRejected, Problem, make_path
 from controller.jobs.submission.results import Mode
 
@@ -37,6 +38,8 @@ OWN: Final = ("batch", "index")
 
 _INT64: Final = 2**63
 BATCH_ID: Final = r"^[a-z0-9]([-a-z0-9]{0,34}[a-z0-9])?$"
+DATA_SETS: Final = ("file", "directory")
+"""Types of parameters that have a policy."""
 _DEFAULT_ID: Final = "{{batch}}-{{index}}"
 # A brace that stands before a variable is itself.
 _MARK: Final = re.compile(r"{{{{|{{ *([A-Za-z_][A-Za-z0-9_]*) *}}|{{(?!{)")
@@ -73,6 +76,13 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 Variables = Annotated[dict[Name, Variable], Field(max_length=MOST_DIMENSIONS)]
 
 
+class DataSetPolicy(Strict):
+    """How the jobs of a batch reach a data set, where they do not say it themselves."""
+
+    policy: DataPolicy
+    size_limit: Size | None = None
+
+
 class BatchRequest(Strict):
     """Jobs of one template: so many, one for each set of variables, or for each combination.
 
@@ -85,6 +95,11 @@ class BatchRequest(Strict):
         dict[str, Any],
         Field(description="A job, in whose strings `{{name}}` stands for a variable."),
     ]
+    data: dict[ParameterName, DataSetPolicy] = Field(
+        default_factory=dict,
+        max_length=MOST_PARAMETERS,
+        description="Policies of data sets, by the parameters that name them.",
+    )
     count: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     array: Annotated[list[Variables], Field(min_length=1, max_length=MOST_ITEMS)] | None = None
     matrix: (
@@ -119,7 +134,28 @@ class BatchRequest(Strict):
     def body(self) -> str:
         """Return all that was said, in one form however it was written."""
         said = {name: getattr(self, name) for name in self.model_fields_set | {"mode"}}
-        return json.dumps(said, sort_keys=True)
+        return json.dumps(said, sort_keys=True, default=_as_json)
+
+    def data_problems(self) -> Iterator[Problem]:
+        """Find policies of what is no data set of the template."""
+        parameters = self.template.get("parameters")
+        for name in self.data:
+            own = parameters.get(name) if isinstance(parameters, dict) else None
+            kind = own.get("type") if isinstance(own, dict) else None
+            if not isinstance(kind, str) or ("{{" not in kind and kind not in DATA_SETS):
+                yield Problem(make_path(["data", name]), "the template has no such data set")
+
+    def inherit(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return *job*, whose data sets have the batch's policies where they say none."""
+        parameters = job.get("parameters")
+        if not self.data or not isinstance(parameters, dict):
+            return job
+        inherited = {
+            name: _as_json(one) | parameters[name]
+            for name, one in self.data.items()
+            if isinstance(parameters.get(name), dict) and "policy" not in parameters[name]
+        }
+        return {**job, "parameters": {**parameters, **inherited}}
 
     def names(self) -> list[str]:
         """Return the names of the variables, which are the same for all items."""
@@ -133,6 +169,10 @@ class BatchRequest(Strict):
             each = itertools.product(*self.matrix.values())
             return [dict(zip(self.matrix, values, strict=True)) for values in each]
         return [{} for _ in range(self.count or 0)]
+
+
+def _as_json(policy: DataSetPolicy) -> dict[str, Any]:
+    return policy.model_dump(mode="json", exclude_none=True)
 
 
 def items_in(content: Mapping[str, Any]) -> int:

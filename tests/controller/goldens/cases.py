@@ -165,6 +165,25 @@ CASES: Final[tuple[Case, ...]] = (
         },
         output="/home/Jobs/train",
     ),
+    Case(
+        name="data_sets",
+        job={
+            **_LEAST,
+            "parameters": {
+                "images": {
+                    "type": "directory", "path": "/sets/mnist", "policy": "staged",
+                    "size_limit": "20Gi",
+                },
+                "index": {
+                    "type": "file", "path": "/home/index.db", "policy": "memory",
+                    "size_limit": "256Mi",
+                },
+                "words": {"type": "file", "path": "/home/words", "policy": "shared"},
+            },
+        },
+        plugins=("task", "file_mount", "data_sets"),
+        settings={"FUMAROLE_CONTROLLER_VOLUMES": VOLUMES},
+    ),
     _case(
         "multi_node",
         shows=("VolcanoJob", "spec", "tasks", 1, "template", "spec"),

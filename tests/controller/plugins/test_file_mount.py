@@ -91,6 +91,16 @@ async def test_artefacts_are_mounted_read_only_under_the_id_of_whose_they_are() 
     parameters = {"model": found, "same": {"type": "directory", "path": "/sets/t1"}}
     problems = await problems_of(settings=SETTINGS, after=["t1"], parameters=parameters)
     assert set(problems) == {"parameters.model.job", "parameters.same.path"}
+    plan = await plan_of(
+        settings=SETTINGS, output="/home/runs/2", after=["t1"], parameters={"model": found}
+    )
+    # Not the job's own artefacts, in the same folder.
+    assert plan.nested_mounts is not None
+    assert plan.nested_mounts.names == ("t1",)
+    look = pod["initContainers"][0]["command"]
+    assert look[-5:] == [
+        "directory", "/volumes/files-0", "runs/1/artefacts", "/home/runs/1/artefacts", "t1",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -131,8 +141,8 @@ async def test_who_looks_has_limits_no_rights_and_only_reads() -> None:
     }
     assert all(one["readOnly"] for one in look["volumeMounts"])
     assert look["command"][4:] == [
-        "directory", "/volumes/files-0/ada", "out", "/team/out",
-        "directory", "/volumes/files-1", "set1", "/home/set1",
+        "directory", "/volumes/files-0/ada", "out", "/team/out", "work",
+        "directory", "/volumes/files-1", "set1", "/home/set1", "set1",
     ]  # fmt: skip
 
 
@@ -153,7 +163,8 @@ def look(folder: Path, *asked: tuple[str, str], note: str = "") -> tuple[int, li
     arguments = [
         word
         for kind, rest in asked
-        for word in (kind, str(folder), rest, f"/home/{rest}" if rest else "/home")
+        for name in [f"/home/{rest}" if rest else "/home"]
+        for word in (kind, str(folder), rest, name, name.rpartition("/")[2])
     ]
     command, environment = ["/bin/sh", "-c", script, "x", *arguments], {"NOTE_MISSING": note}
     done = subprocess.run(command, check=False, timeout=30, env=os.environ | environment)

@@ -353,3 +353,31 @@ async def test_items_and_jobs_of_a_batch_come_page_by_page(api: Api) -> None:
     await finish(api, "b1-3")
     assert await ids(api, "?batch=b1&state=SUCCESS") == ["b1-3"]
     assert await ids(api, "?batch=b1&user=eve") == []
+
+
+@pytest.mark.parametrize("settings", [{"FUMAROLE_CONTROLLER_VOLUMES": "sets=sets:ro"}])
+async def test_the_jobs_of_a_batch_have_its_policies_but_for_their_own(api: Api) -> None:
+    parameters: dict[str, Any] = {
+        "images": {"type": "directory", "path": "/sets/images"},
+        "words": {"type": "file", "path": "/sets/words", "policy": "{{how}}"},
+    }
+    data = {
+        "images": {"policy": "staged", "size_limit": "1Gi"},
+        "words": {"policy": "memory", "size_limit": "1Mi"},
+    }
+    hows = [{"how": "shared"}, {"how": "direct"}]
+    asked = make_batch(template=make_template(parameters=parameters), data=data, array=hows)
+    assert (await post(api, asked))[0] == 201
+    shown = [(await get(api, f"/v1/jobs/b1-{index}"))["parameters"] for index in (0, 1)]
+    assert [one["images"] for one in shown] == [parameters["images"] | data["images"]] * 2
+    assert [one["words"].get("policy", "direct") for one in shown] == ["shared", "direct"]
+    assert (await post(api, asked))[0] == 200
+    data["images"]["size_limit"] = "2Gi"
+    assert (await post(api, asked))[0] == 409
+    parameters["lr"] = {"type": "text", "value": "x"}
+    wrong = asked | {"data": {"lr": {"policy": "shared"}, "none": {"policy": "shared"}}}
+    status, said = await post(api, wrong)
+    assert (status, {one["path"] for one in said["details"]["problems"]}) == (
+        422,
+        {"data.lr", "data.none"},
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
@@ -293,6 +295,78 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
     async with world.parts.store.write() as transaction:
         assert await hold_mount_points(transaction, "first", wanted)
     assert FAILED == []
+
+
+SUM = 'cd "$1"; find . -type f -exec sha256sum {} + | sort > /work/sums; cat /work/sums'
+
+
+async def test_a_staged_set_has_the_same_bytes_and_is_read_only(world: World) -> None:
+    (world.folder / "copied").mkdir()
+    (world.sets / "small" / "deep").mkdir(parents=True)
+    parts = {"a": os.urandom(300_000), "deep/b c": b"hello"}
+    for name, content in parts.items():
+        (world.sets / "small" / name).write_bytes(content)
+    for policy in ("staged", "memory"):
+        record = await world.run(
+            f"copied-{policy}",
+            image="busybox",
+            output="/home/copied",
+            topology={"numa": "best-effort"},
+            parameters={
+                "set": {"type": "directory", "path": "/sets/small", "policy": policy,
+                        "size_limit": "1Mi"},
+                "one": {"type": "file", "path": "/sets/small/a", "policy": policy,
+                        "size_limit": "1Mi"},
+            },
+            invocation={
+                "command": ["sh", "-c", SUM + '; cmp "$2" a || exit 4; ! touch mine || exit 3', "x",
+                            {"parameter": "set"}, {"parameter": "one"}],
+            },
+        )  # fmt: skip
+        assert record.state == "SUCCESS", record.message
+        told = (world.folder / "copied" / "sums").read_text().splitlines()
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in parts.items()}
+        assert sorted(told) == sorted(f"{digest}  ./{name}" for name, digest in sums.items())
+    assert not (world.sets / "small" / "mine").exists()
+
+
+async def test_a_set_that_is_too_large_or_was_removed_fails_the_job_with_its_name(
+    world: World,
+) -> None:
+    (world.sets / "large").mkdir()
+    (world.sets / "large" / "x").write_bytes(bytes(2 << 20))
+    (world.sets / "removed").mkdir()
+    sets = {
+        name: {"type": "directory", "path": f"/sets/{name}", "policy": "staged",
+               "size_limit": "1Mi"}
+        for name in ("large", "removed")
+    }  # fmt: skip
+    job = make_job(id="spoilt", image="busybox", invocation={"command": ["true"]}, parameters=sets)
+    await world.parts.submit(job)
+    (world.sets / "removed").rmdir()
+    record = await world.parts.drive_to_the_end("spoilt")
+    assert (record.state, record.reason) == ("FAILURE", "data")
+    assert record.message is not None
+    large, removed = record.message.split("; ")
+    assert large.startswith("/sets/large: is too large: it takes ")
+    assert removed == "/sets/removed: is not there"
+    assert not (world.sets / "removed").exists()
+
+
+async def test_writes_to_a_shared_set_are_refused_in_every_rank(world: World) -> None:
+    (world.folder / "all").mkdir()
+    (world.folder / "all" / "x").write_text("hello")
+    script = 'grep -q hello "$1/x" && ! touch "$1/y" && ! rm "$1/x" && ! echo z > "$1/x"'
+    record = await world.run(
+        "shared",
+        image="busybox",
+        replicas=2,
+        parameters={"set": {"type": "directory", "path": "/home/all", "policy": "shared"}},
+        invocation={"command": ["sh", "-c", script, "x", {"parameter": "set"}]},
+    )
+    assert record.state == "SUCCESS", record.message
+    assert (world.folder / "all" / "x").read_text() == "hello"
+    assert len(list((world.folder / "all").iterdir())) == 1
 
 
 TRAIN = """
