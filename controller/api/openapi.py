@@ -54,6 +54,7 @@ _SENT: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """The headers of webhooks: an example of each, and what it says."""
+_TEXT: Final = {"type": "string"}
 _DONE: Final[Mapping[int, str]] = {200: "Done.", 201: "Made.", 202: "Begun, and not over yet."}
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 _NAMES: Final[Mapping[str, tuple[str, str]]] = {
@@ -173,9 +174,9 @@ def _answer(one: Operation, status: int, schemas: dict[str, Any]) -> dict[str, A
         content = _json(schema, example=example)
     for kind in one.media:
         if kind != JSON:
-            text = {"description": "Server-sent events."} if kind == EVENTS else {}
-            example = EXAMPLES[f"{one.name} {kind}"]
-            content[kind] = {"schema": {"type": "string", **text}, "example": example}
+            # Some read it as the stream's schema, and some, before OpenAPI 3.2, as each event's.
+            schema = {"description": "Server-sent events."} if kind == EVENTS else _TEXT
+            content[kind] = {"schema": schema, "example": EXAMPLES[f"{one.name} {kind}"]}
     return {"description": _DONE[status], "content": content}
 
 

@@ -71,12 +71,9 @@ CLEAN: Final = """\
 home=$1 path=$1 rest=$2 until=$3 status=0
 shift 3
 [ -z "$rest" ] || path=$home/$rest
-base=$(readlink -f "$home")/
+real=$(readlink -f "$home")${rest:+/$rest}
 cd "$path" || exit 1
-case $(pwd -P)/ in
-  "$base"*) ;;
-  *) echo "the folder leads out of its owner's files"; exit 1 ;;
-esac
+[ "$(pwd -P)" = "$real" ] || { echo "the folder is reached by a link"; exit 1; }
 for name; do
   [ "$(date +%s)" -le "$until" ] || exit 1
   at=./$name
@@ -91,8 +88,9 @@ exit $status
 """
 """Removes mount points, if they are empty: in its owner's folder, in the rest of the path.
 
-A pod may be placed late: after the third argument, in unix seconds, it does nothing any more, since
-other jobs may have the folder then.
+A link may lead to another owner's files, or to what other jobs have by its own name. A pod may be
+placed late: after the third argument, in unix seconds, it does nothing any more, since other jobs
+may have the folder then.
 """
 
 

@@ -293,9 +293,11 @@ def test_only_what_is_empty_is_removed(files: Path) -> None:
     assert (files / "set 1" / "deep").is_dir()
 
 
-def test_nothing_is_removed_out_of_the_owners_files_or_too_late(files: Path) -> None:
+def test_nothing_is_removed_by_way_of_a_link_or_too_late(files: Path) -> None:
     (files.parent / "bob" / "empty").mkdir()
-    assert clean(files, "out", "empty") == 1
+    assert clean(files, "out", "empty") == 1, "it leads to another owner"
+    assert clean(files, "within", "deep") == 1, "other jobs may have it by its own name"
+    assert (files / "set 1" / "deep").is_dir()
     assert (files.parent / "bob" / "empty").is_dir()
     assert clean(files, "not here", "empty") == 1
     (files / "empty").mkdir()
