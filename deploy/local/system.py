@@ -24,7 +24,7 @@ from deploy.local.layout import PROGRAMS, Layout, Name, make_layout
 from deploy.local.ports import Ports
 from deploy.local.processes import Program
 
-METRICS_SECONDS: Final = 5.0
+METRICS_SECONDS: Final = 2.0
 """How often the embedded cluster measures what Pods use: the page shows it while a demo lasts."""
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
