@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,9 @@ from playwright.async_api import expect
 from controller.kube.client import Kube
 from controller.kube.kinds import PODS, VCJOBS
 from deploy.local.apps.catalogue import APPS
+from deploy.local.smoke.failure import SmokeFailed
 from deploy.local.smoke.gateway import Opened
+from deploy.local.smoke.orchestrator import User
 from deploy.local.system import LocalSystem
 from tests.e2e.conftest import Visit
 from tests.e2e.people import Person, compute_in_notebook
@@ -115,6 +118,49 @@ async def test_a_job_submitted_just_before_the_controller_dies_is_run_once(
             for job in jobs:
                 await user.until_over(job)
         assert not [name for name in await objects(system) if any(job in name for job in jobs)]
+
+
+@pytest.mark.usefixtures("shells")
+async def test_a_controller_that_is_replaced_under_load_loses_nothing(
+    system: LocalSystem, apps: dict[str, str]
+) -> None:
+    jobs: list[str] = []
+    async with signed_in(system.address) as user, one_of_each(user, apps) as sessions:
+        back = asyncio.Event()
+        submitting = asyncio.create_task(keep_submitting(user, jobs, back))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(jobs) < 3:
+                await asyncio.sleep(0.05)
+        await system.stop("controller")
+        assert await sessions["shell"].held.alive()
+        await system.start("controller")
+        back.set()
+        await submitting
+        async with asyncio.timeout(2 * PATIENCE_SECONDS):
+            for job in jobs:
+                await user.until_running(job)
+        made = await objects(system)
+        for job in jobs:
+            assert len([name for name in made if job in name]) == 2
+            await user.stop(job)
+        # The hub was not touched: the shells are the same.
+        for app, session in sessions.items():
+            assert await session.held.alive(), app
+        async with asyncio.timeout(2 * PATIENCE_SECONDS):
+            for job in jobs:
+                await user.until_over(job)
+
+
+async def keep_submitting(user: User, jobs: list[str], back: asyncio.Event) -> None:
+    """Submit one job after the other into *jobs*, until one was accepted by who is *back*."""
+    async with asyncio.timeout(2 * PATIENCE_SECONDS):
+        accepted = False
+        while not accepted:
+            last = back.is_set()
+            with suppress(SmokeFailed):  # nobody answered the orchestrator
+                jobs.append(await user.start("shell"))
+                accepted = last
+            await asyncio.sleep(0.3)
 
 
 async def test_cookies_outlive_the_gateway(system: LocalSystem, apps: dict[str, str]) -> None:
