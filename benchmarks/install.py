@@ -62,14 +62,19 @@ def _why(error: Exception) -> str:
 
 def _bring_debian(folder: Path, programs: Programs) -> None:
     for name in DEBIAN:
-        for bring in (_newest, _of_this_release, _installed):
-            try:
-                programs.found[name] = str(bring(name, folder))
-            except _FAILURES as error:
-                programs.missing[name] = f"Debian's {name} could not be had: {_why(error)}"
-            else:
-                programs.missing.pop(name, None)
-                break
+        bring_of_debian(name, folder, programs)
+
+
+def bring_of_debian(name: str, folder: Path, programs: Programs) -> None:
+    """Note in *programs* where the program *name* is, brought into *folder*, or why it is not."""
+    for bring in (_newest, _of_this_release, _installed):
+        try:
+            programs.found[name] = str(bring(name, folder))
+        except _FAILURES as error:
+            programs.missing[name] = f"Debian's {name} could not be had: {_why(error)}"
+        else:
+            programs.missing.pop(name, None)
+            break
 
 
 def _newest(name: str, folder: Path) -> Path:

@@ -219,14 +219,15 @@ async def _until_ready(folder: Path, log: Path) -> int:
                 await asyncio.sleep(0.05)
             addresses = json.loads((folder / "addresses.json").read_text())
             ops = int(addresses["ops"].rpartition(":")[2])
-            while not await _answers(ops):
+            while not await answers(ops):
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise Ended(log.read_text(errors="replace")[-1000:]) from None
     return int(addresses["public"].rpartition(":")[2])
 
 
-async def _answers(port: int) -> bool:
+async def answers(port: int) -> bool:
+    """Say whether the gateway with the ops listener at *port* is ready."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /readyz HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n")
     line = await reader.readline()
