@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from controller.api.error_responses import ApiError, invalid
 from controller.jobs.spec.problems import problems_of
@@ -15,6 +15,14 @@ MAX_BODY_BYTES: Final = 4 << 20
 MOST_ITEMS: Final = 1000
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def _whole(given: Any) -> Any:
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
+"""A whole number however it is written: to JSON Schema ``25.0`` is an integer, too."""
 
 
 def is_given(name: str) -> dict[str, Any]:

@@ -8,9 +8,7 @@ where they come from (see ``paths``).
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -36,10 +34,7 @@ LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class Strict(BaseModel):
-    """Takes its own fields, of exactly their types, and nothing else.
-
-    A whole number is one however it is written: to JSON Schema ``25.0`` is an integer, too.
-    """
+    """Takes its own fields, of exactly their types, and nothing else."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -48,35 +43,6 @@ class Strict(BaseModel):
         hide_input_in_errors=True,
         regex_engine="rust-regex",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_whole_numbers(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        whole = {
-            name: int(value)
-            for name, value in given.items()
-            if isinstance(value, float) and value.is_integer() and cls._holds_integer(name)
-        }
-        return {**given, **whole} if whole else given
-
-    @classmethod
-    def _holds_integer(cls, name: str) -> bool:
-        field = cls.model_fields.get(name)
-        return field is not None and {*_types_in(field.annotation)} - {NoneType} == {int}
-
-
-def _types_in(annotation: Any) -> Iterator[Any]:
-    """Yield what a value of *annotation* may be, without what is said of it besides."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        yield from _types_in(arguments[0])
-    elif origin in (Union, UnionType):
-        for one in arguments:
-            yield from _types_in(one)
-    else:
-        yield annotation
 
 
 DataPolicy = Literal["direct", "shared", "staged", "memory"]
