@@ -91,12 +91,40 @@ def test_a_hub_need_not_know_the_orchestrator(values: dict[str, str]) -> None:
         ("FUMAROLE_CONTROLLER_GATEWAY_LABELS", "app"),
         ("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", "192.0.2.7/24"),
         ("FUMAROLE_CONTROLLER_PLUGINS", "task,task"),
+        ("FUMAROLE_CONTROLLER_METRICS_SECONDS", "0.5"),
+        ("FUMAROLE_CONTROLLER_PROMETHEUS_URL", "prometheus:9090"),
+        ("FUMAROLE_CONTROLLER_PROMETHEUS_URL", "http://user:word@prometheus:9090"),
     ],
 )
 def test_a_bad_value_is_told_by_its_name(values: dict[str, str], name: str, value: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read(values | {name: value})
     assert [problem.split()[0] for problem in caught.value.problems] == [name]
+
+
+@pytest.mark.parametrize(
+    ("url", "fits"),
+    [
+        ("https://prometheus.example.com/select/0/prometheus", True),
+        ("http://127.0.0.1:9090", True),
+        ("http://prometheus.monitoring.svc:9090", False),
+    ],
+)
+def test_a_token_for_prometheus_is_sent_over_tls_alone(
+    values: dict[str, str], url: str, fits: bool
+) -> None:
+    name = "FUMAROLE_CONTROLLER_PROMETHEUS_URL"
+    without = read(values | {name: url}).prometheus
+    assert without is not None
+    assert (without.url, without.token_file) == (url, None)
+    token = {"FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE": "/run/token"}
+    if fits:
+        with_token = read(values | token | {name: url}).prometheus
+        assert with_token is not None
+        assert with_token.token_file == Path("/run/token")
+    else:
+        with pytest.raises(SettingsError, match=name):
+            read(values | token | {name: url})
 
 
 def test_services_of_ranks_need_the_plugin_that_makes_them(values: dict[str, str]) -> None:
