@@ -34,9 +34,9 @@ measure() {
   find "$1" -exec stat -c '%f %s %Z %z' {} + 2> /dev/null | awk '
     { type = substr($1, 1, 1); size = type == "8" ? $2 : 0; split($5, time, ".") }
     type !~ /[48a]/ { others++ }
-    { entries++; bytes += size; seconds += $3; parts += time[2]
+    { entries++; bytes += size; seconds += $3; parts += time[2]; if ($3 > last) last = $3
       blocks += type == "8" ? int((size + 4095) / 4096) : 1 }
-    END { printf "%.0f %.0f %.0f %.0f ", entries, bytes, seconds, parts
+    END { printf "%.0f %.0f %.0f %.0f %.0f ", entries, bytes, seconds, parts, last
       printf "%.0f %.0f\\n", 4096 * (blocks + 1) + 128 * entries, others }'
 }
 stage() {
@@ -54,19 +54,24 @@ stage() {
     *) tell "leads out of its owner's files"; return ;;
   esac
   before=$(measure "$from")
-  others=${before##* } space=${before% *}
-  space=${space##* }
-  if [ "$others" != 0 ]; then tell "holds what is no file, folder or link"; return; fi
-  if [ "$space" -gt "$limit" ]; then
-    tell "is too large: it takes $space bytes, and its size_limit is $limit"; return
+  set -- $before
+  if [ "$4" = 0 ] && [ "$5" -ge "$(($(date +%s) - 1))" ]; then
+    sleep 2
+    before=$(measure "$from")
+    set -- $before
+  fi
+  whole="$1 $2"
+  if [ "$7" != 0 ]; then tell "holds what is no file, folder or link"; return; fi
+  if [ "$6" -gt "$limit" ]; then
+    tell "is too large: it takes $6 bytes, and its size_limit is $limit"; return
   fi
   chmod -R u+rwX "$target" 2> /dev/null
   rm -rf "$target"
   said=$(cp -R -P "$from" "$target" 2>&1) || said="could not be copied: $said"
   if [ "$(measure "$from")" != "$before" ]; then said="was changed while it was copied"; fi
   if [ -n "$said" ]; then tell "$said"; return; fi
-  copy=$(measure "$target")
-  if [ "${copy% * * * *}" != "${before% * * * *}" ]; then tell "could not be copied whole"; fi
+  set -- $(measure "$target")
+  if [ "$1 $2" != "$whole" ]; then tell "could not be copied whole"; fi
   chmod -R a+rX "$target"
 }
 while [ $# -gt 0 ]; do
@@ -80,7 +85,9 @@ exit $status
 and how many bytes it may take.
 
 What is there is measured before and after: how many entries, their bytes, and the sums of the
-times when they were changed last, which only grow. What they take is counted in blocks of 4 KiB,
+times when they were changed last, which only grow. Where those are whole seconds, as some
+``stat`` has them, and the last one is now, it waits: a later change would have the same time. What
+they take is counted in blocks of 4 KiB,
 with something for folders: a kubelet evicts pods whose volume holds more than its limit. Links are
 copied as links, and followed only to what is asked for itself; from there on it is this folder,
 whatever its name leads to by then.

@@ -138,7 +138,7 @@ def stage(
     log.write_text("")
     path = os.environ["PATH"]
     if cp:
-        (folder / "bin").mkdir()
+        (folder / "bin").mkdir(exist_ok=True)
         (folder / "bin" / "cp").write_text(f"#!/bin/sh\n{cp}\n")
         (folder / "bin" / "cp").chmod(0o755)
         path = f"{folder}/bin:{path}"
@@ -211,8 +211,29 @@ def test_what_is_too_large_is_not_copied(files: Path) -> None:
      "/bin/cp \"$@\"; touch 'another'", "/bin/cp \"$@\"; printf mIne > 'secret'"],
 )  # fmt: skip
 def test_what_changes_meanwhile_is_no_copy(files: Path, change: str) -> None:
-    status, told = stage(files, "directory", "a set", cp=f"cd '{files}/a set'; {change}")
+    status, told = stage(
+        files, "directory", "a set", cp=f"cd '{files}/a set'; sleep 0.05; {change}"
+    )
     assert (status, told) == (1, ["/home/a set: was changed while it was copied"])
+
+
+def test_a_change_within_the_same_second_is_found_where_times_are_whole_seconds(
+    files: Path,
+) -> None:
+    secret = files / "a set" / "secret"
+    programs = {
+        "stat": """PATH=/usr/bin:/bin stat "$@" | sed 's/\\.[0-9]* /.000000000 /'""",
+        "date": f"echo {int(secret.stat().st_ctime)}",
+        "sleep": f"/bin/sleep 1.1; touch '{files.parent}/slept'",
+    }
+    (files.parent / "bin").mkdir()
+    for name, script in programs.items():
+        (files.parent / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (files.parent / "bin" / name).chmod(0o755)
+    change = f"/bin/cp \"$@\"; printf mIne > '{secret}'"
+    status, told = stage(files, "directory", "a set", cp=change)
+    assert (status, told) == (1, ["/home/a set: was changed while it was copied"])
+    assert (files.parent / "slept").exists()
 
 
 def test_a_copy_that_fails_says_why(files: Path) -> None:
