@@ -1,7 +1,9 @@
 """``python -m benchmarks``: the whole run. ``--quick`` takes four minutes, the full one some 28.
 
 A full run writes docs/benchmarks.md and docs/benchmarks/; a quick one writes the same into
-.bench/quick, so that what is in the docs always comes from a full one.
+.bench/quick, so that what is in the docs always comes from a full one. ``--only WORK ...`` measures
+some works (of ``benchmarks.works``, and ``keystrokes``) as a full run does, and puts them into what
+is there; the page says that they were measured apart.
 """
 
 from __future__ import annotations
@@ -19,17 +21,23 @@ from benchmarks.install import install
 from benchmarks.native_programs import NoCompiler, build
 from benchmarks.plan import FULL, QUICK
 from benchmarks.report import write_report
-from benchmarks.run import Run
+from benchmarks.results import Results
+from benchmarks.run import KEYSTROKES, Run
+from benchmarks.works import WORKS
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS_FOLDER: Final = ROOT / ".bench"
+NAMES: Final = (*(work.name for work in WORKS), KEYSTROKES)
 
 
 def main() -> int:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="four minutes; nothing into docs/")
-    quick: bool = parser.parse_args().quick
+    parser.add_argument("--only", nargs="+", metavar="WORK", choices=[*NAMES], default=[])
+    given = parser.parse_args()
+    quick: bool = given.quick
+    only: list[str] = given.only
     print("installing the peers", flush=True)
     programs = install(PEERS_FOLDER)
     try:
@@ -41,9 +49,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
         run = Run(QUICK if quick else FULL, programs, native, Path(folder))
-        asyncio.run(run.all())
+        asyncio.run(run.some(only) if only else run.all())
     out = PEERS_FOLDER / "quick" if quick else ROOT / "docs"
-    page = write_report(run.results, out)
+    results = run.results
+    if only:
+        results = Results.from_json((out / "benchmarks" / "results.json").read_text())
+        results.take(only, run.results)
+    page = write_report(results, out)
     run.say(f"written: {page.relative_to(ROOT)}")
     for problem in run.results.problems:
         print(f"  problem: {problem}")

@@ -82,7 +82,7 @@ def _newest(name: str, folder: Path) -> Path:
     root = folder / f"debian-{NEWEST}"
     start = root / f"start-{name}"
     if not start.exists():
-        _unpack(name, root, _options_of_newest(folder))
+        unpack(name, root, _options_of_newest(folder))
         loader = next(root.glob("usr/lib*/ld-linux-*.so.*"))
         paths = [str(loader), "--library-path", str(_libraries(root))]
         _write_start(start, [*paths, "--argv0", name, str(root / "usr" / "sbin" / name)])
@@ -93,7 +93,7 @@ def _of_this_release(name: str, folder: Path) -> Path:
     root = folder / "debian"
     start = root / f"start-{name}"
     if not start.exists():
-        _unpack(name, root, [])
+        unpack(name, root, [])
         paths = ["env", f"LD_LIBRARY_PATH={_libraries(root)}"]
         _write_start(start, [*paths, str(root / "usr" / "sbin" / name)])
     return start
@@ -138,8 +138,11 @@ def _options_of_newest(folder: Path) -> list[str]:
     return options
 
 
-def _unpack(name: str, root: Path, options: list[str]) -> None:
-    """Download *name* and what it needs beyond what is installed; unpack it all into *root*."""
+def unpack(name: str, root: Path, options: list[str]) -> dict[str, str]:
+    """Download *name* and what it needs beyond what is installed; unpack it all into *root*.
+
+    Returns the packages' versions.
+    """
     packages = root / "packages"
     packages.mkdir(parents=True, exist_ok=True)
     wanted = ["--simulate", "install", "--no-install-recommends", name]
@@ -147,9 +150,13 @@ def _unpack(name: str, root: Path, options: list[str]) -> None:
     if not names:
         raise OSError("apt-get would install nothing")
     _run(["apt-get", *options, "download", *names], cwd=packages)
+    versions = {}
     for package in sorted(packages.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(package), str(root)])
+        told = _run(["dpkg-deb", "--show", "--showformat", "${Package} ${Version}", str(package)])
+        found, _, versions[found] = told.partition(" ")
         package.unlink()
+    return versions
 
 
 def _bring_pypi(folder: Path, programs: Programs) -> None:

@@ -27,6 +27,8 @@ class Plan:
     """That follow one Redis."""
     attacks: int
     """Rounds of each attacker."""
+    keys: int
+    """Typed into terminals, on each way that leads to one."""
     tables: bool
     submitted: int
     beside: int
@@ -48,6 +50,7 @@ FULL: Final = Plan(
     followers=80,
     gateways=20,
     attacks=5,
+    keys=2000,
     tables=True,
     submitted=100,
     beside=10_000,
@@ -67,6 +70,7 @@ QUICK: Final = Plan(
     followers=20,
     gateways=5,
     attacks=1,
+    keys=400,
     tables=False,
     submitted=0,
     beside=0,

@@ -57,15 +57,18 @@ def free_port() -> int:
 async def running(
     command: Sequence[str],
     *,
-    core: int,
+    core: int | None,
     log: Path,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> AsyncIterator[Process]:
-    """Run *command*; what it writes goes to *log*, and its whole group ends with the block."""
+    """Run *command* on *core*, None for any, and end its whole group with the block.
+
+    What it writes goes to *log*.
+    """
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            *pinned(command, core),
+            *(command if core is None else pinned(command, core)),
             env={**os.environ, **(env or {})},
             cwd=cwd,
             stdin=asyncio.subprocess.DEVNULL,

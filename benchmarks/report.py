@@ -55,6 +55,7 @@ def make_page(results: Results, prose: str) -> str:
         "latencies": _latencies(results),
         "revocations": _revocations(results),
         "attackers": _attackers(results),
+        "keystrokes": _keystrokes(results),
         "growth": _growth(results),
         "tables": results.tables or "Not measured in this run.",
         "submission": _submission(results),
@@ -201,6 +202,24 @@ def _attackers(results: Results) -> str:
     return _table((*head, "wrong"), rows)
 
 
+def _keystrokes(results: Results) -> str:
+    if not results.keystrokes:
+        return "Not measured in this run."
+    rows = [
+        (
+            one["way"],
+            str(one["terminals"]),
+            f"{one['keys']:,}",
+            f"{one['p50']:.2f}",
+            f"{one['p99']:.2f}",
+            f"{one['cpu_us']:.0f}" if one["cpu_us"] else "–",
+        )
+        for one in results.keystrokes
+    ]
+    head = ("way to the terminal", "terminals", "keys", "p50 ms", "p99 ms", "CPU, µs a key")
+    return _table(head, rows)
+
+
 def _growth(results: Results) -> str:
     tables = []
     for curve in dict.fromkeys(point.curve for point in results.points):
@@ -247,6 +266,7 @@ def _many_jobs(results: Results) -> str:
 
 def _problems(results: Results) -> str:
     lines = [f"- without {_PLAIN[name]}: {why}" for name, why in results.missing.items()]
+    lines += [f"- measured apart from the rest: {n}, {of}" for n, of in results.apart.items()]
     lines += [f"- {problem}" for problem in results.problems]
     return "\n".join(lines) or "Everything was measured, and no answer was wrong."
 

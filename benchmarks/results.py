@@ -7,10 +7,13 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from benchmarks.budgets import Spreads
 from benchmarks.growth import Latency, Point
@@ -73,6 +76,9 @@ class Results:
     large_site: dict[str, Any] = field(default_factory=dict)
     revocations: dict[str, Any] = field(default_factory=dict)
     attackers: list[dict[str, Any]] = field(default_factory=list)
+    keystrokes: list[dict[str, Any]] = field(default_factory=list)
+    apart: dict[str, str] = field(default_factory=dict)
+    """Which works are of another run than the rest, and of which one."""
     missing: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -82,6 +88,16 @@ class Results:
             self.problems.append(f"{sample.work} on {sample.proxy}: {sample.problem}")
         else:
             self.samples.append(sample)
+
+    def take(self, names: Collection[str], other: Results) -> None:
+        """Replace what is called *names* by what *other* has of it."""
+        kept = [one for one in self.samples if one.work not in names]
+        self.samples = kept + [one for one in other.samples if one.work in names]
+        self.keystrokes = other.keystrokes or self.keystrokes
+        machine = other.machine
+        when = f"{machine.date} at commit `{machine.commit}`, load average before"
+        self.apart |= dict.fromkeys(names, f"{when} {machine.load_average:.1f}")
+        self.problems += other.problems
 
     def add_idle(self, proxy: str, kib: float) -> None:
         """Keep what an idle WebSocket held once."""
@@ -130,6 +146,11 @@ class Results:
                 for beside in ("waiting", "over")
             }
         return amounts | _amounts_of(self.tables) | amounts_of(self.large_site)
+
+    @classmethod
+    def from_json(cls, text: str) -> Results:
+        """Return what :meth:`to_json` wrote."""
+        return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
         """Return all of it."""

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,7 @@ PEERS: Final = (
 )
 _FAILURES: Final = (OSError, RuntimeError, TimeoutError, Ended, ValueError)
 OTHERS_SECONDS: Final = 1800.0
+KEYSTROKES: Final = "keystrokes"
 Running = Sequence[tuple[Peer, Proxy]]
 
 
@@ -61,6 +62,20 @@ class Run:
             async with running_backend(self._native["backend"]) as self._backend:
                 await self._measure_proxies()
         await self._measure_others()
+
+    async def some(self, names: Collection[str]) -> None:
+        """Measure the works called *names*, and keystrokes where they are among them."""
+        works = [work for work in WORKS if work.name in names]
+        peers = [peer for peer in self._present() if any(_takes(peer, work) for work in works)]
+        if peers:
+            with off_the_proxies_core():
+                async with (
+                    running_backend(self._native["backend"]) as self._backend,
+                    AsyncExitStack() as stack,
+                ):
+                    await self._measure_works(await self._start_all(peers, stack), works)
+        if KEYSTROKES in names:
+            await self._measure_keystrokes()
 
     async def _measure_proxies(self) -> None:
         peers = self._present()
@@ -163,11 +178,11 @@ class Run:
             else:
                 self._keep(point)
 
-    async def _measure_works(self, running: Running) -> None:
+    async def _measure_works(self, running: Running, works: Sequence[Work] = WORKS) -> None:
         for turn in range(self.plan.rounds):
             if turn and self._is_late(f"round {turn + 1}", part=0.75):
                 return
-            for work in WORKS:
+            for work in works:
                 self.say(f"round {turn + 1} of {self.plan.rounds}: {work.title}")
                 # Nobody is always the first, or always after the same neighbour's work.
                 first = turn * len(running) // self.plan.rounds
@@ -255,6 +270,8 @@ class Run:
             self.say("what one attacker costs others")
             told = await self._output("benchmarks.attackers", "--rounds", str(self.plan.attacks))
             self.results.attackers = json.loads(told) if told else []
+        if self.plan.keys:
+            await self._measure_keystrokes()
         if self.plan.tables and find_spec("benchmarks.routes") is not None:
             self.say("big tables")
             self.results.tables = await self._output("benchmarks.routes")
@@ -273,6 +290,11 @@ class Run:
             self.say(f"lists of {self.plan.listed:,} jobs")
             counts = ("--jobs", "1000", str(self.plan.listed))
             self.results.lists = await self._output("benchmarks.listing", *counts)
+
+    async def _measure_keystrokes(self) -> None:
+        self.say(f"{self.plan.keys} keys typed on each way to a terminal")
+        told = await self._output("benchmarks.keystrokes", "--keys", str(self.plan.keys))
+        self.results.keystrokes = json.loads(told) if told else []
 
     async def _output(self, module: str, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(

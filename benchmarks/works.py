@@ -131,7 +131,18 @@ DESKTOP: Final = Work(
     head=lambda v: socket_head(v, "/", "binary"),
     desktop=True,
 )
-WORKS: Final = (GET, VARIED, ECHO, FRAMES, DOWN, UP, HANDSHAKE, DESKTOP)
+POINTER: Final = Work(
+    name="pointer",
+    title="Pointer to frame: a move, then 16 by 16 pixels, 1 desktop",
+    short="Pointer to frame",
+    load="pointer",
+    unit="µs",
+    connections=1,
+    size=0,
+    head=lambda v: socket_head(v, "/", "binary"),
+    desktop=True,
+)
+WORKS: Final = (GET, VARIED, ECHO, FRAMES, DOWN, UP, HANDSHAKE, DESKTOP, POINTER)
 
 
 def write_heads(path: Path, heads: Sequence[bytes]) -> Path:

@@ -9,7 +9,7 @@
  *   GET /frames/N      a WebSocket that sends frames of N bytes of the pattern for good
  *
  * The other port speaks RFB without a password, and answers each update that it is asked for with
- * the same 64 KiB of pixels. */
+ * the same 64 KiB of pixels; a small one (16 by 16 pixels) once the pointer has moved. */
 #include "wire.h"
 
 enum mode { HEAD, BODY, SINK, ECHO, CYCLE, RFB_VERSION_READ, RFB_SECURITY, RFB_INIT, RFB_SERVING };
@@ -21,12 +21,12 @@ struct conn {
     uint64_t at;   /* where in the pattern or in the cycle */
     const unsigned char *cycle;
     size_t period;
-    bool good, waits;
+    bool good, waits, asked;
     struct piece in, out;
 };
 
 static int poller;
-static unsigned char *frames, *update;
+static unsigned char *frames, *update, *small_update;
 static size_t frames_size;
 
 /* SHA-1 (RFC 3174), for Sec-WebSocket-Accept. */
@@ -258,7 +258,7 @@ static ssize_t step_rfb_start(struct conn *c, size_t size) {
         c->mode = RFB_INIT;
         return say(c, result, sizeof result) ? 1 : -1;
     default:
-        c->mode = RFB_SERVING, c->cycle = update, c->period = UPDATE_BYTES;
+        c->mode = RFB_SERVING, c->cycle = update, c->period = UPDATE_BYTES(LARGE_SIDE);
         return say(c, init, sizeof init) ? 1 : -1;
     }
 }
@@ -271,8 +271,14 @@ static ssize_t step_rfb(struct conn *c, unsigned char *data, size_t size) {
         return -1;
     if (size < message)
         return 0;
-    if (data[0] == 3)
-        c->left += UPDATE_BYTES;
+    bool small = data[0] == 3 && data[7] == SMALL_SIDE;
+    if (data[0] == 3 && !small)
+        c->left += UPDATE_BYTES(LARGE_SIDE);
+    c->asked = c->asked || small;
+    if (data[0] == 5 && c->asked) {
+        c->asked = false;
+        return say(c, small_update, UPDATE_BYTES(SMALL_SIDE)) ? (ssize_t)message : -1;
+    }
     return c->out.size || pump(c) ? (ssize_t)message : -1;
 }
 
@@ -339,11 +345,11 @@ static void accept_all(int listener, enum mode mode) {
 int main(void) {
     raise_limits();
     make_pattern();
-    frames = malloc(10 + 65536), update = malloc(UPDATE_BYTES);
+    frames = malloc(10 + 65536);
     size_t header = write_frame(frames, 2, 65536);
     memcpy(frames + header, pattern, 65536);
     frames_size = header + 65536;
-    make_update(update);
+    update = make_update(LARGE_SIDE), small_update = make_update(SMALL_SIDE);
     int port, rfb_port, web = listen_on(&port), rfb = listen_on(&rfb_port);
     poller = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event events[256], in = {.events = EPOLLIN};

@@ -8,6 +8,7 @@
  *   frames     takes WebSocket frames of the pattern for as long as it runs
  *   handshake  opens a WebSocket, closes it, and begins again: at once, or RATE times a second
  *   rfb        a desktop behind a WebSocket: asks for updates and checks the pixels
+ *   pointer    the same: asks for a small update, moves the pointer, and begins again with the update
  *   idle       opens WebSockets and keeps them until its input ends; says when each was closed
  *
  * HEADS is a file of request heads, given to the connections in turn; "@@@@@@@@" in them becomes
@@ -26,10 +27,11 @@
 #define MARK "@@@@@@@@"
 enum { MAX_HEADS = 16384, MAX_MARKS = 8, MAX_EVENTS = 256, SOURCES = 200, AHEAD = 4 };
 enum { MAX_SAMPLES = 1 << 22 };
-enum work { GET, PUT, ECHO, FRAMES, HANDSHAKE, RFB, IDLE, WORKS };
+enum work { GET, PUT, ECHO, FRAMES, HANDSHAKE, RFB, POINTER, IDLE, WORKS };
 enum state { CONNECTING, SHAKING, HEAD, BODY, SOCKET, DONE };
 
-static const char *const names[WORKS] = {"get", "put", "echo", "frames", "handshake", "rfb", "idle"};
+static const char *const names[WORKS] = {"get",       "put", "echo",    "frames",
+                                         "handshake", "rfb", "pointer", "idle"};
 
 struct head {
     char *text;
@@ -63,7 +65,7 @@ static bool measuring, stopping;
 static uint64_t *closed_at;
 static size_t closed_count;
 static unsigned char *message, *update;
-static size_t message_size;
+static size_t message_size, update_bytes;
 static double rate;
 static struct conn **resting;
 static int resting_count;
@@ -233,7 +235,16 @@ static bool send_frame(struct conn *c, const void *data, size_t size) {
 
 /* RFB: what the browser says, by how much of the desktop's stream has come */
 
-static const unsigned char ask[10] = {3, 1, 0, 0, 0, 0, 0, 128, 0, 128};
+static bool send_ask(struct conn *c) {
+    static const unsigned char large[10] = {3, 1, 0, 0, 0, 0, 0, LARGE_SIDE, 0, LARGE_SIDE};
+    static const unsigned char small[10] = {3, 1, 0, 0, 0, 0, 0, SMALL_SIDE, 0, SMALL_SIDE};
+    if (work == RFB)
+        return send_frame(c, large, sizeof large);
+    /* Each a message of its own, as noVNC sends them; no two moves are to the same place. */
+    unsigned char move[6] = {5, 0, 0, (unsigned char)counter++, 0, 7};
+    return send_frame(c, small, sizeof small) && send_frame(c, move, sizeof move);
+}
+
 enum { AFTER_VERSION = 12, AFTER_TYPES = 14, AFTER_RESULT = 18 };
 enum { AFTER_INIT = AFTER_RESULT + SERVER_INIT_BYTES };
 
@@ -246,15 +257,15 @@ static bool converse(struct conn *c, uint64_t before, uint64_t after) {
     if (before < AFTER_RESULT && after >= AFTER_RESULT)
         good = good && send_frame(c, "\1", 1);
     if (before < AFTER_INIT && after >= AFTER_INIT)
-        for (int i = 0; good && i < AHEAD; i++)
-            good = send_frame(c, ask, sizeof ask);
+        for (int i = 0; good && i < (work == RFB ? AHEAD : 1); i++)
+            good = send_ask(c);
     if (after <= AFTER_INIT)
         return good;
-    uint64_t done = before > AFTER_INIT ? (before - AFTER_INIT) / UPDATE_BYTES : 0;
-    for (; good && done < (after - AFTER_INIT) / UPDATE_BYTES; done++) {
+    uint64_t done = before > AFTER_INIT ? (before - AFTER_INIT) / update_bytes : 0;
+    for (; good && done < (after - AFTER_INIT) / update_bytes; done++) {
         counted(c);
         c->began = now_ns();
-        good = send_frame(c, ask, sizeof ask);
+        good = send_ask(c);
     }
     return good;
 }
@@ -264,8 +275,8 @@ static bool check_stream(struct conn *c, const unsigned char *data, size_t size)
     c->stream += size;
     for (size_t at = before < AFTER_INIT ? (AFTER_INIT - before < size ? AFTER_INIT - before : size) : 0;
          at < size;) {
-        uint64_t place = (before + at - AFTER_INIT) % UPDATE_BYTES;
-        size_t part = UPDATE_BYTES - place < size - at ? UPDATE_BYTES - place : size - at;
+        uint64_t place = (before + at - AFTER_INIT) % update_bytes;
+        size_t part = update_bytes - place < size - at ? update_bytes - place : size - at;
         if (memcmp(data + at, update + place, part))
             return false;
         at += part;
@@ -353,7 +364,7 @@ static ssize_t step_frames(struct conn *c, const unsigned char *data, size_t siz
         size = c->to_come - c->came;
     if (size > READ_BYTES)
         size = READ_BYTES;
-    bool good = work == RFB ? check_stream(c, data, size) : is_pattern(data, size, c->came);
+    bool good = work != FRAMES ? check_stream(c, data, size) : is_pattern(data, size, c->came);
     c->came += size;
     if (work == FRAMES) {
         count_bytes(size);
@@ -370,7 +381,7 @@ static ssize_t step(struct conn *c, const unsigned char *data, size_t size) {
         return step_body(c, data, size);
     if (work == ECHO)
         return step_echo(c, data, size);
-    if (work == FRAMES || work == RFB)
+    if (work == FRAMES || work == RFB || work == POINTER)
         return step_frames(c, data, size);
     return (ssize_t)size; /* idle: a ping, or a Close that is followed by the end */
 }
@@ -626,8 +637,8 @@ int main(int argc, char **argv) {
     resting = malloc((size_t)wanted * sizeof *resting);
     samples = malloc(MAX_SAMPLES * sizeof *samples);
     closed_at = malloc((size_t)wanted * sizeof *closed_at);
-    update = malloc(UPDATE_BYTES);
-    make_update(update);
+    update = make_update(work == POINTER ? SMALL_SIDE : LARGE_SIDE);
+    update_bytes = UPDATE_BYTES(work == POINTER ? SMALL_SIDE : LARGE_SIDE);
     if (work == ECHO) {
         message = malloc(size_wanted + 14);
         message_size = masked(message, 2, pattern, size_wanted);

@@ -176,13 +176,19 @@ static inline void unmask(unsigned char *data, size_t size, const unsigned char 
         data[i] ^= mask[i & 3];
 }
 
-/* A desktop's update: one raw rectangle of 128 by 128 pixels of 4 bytes (RFC 6143, 7.6.1). */
-enum { UPDATE_HEADER = 16, UPDATE_BYTES = UPDATE_HEADER + 65536 };
+/* A desktop's update: one raw rectangle of pixels of 4 bytes (RFC 6143, 7.6.1), a large one for
+ * streams, and a small one for what a pointer changes. */
+enum { UPDATE_HEADER = 16, LARGE_SIDE = 128, SMALL_SIDE = 16 };
+#define UPDATE_BYTES(side) (UPDATE_HEADER + 4 * (side) * (side))
 
-static inline void make_update(unsigned char *out) {
-    static const unsigned char header[UPDATE_HEADER] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 128, 0, 128};
-    memcpy(out, header, UPDATE_HEADER);
-    memcpy(out + UPDATE_HEADER, pattern, 65536);
+static inline unsigned char *make_update(unsigned char side) {
+    const unsigned char header[UPDATE_HEADER] = {0, 0, 0, 1, 0, 0, 0, 0, 0, side, 0, side};
+    unsigned char *update = malloc(UPDATE_BYTES((size_t)side));
+    if (!update)
+        die("malloc");
+    memcpy(update, header, UPDATE_HEADER);
+    memcpy(update + UPDATE_HEADER, pattern, 4 * (size_t)side * side);
+    return update;
 }
 
 #define RFB_VERSION "RFB 003.008\n"

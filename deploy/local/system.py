@@ -22,7 +22,7 @@ from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster_use import delete_namespace, embedded, given, make_namespace
 from deploy.local.layout import PROGRAMS, Layout, Name, make_layout
 from deploy.local.ports import Ports
-from deploy.local.processes import Program
+from deploy.local.processes import Program, ProgramFailed
 
 METRICS_SECONDS: Final = 2.0
 """How often the embedded cluster measures what Pods use: the page shows it while a demo lasts."""
@@ -153,6 +153,17 @@ class LocalSystem:
     async def kill(self, name: Name) -> None:
         """End one program with SIGKILL."""
         await self._programs[name].kill()
+
+    def pid(self, name: Name) -> int:
+        """Return the process id of a program that was started.
+
+        Raises:
+            ProgramFailed: If it was not.
+        """
+        process = self._programs[name].process
+        if process is None:
+            raise ProgramFailed(f"{name} was not started")
+        return process.pid
 
     def dead(self) -> list[Program]:
         """Return the programs that were started and have ended."""

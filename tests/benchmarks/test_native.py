@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from benchmarks.native_programs import Backend, Result, build, measured, running_backend
 from benchmarks.requests import Visitor, get_head, put_head, socket_head
@@ -52,6 +55,43 @@ async def test_what_is_asked_for_comes_and_is_counted(
     native: dict[str, Path], tmp_path: Path, backend: Backend, work: str, head: bytes, size: int
 ) -> None:
     result = await loaded(native, tmp_path, work, backend.port, head, size)
+    assert (result.errors, result.first_error) == (0, "")
+    assert result.units > 0
+    assert 0 < result.p50 <= result.p99 <= result.p999
+
+
+@contextlib.asynccontextmanager
+async def websocket_to(port: int) -> AsyncIterator[int]:
+    """Give a port where a WebSocket leads to *port*: each frame's payload, and nothing else."""
+
+    async def relay(socket: ServerConnection) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def down() -> None:
+            with contextlib.suppress(OSError, ConnectionClosed):
+                while data := await reader.read(65536):
+                    await socket.send(data)
+
+        sending = asyncio.create_task(down())
+        with contextlib.suppress(ConnectionClosed):
+            async for message in socket:
+                assert isinstance(message, bytes)
+                writer.write(message)
+        writer.close()
+        await sending
+
+    binary = Subprotocol("binary")
+    async with serve(relay, "127.0.0.1", 0, subprotocols=[binary]) as server:
+        yield next(iter(server.sockets)).getsockname()[1]
+
+
+@pytest.mark.parametrize("work", ["rfb", "pointer"])
+async def test_the_pixels_of_a_desktop_come_and_are_counted(
+    native: dict[str, Path], tmp_path: Path, backend: Backend, work: str
+) -> None:
+    async with websocket_to(backend.rfb_port) as port:
+        head = socket_head(ADA, "/", "binary")
+        result = await loaded(native, tmp_path, work, port, head, 0)
     assert (result.errors, result.first_error) == (0, "")
     assert result.units > 0
     assert 0 < result.p50 <= result.p99 <= result.p999

@@ -54,6 +54,8 @@ def measured() -> Results:
     everybody = {"name": "everybody", "count": 5000, "p50": 100.0, "p99": 260.0, "most": 300.0}
     many = {"followers": 80, "routes": 1000, "equal_seconds": 1.234, "snapshots": 81}
     found.revocations = {"latencies": [everybody], "many": many | {"slowest_ms": 7.5}}
+    echo = {"way": "terminado", "terminals": 8, "keys": 2000, "p50": 0.5, "p99": 1.25}
+    found.keystrokes = [echo | {"cpu_us": 101.4}, echo | {"way": "bare", "cpu_us": 0.0}]
     costs = {"attacker": "pings", "turn": 5.0, "quiet_p95": 1.0, "p95": 2.0}
     found.attackers = [costs | {"slowest": 9.0, "wrong": 0}]
     return found
@@ -190,12 +192,27 @@ def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     )
     assert "**missed** by 4 %" in page
     assert "| everybody | 5,000 | 100.0 | 260.0 | 300.0 |" in page
+    assert "| terminado | 8 | 2,000 | 0.50 | 1.25 | 101 |" in page
+    assert "| bare | 8 | 2,000 | 0.50 | 1.25 | – |" in page
     assert "all equal 1.23 s after the flush, by 81 snapshots" in page
     assert json.loads((tmp_path / "benchmarks" / "results.json").read_text())["samples"]
     for name in ("costs", "growth"):
         root = ElementTree.parse(tmp_path / "benchmarks" / f"{name}.svg").getroot()
         assert root.tag.endswith("svg")
         assert "Fumarole" in "".join(root.itertext())
+
+
+def test_works_that_were_measured_apart_replace_their_own_alone(tmp_path: Path) -> None:
+    found, other = measured(), results()
+    other.add(replace(SAMPLE, proxy="nginx", cost=12.0))
+    other.add(replace(SAMPLE, work="pointer", cost=55.0))
+    found = Results.from_json(found.to_json())
+    assert found == measured()
+    found.take(["pointer"], other)
+    assert found.costs() == measured().costs() | {("pointer", "fumarole"): 55.0}
+    page = write_report(found, tmp_path).read_text()
+    assert "measured apart from the rest: pointer, 2026-11-21 09:00 UTC at commit" in page
+    assert found.keystrokes == measured().keystrokes
 
 
 def test_a_run_that_found_nothing_still_says_so(tmp_path: Path) -> None:

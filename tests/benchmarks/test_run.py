@@ -30,6 +30,7 @@ TINY = Plan(
     followers=2,
     gateways=2,
     attacks=0,
+    keys=26,
     tables=False,
     submitted=0,
     beside=0,
@@ -52,6 +53,8 @@ async def test_a_run_without_peers_measures_what_is_there(tmp_path: Path) -> Non
     }
     assert set(found.amounts()) == {"idle", "routable", "revoked", "many"}
     assert {point.curve for point in found.points} == {"sockets", "in flight", "routes"}
+    ways = {(one["way"], one["terminals"]) for one in found.keystrokes}
+    assert len(ways) == len(found.keystrokes) == 6
     page = write_report(found, tmp_path / "docs").read_text()
     assert "without nginx: no network" in page
 
