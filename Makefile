@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test test-failed test-long check format system locks goldens bench soak fuzz docs dist clean
+.PHONY: help install demo screenshots apps test test-failed test-long check format system locks goldens bench soak fuzz docs dist clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -42,6 +42,9 @@ fuzz: install ## fuzz what parses the outside world (SECONDS=60)
 
 screenshots: install ## take a picture of every page in every state, into docs/pages
 	@$(PYTHON) -m tests.gateway.pages.screenshots
+
+apps: install ## use ten apps in jobs in a browser; writes docs/apps.md
+	@FUMAROLE_APPS_PAGE=1 $(PYTHON) -m pytest tests/e2e/test_apps.py -m long -v
 
 check: install ## lint, format, types, import contracts, and the length of the docs' sentences
 	@.venv/bin/ruff check .

@@ -39,6 +39,7 @@ TINY = Plan(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.needs("cc")
 async def test_a_run_without_peers_measures_what_is_there(tmp_path: Path) -> None:
     programs = Programs(found={"python": sys.executable}, missing={"nginx": "no network"})

@@ -67,10 +67,7 @@ class Sessions:
         session = await self._session(job_id, app)
         claims = {"sid": session["sid"], "job": job_id, "rank": 0, "kind": app.kind}
         token = self._tokens.for_session(claims, user=user, now=self._clock())
-        port = f":{self._gateway.port}" if self._gateway.port else ""
-        origin = f"{self._gateway.scheme}://{session['hosts'][0]}{port}"
-        # In the fragment, which no server, log or referrer sees.
-        return f"{origin}/.fumarole/open#token={token}&next={quote(app.start_path, safe='')}"
+        return make_link(self._gateway, session["hosts"][0], token, start_path=app.start_path)
 
     async def share(self, job_id: str, user: str, *, other: str, allowed: bool) -> None:
         """Let *other* open the job's app, too, or no longer; also what is open of it ends then."""
@@ -107,6 +104,14 @@ class Sessions:
         session = await self._controller.open_session({"job": job_id, "rank": 0, **app.opens})
         self._sid_of[job_id, app.kind] = session["sid"]
         return session
+
+
+def make_link(gateway: SplitResult, host: str, token: str, *, start_path: str) -> str:
+    """Return the address that spends *token* and enters the app at *start_path*."""
+    port = f":{gateway.port}" if gateway.port else ""
+    # In the fragment, which no server, log or referrer sees.
+    fragment = f"token={token}&next={quote(start_path, safe='')}"
+    return f"{gateway.scheme}://{host}{port}/.fumarole/open#{fragment}"
 
 
 def _no_such_job() -> ControllerError:

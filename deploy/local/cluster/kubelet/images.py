@@ -2,8 +2,12 @@
 
 A name is matched without registry and tag: ``quay.io/jupyter/base-notebook:1`` is
 ``jupyter/base-notebook``. A name that is not in the table fails like a pull of what is not there.
+
+The environment variable `MORE_VARIABLE` names a JSON file of further images: each has a name,
+``visible`` (paths) and ``environment``.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[4]
+MORE_VARIABLE: Final = "FUMAROLE_CLUSTER_IMAGES"
 _HOME: Final = "/work"
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -79,6 +84,21 @@ _SHELL: Final = Image(
     visible=_python_paths(),
 )
 
+
+def _read_more() -> dict[str, Image]:
+    path = os.environ.get(MORE_VARIABLE)
+    if path is None:
+        return {}
+    return {
+        name: replace(
+            _PYTHON,
+            environment=_environment(**image["environment"]),
+            visible=(*_python_paths(), *map(Path, image["visible"])),
+        )
+        for name, image in json.loads(Path(path).read_text()).items()
+    }
+
+
 IMAGES: Final[Mapping[str, Image]] = {
     "jupyter/base-notebook": Image(
         entrypoint=(sys.executable, "-m", "jupyterlab"),
@@ -98,4 +118,5 @@ IMAGES: Final[Mapping[str, Image]] = {
     "busybox": Image(
         command=(shutil.which("sh", path=os.defpath) or "/bin/sh",), environment=_environment()
     ),
+    **_read_more(),
 }

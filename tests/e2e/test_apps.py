@@ -1,0 +1,193 @@
+"""Apps that people run, in jobs, in a browser, over restarts of the gateway: ``make apps``.
+
+With ``FUMAROLE_APPS_PAGE=1`` what was seen goes into docs/apps.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, Response, expect
+
+from deploy.local.cluster.kubelet.images import MORE_VARIABLE
+from deploy.local.system import LocalSystem
+from tests.apps.driving import LOAD_SECONDS, compute, load
+from tests.apps.install import CannotInstall, Installed, apps_folder, install
+from tests.apps.jobs import Jobs, orchestrating
+from tests.apps.page import write_seen
+from tests.apps.table import REAL_APPS, RealApp
+from tests.e2e.conftest import Visit
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.needs("chromium"),
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
+
+LARGE_BYTES = 200_000_000
+LARGE_SECONDS = 600.0
+SETTLE_SECONDS = 3.0
+"""What an app's page gets to end what it did. Gradio's last event comes after the answer, and its
+button waits for it for good where the stream breaks off in between: not the gateway's to mend."""
+
+
+@pytest.fixture(scope="module")
+def installed() -> dict[str, Installed | CannotInstall]:
+    """Every app that can be had here, installed; why not for the others."""
+    found: dict[str, Installed | CannotInstall] = {}
+    for app in REAL_APPS.values():
+        try:
+            found[app.name] = install(app, apps_folder())
+        except CannotInstall as error:
+            found[app.name] = error
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(
+    installed: dict[str, Installed | CannotInstall], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LocalSystem]:
+    """A system whose kubelet has an image of each app."""
+    file = tmp_path_factory.mktemp("images") / "images.json"
+    there = {name: one for name, one in installed.items() if isinstance(one, Installed)}
+    file.write_text(json.dumps({name: one.image() for name, one in there.items()}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MORE_VARIABLE, str(file))
+        async with LocalSystem() as system:
+            yield system
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def jobs(site: LocalSystem) -> AsyncIterator[Jobs]:
+    """Starts and opens apps."""
+    async with orchestrating(site) as jobs:
+        yield jobs
+
+
+async def restart(site: LocalSystem, *, kill: bool) -> None:
+    await (site.kill if kill else site.stop)("gateway")
+    await site.start("gateway")
+
+
+def _tell_refusal(got: Response) -> None:
+    if got.status >= 400:
+        print(got.status, got.url)
+
+
+async def open_app(jobs: Jobs, visit: Visit, job: str, app: RealApp) -> Page:
+    page = await (await visit()).new_page()
+    # Shown when the test fails.
+    page.on("requestfailed", lambda asked: print("failed:", asked.method, asked.url, asked.failure))
+    page.on("response", _tell_refusal)
+    await page.goto(await jobs.link(job, app))
+    return page
+
+
+@pytest.mark.parametrize("name", REAL_APPS)
+async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
+    name: str,
+    site: LocalSystem,
+    jobs: Jobs,
+    visit: Visit,
+    installed: dict[str, Installed | CannotInstall],
+) -> None:
+    app, found = REAL_APPS[name], installed[name]
+    if isinstance(found, CannotInstall):
+        pytest.skip(str(found))
+    reloads = app.recovery == "after a reload"
+    async with jobs.running(app) as job:
+        page = await open_app(jobs, visit, job, app)
+        sockets: list[str] = []
+        page.on("websocket", lambda socket: sockets.append(socket.url))
+        try:
+            await load(page, app)
+            await compute(page, app, 7)
+            await page.evaluate("globalThis.fumaroleSamePage = true")
+            for number, kill in ((11, False), (13, True)):
+                await asyncio.sleep(SETTLE_SECONDS)
+                before = len(sockets)
+                await restart(site, kill=kill)
+                if reloads:
+                    await page.reload()
+                    await load(page, app)
+                await compute(page, app, number)
+                assert app.transport != "WebSocket" or len(sockets) > before
+            assert reloads or await page.evaluate("globalThis.fumaroleSamePage === true")
+        except BaseException:
+            print(await jobs.log(job))
+            await page.screenshot(path=Path("/tmp") / f"fumarole-app-{name}.png")
+            raise
+    if os.environ.get("FUMAROLE_APPS_PAGE"):
+        write_seen(app, found.version, datetime.now(UTC).strftime("%Y-%m-%d"))
+
+
+async def test_a_gateway_killed_while_streamlit_loads_is_no_more_than_a_reload(
+    site: LocalSystem,
+    jobs: Jobs,
+    visit: Visit,
+    installed: dict[str, Installed | CannotInstall],
+) -> None:
+    app = REAL_APPS["streamlit"]
+    if isinstance(found := installed[app.name], CannotInstall):
+        pytest.skip(str(found))
+    async with jobs.running(app) as job:
+        page = await open_app(jobs, visit, job, app)
+        await load(page, app)
+        # Its HTML has come, and scripts and socket are on their way.
+        await page.reload(wait_until="commit")
+        await restart(site, kill=True)
+        await page.reload()
+        await load(page, app)
+        await compute(page, app, 7)
+
+
+async def test_jupyterlab_takes_and_gives_200_mb_and_its_terminal_reads_them(
+    jobs: Jobs, visit: Visit, tmp_path: Path
+) -> None:
+    app = REAL_APPS["jupyterlab"]
+    content = random.Random(0).randbytes(LARGE_BYTES)
+    digest = hashlib.sha256(content).hexdigest()
+    (tmp_path / "large.bin").write_bytes(content)
+    async with jobs.running(app) as job:
+        lab = await open_app(jobs, visit, job, app)
+        item = lab.locator(".jp-DirListing-item", has_text="large.bin")
+        async with lab.expect_file_chooser(timeout=LOAD_SECONDS * 1000) as choosing:
+            await lab.locator('[data-jp-item-name="uploader"] jp-button').first.click(
+                timeout=LOAD_SECONDS * 1000
+            )
+        await (await choosing.value).set_files(tmp_path / "large.bin")
+        # It asks whether so large a file is meant.
+        await lab.locator(".jp-Dialog .jp-mod-accept", has_text="Upload").click()
+        async with asyncio.timeout(LARGE_SECONDS):
+            while await _size(lab, "large.bin") != LARGE_BYTES:
+                await asyncio.sleep(0.5)
+        await expect(item).to_be_visible()
+        await lab.locator(".jp-LauncherCard", has_text="Terminal").click()
+        keys = lab.locator(".jp-Terminal .xterm-helper-textarea")
+        await keys.focus()
+        await lab.keyboard.type("sha256sum < large.bin > sum.new; mv sum.new sum.txt\n")
+        async with asyncio.timeout(LARGE_SECONDS):
+            while await _size(lab, "sum.txt") is None:
+                await asyncio.sleep(0.5)
+        said = await lab.evaluate("fetch('/files/sum.txt').then((answer) => answer.text())")
+        assert said.split()[0] == digest
+        await item.click(button="right")
+        async with lab.expect_download(timeout=LARGE_SECONDS * 1000) as downloading:
+            await lab.locator('.lm-Menu-item[data-command="filebrowser:download"]').click()
+        path = await (await downloading.value).path()
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+
+
+async def _size(lab: Page, name: str) -> object:
+    ask = f"fetch('/api/contents/{name}?content=0').then((a) => a.ok ? a.json() : {{}})"
+    return (await lab.evaluate(ask)).get("size")
