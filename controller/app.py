@@ -34,6 +34,7 @@ from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.job_links import PublicLinks
+from controller.jobs.tools.attachments import ToolPlans, Tools
 from controller.jobs.usage.ledger import Ledger
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
@@ -272,6 +273,13 @@ async def _start_api(
         store=process.store,
         submissions=submissions,
         commands=core.commands,
+        tools=Tools(
+            process.store,
+            plans=ToolPlans(core.pipeline, settings.jobs),
+            clock=time.time,
+            wake=core.jobs.wake,
+            routes=core.routes.wake,
+        ),
         sessions=sessions,
         kube=kube,
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from controller.api.audit import AUDIT, ApiAudit, record_refusals
 from controller.api.authentication import bearer_only
 from controller.api.docs_page import PUBLIC, DocsPage
-from controller.api.error_responses import errors_as_json, without_nul
+from controller.api.error_responses import errors_as_json, without_nul, without_tools
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.request_bodies import MAX_BODY_BYTES
@@ -27,12 +27,14 @@ from controller.api.resources.metrics import MetricsResource
 from controller.api.resources.products import CapacityOf, Products
 from controller.api.resources.sessions import SessionsResource
 from controller.api.resources.tasks import TasksResource
+from controller.api.resources.tools import ToolsResource
 from controller.api.resources.updates import UpdatesResource
 from controller.api.resources.usage import Usage
 from controller.api.server_sent_events import EventStreams
 from controller.explain.explainer import Explainer
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
+from controller.jobs.tools.attachments import Tools
 from controller.kube.client import Kube
 from controller.logs.live import PodLogs
 from controller.logs.reading import LogReader
@@ -54,6 +56,7 @@ class ApiParts:
     store: Store
     submissions: Submissions
     commands: JobCommands
+    tools: Tools
     sessions: SessionService
     kube: Kube
     capacity: CapacityOf
@@ -100,6 +103,7 @@ def make_api_app(
                 public=PUBLIC,
             ),
             without_nul,
+            without_tools,
         ],
     )
     # Else the end of this process would wait for readers who mean to stay.
@@ -127,6 +131,7 @@ def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
         *JobWishes(parts.commands).operations(),
         *TasksResource(store).operations(),
         *MetricsResource(store, parts.metrics).operations(),
+        *ToolsResource(parts.tools).operations(),
         *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),
         *UpdatesResource(store, streams, parts.news).operations(),
         *SessionsResource(parts.sessions).operations(),

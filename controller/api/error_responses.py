@@ -12,6 +12,7 @@ from aiohttp import web
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.spec.problems import Problem
 from controller.store.errors import StoreUnavailable
+from controller.volcano.names import is_tool
 from shared.serving import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
@@ -133,6 +134,14 @@ async def without_nul(request: web.Request, handler: Handler) -> web.StreamRespo
     """Refuse NUL in path and query: nothing is named so, and PostgreSQL takes it in no text."""
     if "\0" in request.path or any("\0" in part for pair in request.query.items() for part in pair):
         raise ApiError("bad_request")
+    return await handler(request)
+
+
+@web.middleware
+async def without_tools(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse the identifiers of tools' runs: these are kept as jobs are, and are none."""
+    if is_tool(request.match_info.get("id", "")):
+        raise not_found("job")
     return await handler(request)
 
 

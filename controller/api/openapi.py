@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from controller.api.error_responses import ERRORS, error_headers
 from controller.api.operations import EVENTS, JSON, Operation
 from controller.api.response_models import Update, UpdatesForgotten
-from controller.jobs.spec.model import ID_PATTERN, Job
+from controller.jobs.spec.model import ENDPOINT_PATTERN, ID_PATTERN, Job
 from controller.jobs.submission.batch_template import BATCH_ID
 
 EXAMPLES: Final[Mapping[str, Any]] = json.loads(
@@ -60,6 +60,7 @@ _IN_PATH: Final = re.compile(r"{(\w+)}")
 _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "id": (ID_PATTERN, "j1"),
     "batch": (BATCH_ID, "sweep"),
+    "tool": (ENDPOINT_PATTERN, "tensorboard"),
     "sid": ("^[a-z2-7]{26}$", "mfrggzdfmztwq2lkobrwk3tuna"),
     "kid": (r"^[^\x00-\x1f\x7f]{1,255}$", "key-1"),
 }

@@ -286,7 +286,7 @@ class UsageView(ResponseModel):
     owner: dict[str, str]
     attempt: int
     uid: str = Field(description="The VolcanoJob's. With rank and period it names the entry.")
-    rank: int
+    rank: int = Field(description="Of a tool, its own: 0.")
     period: int = Field(description="Counts the entries of an attempt's rank, without a gap.")
     until: float
     seconds: float = Field(description="All that the rank has used in the attempt until then.")
@@ -295,6 +295,9 @@ class UsageView(ResponseModel):
     price: dict[str, Any] | None = Field(description="That of the product at acceptance.")
     resources: dict[str, Any]
     at: float
+    tool: str | None = Field(
+        default=None, description="Which tool of the job used it; None: the job itself."
+    )
 
 
 class UsagePage(ResponseModel):

@@ -21,16 +21,18 @@ from controller.explain.judgements import (
     refused_token,
 )
 from controller.explain.probe import Probed, probe
+from controller.jobs.history.pod_records import pod_at
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.endpoints import probed_endpoint
 from controller.jobs.spec.model import Job
+from controller.jobs.tools.shape import tool_at
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import PODS, SERVICES
-from controller.sessions.routes import pod_at
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
+from controller.store.jobs.tools import runs_of, tools_at
 from controller.store.sessions.hubs import Hub, alive_hubs
 from controller.store.sessions.revocations import revoked_at_members
 from controller.store.sessions.session_rows import Session, find_session, live_sessions_of
@@ -168,8 +170,27 @@ class Explainer:
             return conclude(findings, job=None, sid=sid)
         findings.append(judge_job(facts.record, session, now=self._clock()))
         if findings[-1].ok:
-            findings += await self._way(session, facts, standing, error)
+            findings += await self._from_route(session, facts, standing, error)
         return conclude(findings, job=session.job_id, sid=sid)
+
+    async def _from_route(
+        self, session: Session, facts: _Facts, standing: BusStanding | None, error: str
+    ) -> list[Finding]:
+        tool = tool_at(session.endpoint)
+        if tool is None:
+            return await self._way(session, facts, standing, error)
+        place = session.job_id, tool, session.rank
+        async with self._store.read() as transaction:
+            runs = await runs_of(transaction, (await tools_at(transaction, [place])).values())
+        run = next(iter(runs.values()), None)
+        beside = await self._facts(run.id, session) if run is not None else None
+        if beside is None or beside.record.is_final:
+            state, _ = self._read_route(session.sid, standing)
+            seen = f"The tool {tool} does not run beside rank {session.rank}"
+            waits = Finding(step="pod", ok=False, cause="preparing", seen=seen, at=self._clock())
+            return [judge_route(standing, state, error, now=self._clock()), waits]
+        # Its pod is looked at as a job's is.
+        return await self._way(replace(session, rank=0), beside, standing, error)
 
     async def _grant(self, claims: SessionClaims) -> Finding:
         members = [

@@ -4,6 +4,7 @@ A job passes these packages from its acceptance to its removal; each imports onl
 
 - ``reconcile``: compares store and cluster, decides one step for a job, does it, and looks again.
 - ``submission``: checks jobs and takes them into the store; later commands (end, pause, more time).
+- ``tools``: programs that are attached to a job, each run as a job is that nobody lists.
 - ``cluster``: the informer's cache, and what is made in and removed from the cluster for a job.
 - ``usage``: what a job takes of the cluster, and the ledger of what it has used.
 - ``pipeline``: the plugin interface, the builder, and the border around every hook.

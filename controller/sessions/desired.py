@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.history.pod_records import pod_at
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.endpoints import probed_endpoint
+from controller.jobs.tools.shape import tool_at
 from controller.sessions.routes import (
     Reach,
     choose_hub,
     may_have_shell,
-    pod_at,
     route_of,
     service_at,
 )
@@ -25,11 +26,15 @@ from controller.sessions.statuses import status_of
 from controller.store.database import Store
 from controller.store.errors import StoreError
 from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.tools import Place, runs_of, tools_at
 from controller.store.sessions.hubs import Hub
 from controller.store.sessions.session_rows import Session, assign_shell
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedPod
 from shared.routes import Route
+
+MOST_RUNS: Final = 10_000
+"""Of tools, of which is remembered whose they are, so that a pod's end is told at once."""
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +43,14 @@ _UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A route as it should be, and the secrets that go with it, which its ``repr`` leaves out."""
+    """A route as it should be, and the secrets that go with it, which its ``repr`` leaves out.
+
+    ``pods_of`` is the job to one of whose pods it leads, or the run of a tool.
+    """
 
     route: Route
     password: str | None
+    pods_of: str
 
     def __repr__(self) -> str:
         return f"Desired({self.route.sid})"
@@ -79,6 +88,14 @@ class DesiredRoutes:
         self._base_domain = base_domain
         self._rank_services = rank_services
         self._positions = positions
+        self._job_of_run: dict[str, str] = {}
+
+    def job_of(self, job_id: str) -> str:
+        """Return the job whose sessions matter where the pods of *job_id* change.
+
+        It is another one where *job_id* is the run of a tool to which sessions lead.
+        """
+        return self._job_of_run.get(job_id, job_id)
 
     async def of(
         self,
@@ -95,18 +112,42 @@ class DesiredRoutes:
             StoreUnavailable: If the store does not answer.
         """
         desired: dict[str, Desired] = {}
+        sessions = list(sessions)
+        runs = await self._runs(sessions)
         for session in sessions:
             record = records.get(session.job_id)
             if record is not None:
-                made = await self._contained(session, record, hubs)
+                run = runs.get(_tool_of(session))
+                made = await self._contained(session, record, run, hubs)
                 if made is not None:
                     desired[session.sid] = made
         return desired
 
+    async def _runs(self, sessions: Sequence[Session]) -> dict[Place, JobRecord]:
+        """Return the last run of each tool to which one of the sessions leads."""
+        places = {_tool_of(one) for one in sessions if tool_at(one.endpoint) is not None}
+        if not places:
+            return {}
+        async with self._store.read() as transaction:
+            tools = await tools_at(transaction, places)
+            found = await runs_of(transaction, tools.values())
+        runs = {place: found[one.run] for place, one in tools.items() if one.run in found}
+        self._job_of_run |= {run.id: place[0] for place, run in runs.items() if not run.is_final}
+        while len(self._job_of_run) > MOST_RUNS:
+            # The job's own reconcile tells of its tools as well, a little later.
+            del self._job_of_run[next(iter(self._job_of_run))]
+        return runs
+
     async def _contained(
-        self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
+        self,
+        session: Session,
+        record: JobRecord,
+        run: JobRecord | None,
+        hubs: Mapping[str, Hub],
     ) -> Desired | None:
         try:
+            if tool_at(session.endpoint) is not None:
+                return self._of_tool(session, record, run)
             return await self._of(session, record, hubs)
         except StoreError:
             raise
@@ -120,15 +161,16 @@ class DesiredRoutes:
         except Exception:
             log.exception("a session has no route", extra={"sid": session.sid})
             return None
-        return None if route is None else Desired(route, None)
+        return None if route is None else Desired(route, None, record.id)
 
-    def holds(self, route: Route) -> bool:
-        """Say whether the pod that *route* leads to, if it does, is still seen to be there."""
+    def holds(self, desired: Desired) -> bool:
+        """Say whether the pod that the route leads to, if it does, is still seen to be there."""
+        route = desired.route
         if route.target is None:
             return True
         # A terminal's names its hub before its pod.
         uid = (route.target.id or "").rpartition("/")[2]
-        for pod in self._informer.pods.of_job(route.job):
+        for pod in self._informer.pods.of_job(desired.pods_of):
             if pod.uid == uid:
                 # One that is not ready may lack only an endpoint that is not this route's.
                 return not pod.deleting and (pod.running or route.kind == "terminal")
@@ -167,7 +209,41 @@ class DesiredRoutes:
         framed = endpoint is not None and endpoint.frame
         route = msgspec.structs.replace(route, status=status, frame=framed)
         name = endpoint.password.parameter if endpoint and endpoint.password else None
-        return Desired(route, self._secret(record, name) if name else None)
+        return Desired(route, self._secret(record, name) if name else None, record.id)
+
+    def _of_tool(
+        self, session: Session, record: JobRecord, run: JobRecord | None
+    ) -> Desired | None:
+        """Return the route to the tool's pod; while it has none, what is told is why."""
+        if run is None or run.is_final or run.desired == "ended":
+            # Another one may come: the session goes on until the tool is removed.
+            waits = replace(
+                record, reason="tool", message="the tool does not run", state="IN_QUEUE"
+            )
+            route = route_of(
+                session,
+                record=waits if record.state == "RUNNING" else record,
+                pod=None,
+                hub=None,
+                base_domain=self._base_domain,
+            )
+            return None if route is None else Desired(route, None, record.id)
+        job = read_known(run)
+        pod = pod_at(0, job=job, record=run, pods=self._informer.pods.of_job(run.id))
+        told = replace(record, state=run.state, reason=run.reason, message=run.message)
+        route = route_of(
+            session,
+            record=told if not record.is_final else record,
+            pod=pod,
+            hub=None,
+            base_domain=self._base_domain,
+            by=self._reach(replace(session, rank=0), run),
+            probed_port=session.port,
+        )
+        if route is None:
+            return None
+        status = status_of(session, job=job, record=run, pod=pod, ready=route.state == "ready")
+        return Desired(msgspec.structs.replace(route, status=status), None, run.id)
 
     def _reach(self, session: Session, record: JobRecord) -> Reach:
         if not self._rank_services:
@@ -204,3 +280,8 @@ class DesiredRoutes:
         except StoreError as error:
             log.warning("a password cannot be read", extra={"job": record.id, "why": str(error)})
             return None
+
+
+def _tool_of(session: Session) -> Place:
+    """Return by what the tool is known to which the session leads, if it does."""
+    return session.job_id, tool_at(session.endpoint) or "", session.rank

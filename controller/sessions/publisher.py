@@ -92,7 +92,8 @@ class RoutePublisher:
         self._woken.set()
 
     def job_changed(self, job_id: str) -> None:
-        """Have the sessions of a job looked at, soon, if it has any."""
+        """Have the sessions of a job looked at, soon, if it has any; also those of a tool's."""
+        job_id = self._desired.job_of(job_id)
         if self._world.concerns(job_id):
             self.wake(job_id)
 
@@ -222,7 +223,7 @@ class RoutePublisher:
                 await self._remove(sid, snapshot.records.get(job_id))
         for sid, one in desired.items():
             # Publishing takes its time: nobody is led to a pod that went meanwhile.
-            if self._published.get(sid) != one and self._desired.holds(one.route):
+            if self._published.get(sid) != one and self._desired.holds(one):
                 await self._upsert(one)
 
     # Telling it

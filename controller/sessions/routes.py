@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
 from controller.jobs.spec.link_names import link_host
-from controller.jobs.spec.model import Job
 from controller.sessions.service import host_of
 from controller.sessions.terminals import target_id, target_path
 from controller.store.jobs.job_rows import JobRecord
@@ -26,17 +25,6 @@ from shared.routes import Route, Scheme, Target
 Reach: TypeAlias = ObservedService | Literal["pod"] | None
 
 _SCHEMES: Final[dict[str, Scheme]] = {"web": "http", "vnc": "tcp"}
-
-
-def pod_at(
-    rank: int, *, job: Job, record: JobRecord, pods: Iterable[ObservedPod]
-) -> ObservedPod | None:
-    """Return the pod that is at *rank* of the job's current attempt and stays there."""
-    for pod in pods:
-        mine = pod.owner_uid == record.uid and not pod.deleting
-        if mine and job.rank_of(pod.task, pod.index) == rank:
-            return pod
-    return None
 
 
 def service_at(

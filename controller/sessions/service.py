@@ -16,10 +16,12 @@ from controller.jobs.spec.addresses import ports_at
 from controller.jobs.spec.link_names import link_host
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
+from controller.jobs.tools.shape import tool_at
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance.leadership import read_leadership
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
+from controller.store.jobs.tools import AttachedTool, Place, tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_lists import (
@@ -172,7 +174,9 @@ class SessionService:
         async with self._store.write() as transaction:
             # Held: a job that ends meanwhile must not be left with a session that does not.
             records = await hold_jobs(transaction, {one.job for one in wanted})
-            sessions = self._make(wanted, records)
+            led = {_place_of(one) for one in wanted if tool_at(one.endpoint) is not None}
+            tools = await tools_at(transaction, led) if led else {}
+            sessions = self._make(wanted, records, tools)
             for session in sessions:
                 await insert_session(transaction, session)
         for job_id in {session.job_id for session in sessions}:
@@ -268,19 +272,27 @@ class SessionService:
 
     # What is opened
 
-    def _make(self, wanted: Sequence[Wanted], records: Mapping[str, JobRecord]) -> list[Session]:
+    def _make(
+        self,
+        wanted: Sequence[Wanted],
+        records: Mapping[str, JobRecord],
+        tools: Mapping[Place, AttachedTool],
+    ) -> list[Session]:
         sessions: list[Session] = []
         problems: list[Problem] = []
         for index, one in enumerate(wanted):
             try:
-                sessions.append(self._session(one, records.get(one.job)))
+                tool = tools.get(_place_of(one))
+                sessions.append(self._session(one, records.get(one.job), tool))
             except _Wrong as wrong:
                 problems.append(Problem(f"items[{index}].{wrong.field}", wrong.message))
         if problems:
             raise SessionsRefused(problems)
         return sessions
 
-    def _session(self, wanted: Wanted, record: JobRecord | None) -> Session:
+    def _session(
+        self, wanted: Wanted, record: JobRecord | None, tool: AttachedTool | None
+    ) -> Session:
         if record is None:
             raise _Wrong("job", "there is no such job")
         # From when its end is decided: its sessions are ended with it, and none after them.
@@ -289,6 +301,8 @@ class SessionService:
         job = read_known(record)
         if not 0 <= wanted.rank < job.ranks:
             raise _Wrong("rank", f"the job has ranks 0 to {job.ranks - 1}")
+        if tool_at(wanted.endpoint) is not None:
+            return self._tool_session(wanted, tool)
         kind, port, base_path = _place(wanted, job)
         if self._rank_services and kind != "terminal":
             _check_declared(port, job, wanted.rank)
@@ -305,6 +319,24 @@ class SessionService:
             base_path=base_path,
             clipboard=_clipboard(wanted, kind, job),
             service_workers=_allows_service_workers(wanted, job),
+            created_at=self._clock(),
+        )
+
+    def _tool_session(self, wanted: Wanted, tool: AttachedTool | None) -> Session:
+        if tool is None:
+            raise _Wrong("endpoint", "no such tool is attached to this rank")
+        endpoint = tool.spec["interactive"][tool.name]
+        if wanted.clipboard not in (None, "both"):
+            raise _Wrong("clipboard", "an app's clipboard cannot be restricted")
+        return Session(
+            sid=make_sid(self._random),
+            job_id=wanted.job,
+            rank=wanted.rank,
+            kind="web",
+            endpoint=wanted.endpoint,
+            port=endpoint["port"],
+            base_path=endpoint.get("base_path", "/"),
+            service_workers=endpoint.get("service_workers", False),
             created_at=self._clock(),
         )
 
@@ -359,6 +391,11 @@ class _Wrong(Exception):
         super().__init__(message)
         self.field = field
         self.message = message
+
+
+def _place_of(wanted: Wanted) -> Place:
+    """Return by what the tool is known to which the session is to lead."""
+    return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
 
 
 def _place(wanted: Wanted, job: Job) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:

@@ -9,11 +9,13 @@ from typing import Final
 
 from controller.jobs.spec.volumes import VolumeSource, loose_patterns, parse_volumes
 from controller.site.product_list import Catalogue, read_catalogue
+from controller.site.tool_list import ToolList, read_tools
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.settings import Environment, count
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+NO_TOOLS: Final = ToolList()
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}", re.ASCII)
 
 
@@ -62,6 +64,7 @@ class PodSettings:
     service_account_token: bool
     change_working_directory: bool
     remove_mount_points: bool
+    tools: ToolList = NO_TOOLS
 
 
 def read_pod_settings(environment: Environment) -> PodSettings:
@@ -77,6 +80,7 @@ def read_pod_settings(environment: Environment) -> PodSettings:
     return PodSettings(
         catalogue=read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue()),
         volumes=volumes,
+        tools=read("FUMAROLE_CONTROLLER_TOOLS_FILE", read_tools, NO_TOOLS),
         priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
         pull_credentials=read("FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}),
         helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from controller.jobs.spec.amounts import Cpu, Memory
 from controller.jobs.spec.model import Name, NetworkLimits, SiteName
@@ -158,8 +158,20 @@ class Catalogue(Strict):
         return product is None or bool(getattr(product.features, feature))
 
 
+Declared = TypeVar("Declared", bound=BaseModel)
+
+
 def read_catalogue(raw: str) -> Catalogue:
     """Return the catalogue that is in the file *raw*.
+
+    Raises:
+        ValueError: With everything that is wrong with it.
+    """
+    return read_yaml(raw, Catalogue)
+
+
+def read_yaml(raw: str, model: type[Declared]) -> Declared:
+    """Return the *model* that is in the file *raw*.
 
     Raises:
         ValueError: With everything that is wrong with it.
@@ -171,7 +183,7 @@ def read_catalogue(raw: str) -> Catalogue:
     except yaml.YAMLError as error:
         raise ValueError(f"is no YAML: {error}") from None
     try:
-        return Catalogue.model_validate({} if given is None else given)
+        return model.model_validate({} if given is None else given)
     except ValidationError as error:
         found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
         raise ValueError(found) from None

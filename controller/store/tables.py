@@ -140,6 +140,10 @@ jobs: Final = sa.Table(
     # With which batch it came, and which of its items it is.
     sa.Column("batch", sa.String(40)),
     sa.Column("batch_index", sa.Integer),
+    # Of a tool's run, which is kept as a job is and is none: whose it is, and what it looks at.
+    sa.Column("tool", sa.JSON(none_as_null=True)),
+    # How many tools the job has.
+    sa.Column("tools", sa.Integer, nullable=False, server_default="0"),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     # Each filter of a list in each of its two orders: see ``listing``.
     sa.Index("ix_jobs_state", "state", "id"),
@@ -349,6 +353,8 @@ usage: Final = sa.Table(
     sa.Column("price", sa.JSON),
     sa.Column("resources", sa.JSON, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
+    # Which tool of the job has used it; none where the job itself has.
+    sa.Column("tool", sa.String(63)),
     sa.UniqueConstraint("uid", "rank", "period"),
 )
 
@@ -462,6 +468,26 @@ mount_points: Final = sa.Table(
     sa.Column("cleaning_at", sa.Double),
     sa.Index("ix_mount_points_over_at", "over_at"),
     sa.Index("ix_mount_points_place", "place"),
+)
+
+# What is attached to a job, at which rank. Each run of it is a row of `jobs`, of which the last one
+# is named here; no key to it, since it may be forgotten before the job is.
+tools: Final = sa.Table(
+    "tools",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    # What is run, as a job without an identifier, as it was declared when it was asked for.
+    sa.Column("spec", sa.JSON, nullable=False),
+    # What else shapes its pod.
+    sa.Column("shape", sa.JSON, nullable=False),
+    # What it is charged by and takes, as when it was asked for.
+    sa.Column("charged", sa.JSON, nullable=False),
+    # Where the job has files of its pod's own, which the tool does not see.
+    sa.Column("unshared", sa.JSON, nullable=False),
+    sa.Column("asked_at", sa.Double, nullable=False),
+    sa.Column("run", sa.String(40)),
 )
 
 # Public names: whose each is, which job has it now, and since when none has.

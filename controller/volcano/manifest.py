@@ -198,12 +198,14 @@ class VolcanoJob:
     """A VolcanoJob (``batch.volcano.sh/v1alpha1``).
 
     ``max_retry`` counts as Volcano does: N allows N-1 restarts, and 0 would be rewritten to 3.
+    ``owner`` is another VolcanoJob with which it goes.
     """
 
     name: str
     namespace: str
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
+    owner: Json | None = None
     queue: str = "default"
     min_available: int = 0
     max_retry: int = 1
@@ -223,6 +225,7 @@ class VolcanoJob:
             "policies": [rule.manifest() for rule in self.policies],
             "networkTopology": self.network_topology,
         }
+        owned = {} if self.owner is None else {"ownerReferences": [self.owner]}
         return {
             "apiVersion": API_VERSION,
             "kind": "Job",
@@ -231,6 +234,7 @@ class VolcanoJob:
                 "namespace": self.namespace,
                 "labels": dict(self.labels),
                 "annotations": dict(self.annotations),
+                **owned,
             },
             "spec": {
                 "schedulerName": SCHEDULER,

@@ -24,6 +24,7 @@ from controller.volcano.names import (
     JOB_LABEL,
     RETRIES_USED_ANNOTATION,
     SPEC_ANNOTATION,
+    TOOL_ANNOTATION,
 )
 from shared.numbers import whole_number
 from shared.plain import plain_tail, plain_text
@@ -36,6 +37,7 @@ _KEPT_ANNOTATIONS: Final = (
     ALLOCATION_ANNOTATION,
     RETRIES_USED_ANNOTATION,
     EVICTIONS_ANNOTATION,
+    TOOL_ANNOTATION,
 )
 EVICTIONS: Final = frozenset(
     {

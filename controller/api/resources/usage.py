@@ -153,4 +153,5 @@ def _view(entry: UsageEntry) -> UsageView:
         price=None if entry.price is None else dict(entry.price),
         resources=dict(entry.resources),
         at=entry.at,
+        tool=entry.tool,
     )

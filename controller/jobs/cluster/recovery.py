@@ -20,6 +20,7 @@ from controller.volcano.names import (
     EVICTIONS_ANNOTATION,
     FIRST_START_ANNOTATION,
     RETRIES_USED_ANNOTATION,
+    TOOL_ANNOTATION,
     companion_name,
 )
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -38,7 +39,10 @@ def recovery_name(job_id: str) -> str:
 
 
 def annotations_of(record: JobRecord) -> dict[str, str]:
-    """Return what the VolcanoJob of a further attempt says of those before it."""
+    """Return what the VolcanoJob of a further attempt says of those before it.
+
+    That of a tool's run says whose it is.
+    """
     found: dict[str, str] = {}
     if record.started_at is not None:
         found[FIRST_START_ANNOTATION] = repr(record.started_at)
@@ -46,6 +50,8 @@ def annotations_of(record: JobRecord) -> dict[str, str]:
             found[ALLOCATION_ANNOTATION] = repr(record.allocated_seconds)
     if record.retries_used:
         found[RETRIES_USED_ANNOTATION] = str(record.retries_used)
+    if record.tool is not None:
+        found[TOOL_ANNOTATION] = json.dumps(record.tool, sort_keys=True)
     if record.evictions:
         found[EVICTIONS_ANNOTATION] = str(record.evictions)
     return found

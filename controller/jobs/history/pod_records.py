@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from controller.jobs.spec.model import Job
+from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import EVICTIONS, ObservedPod
 
@@ -22,6 +23,17 @@ def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
     away and lets it run on.
     """
     return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
+
+
+def pod_at(
+    rank: int, *, job: Job, record: JobRecord, pods: Iterable[ObservedPod]
+) -> ObservedPod | None:
+    """Return the pod that is at *rank* of the job's current attempt and stays there."""
+    for pod in pods:
+        mine = pod.owner_uid == record.uid and not pod.deleting
+        if mine and job.rank_of(pod.task, pod.index) == rank:
+            return pod
+    return None
 
 
 def are_recorded(

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from pydantic import ValidationError
 
 from controller.jobs.history.states import HOW_IT_ENDED, State
-from controller.jobs.spec.accepted import filled_in, read_spec
+from controller.jobs.spec.accepted import filled_in, model_of, read_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import TAG, JobRejected
 from controller.store.jobs.job_rows import Desired, JobRecord
@@ -66,14 +66,14 @@ def known_of(
     left = copy.deepcopy(dict(spec)) if isinstance(spec, Mapping) else {}
     for _ in range(_MOST_ROUNDS):
         try:
-            return Job.model_validate(filled_in(left, secrets or {}) | {"id": job_id})
+            return model_of(job_id).model_validate(filled_in(left, secrets or {}) | {"id": job_id})
         except ValidationError as error:
             found = [(one["type"], one["loc"]) for one in error.errors(include_input=False)]
             if not _without(left, found):
                 break
         except (AttributeError, TypeError, KeyError, ValueError):
             break
-    return Job.model_validate(least)
+    return model_of(job_id).model_validate(least)
 
 
 def _without(spec: dict[str, Any], found: list[tuple[str, tuple[int | str, ...]]]) -> bool:

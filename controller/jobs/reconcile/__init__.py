@@ -2,7 +2,8 @@
 
 - ``workqueue``, ``reconciler``: which job is looked at when, by which worker.
 - ``observe``: a job in store and cache at one moment. ``lifecycle``: the next step (no I/O).
-- ``actions``: dispatches a step to ``submitting``, ``ending`` and ``policy_actions``.
+- ``actions``: dispatches a step to ``submitting``, ``ending``, ``policy_actions`` and
+  ``tool_actions``.
 - ``plugin_calls``, ``requeue``: a step that is not done yet is looked at later.
 - ``adoption``: VolcanoJobs that the store does not know. ``monitoring``: due hooks of plugins.
 

@@ -26,6 +26,7 @@ from controller.jobs.reconcile.steps import (
     ConfirmPods,
     Details,
     EndOverdue,
+    EndTool,
     Expose,
     Finish,
     KeepForRecovery,
@@ -41,11 +42,14 @@ from controller.jobs.reconcile.steps import (
     RunHooks,
     SetTimers,
     StartNextAttempt,
+    StartTool,
     Step,
     Stop,
     Submit,
 )
 from controller.jobs.reconcile.submitting import SubmitActions
+from controller.jobs.reconcile.tool_actions import ToolActions
+from controller.jobs.submission.commands import EXPIRED
 from controller.store.jobs.hook_runs import HookState
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.mount_points import note_missing
@@ -96,6 +100,7 @@ class Actions:
         )
         self._ending = EndActions(records, cluster)
         self._policies = PolicyActions(records, cluster)
+        self._tools = ToolActions(records)
 
     async def do(self, step: Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
         """Do *step*; return how the job is observed then, None where that takes another look.
@@ -152,7 +157,11 @@ class Actions:
             case Park(why):
                 await self._park(seen, why)
             case EndOverdue():
-                await self._ending.end_overdue(seen.record)
+                await self._ending.ask(seen.record, EXPIRED)
+            case StartTool(due):
+                await self._tools.start(seen.record, due)
+            case EndTool(how):
+                await self._ending.ask(seen.record, how)
             case Rest():
                 pass
             case _:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import ensure_namespace
@@ -24,6 +26,8 @@ from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.peers import asked_ports
 from controller.jobs.spec.problems import JobRejected
+from controller.jobs.tools.attachments import adopt_run, adopted_tools
+from controller.jobs.tools.runs import RunOf
 from controller.jobs.usage.demand import charged_by
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
@@ -41,10 +45,13 @@ from controller.store.jobs.job_rows import (
     known_jobs,
 )
 from controller.store.jobs.progress import intend_companions, record_attempt
+from controller.store.jobs.tools import attach_tools
 from controller.volcano.names import (
     CREATED_ANNOTATION,
     INSTANCE_LABEL,
     SPEC_ANNOTATION,
+    TOOL_ANNOTATION,
+    is_tool,
     peer_service_name,
     volcano_job_name,
 )
@@ -129,7 +136,8 @@ class Adoption:
         seen = list(self._informer.jobs)
         async with self._store.read() as transaction:
             known = await known_jobs(transaction, [job.job_id for job in seen])
-        for job in seen:
+        # Tools after all jobs: one whose job is not known ends.
+        for job in sorted(seen, key=lambda one: is_tool(one.job_id)):
             if job.job_id not in known:
                 try:
                     await self._adopt(job)
@@ -144,6 +152,8 @@ class Adoption:
             KubeError, StoreUnavailable: To be tried again.
         """
         for job in self._informer.jobs.of_job(job_id):
+            if (tool := _read_tool(job)) is not None:
+                await self._look_at_job_of(tool)
             async with self._store.read() as transaction:
                 gone = await has_tombstone(transaction, job_id, job.uid)
             if gone:
@@ -161,6 +171,13 @@ class Adoption:
                     },
                 )
 
+    async def _look_at_job_of(self, tool: RunOf) -> None:
+        """Adopt the tool's job first, should that be unknown as well."""
+        async with self._store.read() as transaction:
+            known = await known_jobs(transaction, [tool.job])
+        if not known:
+            await self.look_at(tool.job)
+
     async def _adopt(self, seen: ObservedJob) -> None:
         job, spec = _read_annotations(seen)
         try:
@@ -174,8 +191,15 @@ class Adoption:
         kept = await self._cluster.find_kept(seen)
         past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
         record = replace(_adopted(seen, job, past, self._defaults), spec=spec)
+        tool, tools = _read_tool(seen), adopted_tools(job, self._defaults, now=self._clock())
+        if tool is not None:
+            record = replace(record, tool=tool.model_dump(mode="json"))
         async with self._store.lead(self._term) as transaction:
+            if tool is not None:
+                await adopt_run(transaction, record, tool)
+            record = replace(record, tools=len(tools))
             await insert_job(transaction, record, labels=job.labels)
+            await attach_tools(transaction, tools)
             await record_attempt(
                 transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
             )
@@ -251,9 +275,21 @@ def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
         job = _of_another_version(spec, rejected)
     except (ValueError, AttributeError) as error:
         raise CannotAdopt(f"what it says was accepted is not valid: {error}") from None
+    if is_tool(job.id) and _read_tool(seen) is None:
+        raise CannotAdopt("it does not say whose tool it is")
     if job.id != seen.job_id or seen.name != volcano_job_name(job.id):
         raise CannotAdopt("it says to be another job than its name does")
     return job, spec
+
+
+def _read_tool(seen: ObservedJob) -> RunOf | None:
+    """Return whose tool the VolcanoJob runs; None where it is a job's, or does not say it."""
+    if not is_tool(seen.job_id):
+        return None
+    try:
+        return RunOf.model_validate_json(seen.annotations.get(TOOL_ANNOTATION, ""))
+    except ValidationError:
+        return None
 
 
 def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:

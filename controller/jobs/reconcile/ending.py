@@ -15,11 +15,16 @@ from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_
 from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.steps import Conclude, Confirm, Details, StartNextAttempt
-from controller.jobs.submission.commands import EXPIRED
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
 from controller.store.jobs.connections import touch_jobs
-from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, ask_to_end, lock_job
+from controller.store.jobs.job_rows import (
+    FINAL_STATES,
+    JobRecord,
+    RequestedEnd,
+    ask_to_end,
+    lock_job,
+)
 from controller.store.jobs.mount_points import let_mount_points_go
 from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.predecessors import settle_followers
@@ -272,12 +277,12 @@ class EndActions:
         reason = record.end_reason
         write_audit(AuditRecord(event="ended", time=now, job=record.id, reason=reason))
 
-    async def end_overdue(self, record: JobRecord) -> None:
-        """Ask for the job's end, as its owner or a plugin could: its time is over."""
+    async def ask(self, record: JobRecord, how: RequestedEnd) -> None:
+        """Ask for the job's end, as its owner or a plugin could."""
         async with self._records.lead() as transaction:
             now = await lock_job(transaction, record.id)
             if now is not None and not now.is_final:
-                await ask_to_end(transaction, now, now=self._records.clock(), how=EXPIRED)
+                await ask_to_end(transaction, now, now=self._records.clock(), how=how)
 
     async def _known(self, record: JobRecord) -> list[CompanionRecord]:
         async with self._records.read() as transaction:

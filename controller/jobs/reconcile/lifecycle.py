@@ -33,6 +33,7 @@ from controller.jobs.reconcile.steps import (
     Confirm,
     ConfirmPods,
     EndOverdue,
+    EndTool,
     Expose,
     Finish,
     KeepForRecovery,
@@ -48,12 +49,14 @@ from controller.jobs.reconcile.steps import (
     RunHooks,
     SetTimers,
     StartNextAttempt,
+    StartTool,
     Step,
     Stop,
     Submit,
 )
+from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.hook_runs import HookState
-from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
+from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord, RequestedEnd
 from controller.store.jobs.pods import PodRecord
 from controller.store.jobs.predecessors import Predecessor
 from controller.store.jobs.progress import Hook
@@ -86,6 +89,8 @@ class ObservedState:
     ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over.
     ``logs_until`` is until when pods that have ended are to stay, since their logs are being read.
     ``predecessors`` are the jobs that it waits for, while it is not submitted.
+    ``due_tools`` are tools of the job that are to be run now, ``ending_runs`` the identifiers of
+    runs of them that are to end; of such a run itself, ``unwanted`` says why.
     ``knows_hooks`` says that ``hooks`` were read, whether or not they mattered yet.
     """
 
@@ -113,6 +118,9 @@ class ObservedState:
     overdue: bool = False
     logs_until: float | None = None
     predecessors: tuple[Predecessor, ...] = ()
+    due_tools: tuple[DueRun, ...] = ()
+    ending_runs: tuple[str, ...] = ()
+    unwanted: RequestedEnd | None = None
     knows_hooks: bool = True
 
     def after(self, record: JobRecord | None) -> ObservedState | None:
@@ -151,7 +159,9 @@ def decide(seen: ObservedState) -> Step:
         return _after_the_end(seen)
     if seen.parked != record.parked:
         return Park(seen.parked)
-    return _undecided(seen) if record.outcome is None else _ending(seen)
+    step = _undecided(seen) if record.outcome is None else _ending(seen)
+    # Tools come last: they keep the job from nothing.
+    return StartTool(seen.due_tools[0]) if seen.due_tools and isinstance(step, Rest) else step
 
 
 def _undecided(seen: ObservedState) -> Step:
@@ -161,6 +171,8 @@ def _undecided(seen: ObservedState) -> Step:
         return AdoptNewerAttempt()
     if record.desired == "ended":
         return _ended_on_purpose(record)
+    if seen.unwanted is not None:
+        return EndTool(seen.unwanted)
     if seen.parked is not None and seen.overdue:
         return EndOverdue()  # its plugins may never have seen it
     if record.renewal is not None:

@@ -9,20 +9,22 @@ from typing import Final, get_args
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import has_delayed
-from controller.jobs.history.unreadable import why_parked
+from controller.jobs.history.unreadable import read_known, why_parked
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.reconcile.lifecycle import ObservedState, hooks_matter
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.addresses import rank_services_of
+from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
 from controller.store.instance.submission_pause import read_maintenance
 from controller.store.jobs.connections import basis_of, callers_of
 from controller.store.jobs.hook_runs import HookState, hooks_of
-from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.jobs.job_rows import JobRecord, RequestedEnd, find_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.predecessors import Predecessor, predecessors_of
 from controller.store.jobs.progress import CompanionRecord, Hook, attempts_of, companions_of
 from controller.store.jobs.timers import timers_of
+from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
@@ -98,6 +100,8 @@ class Observer:
             held = await self._held(transaction, record)
             gone = await self._gone(transaction, record, pods)
             predecessors = await self._predecessors(transaction, record)
+            due_tools, ending_runs = await self._tools(transaction, record)
+            unwanted = await self._unwanted(transaction, record)
         paused, again_in = self._paused(hooks, busy=busy)
         parked = self._parked(record)
         left = (record.expires_at or 0.0) - self._clock()
@@ -130,6 +134,9 @@ class Observer:
             parked=parked,
             overdue=overdue,
             predecessors=predecessors,
+            due_tools=due_tools,
+            ending_runs=ending_runs,
+            unwanted=unwanted,
         )
 
     @property
@@ -232,6 +239,34 @@ class Observer:
         if record.uid is not None or record.is_final or "after" not in (record.spec or ()):
             return ()
         return await predecessors_of(transaction, record.id)
+
+    async def _tools(
+        self, transaction: Transaction, record: JobRecord
+    ) -> tuple[tuple[DueRun, ...], tuple[str, ...]]:
+        """Return the job's tools that are to be run now, and which of their runs are to end."""
+        if not record.tools:
+            return (), ()
+        tools = await tools_of(transaction, record.id)
+        runs = await runs_of(transaction, tools)
+        pods, due, ending = self._informer.pods.of_job(record.id), list[DueRun](), list[str]()
+        job = read_known(record)
+        for tool in tools:
+            last = runs.get(tool.run or "")
+            if found := due_run(tool, last, job=job, record=record, pods=pods):
+                due.append(found)
+            ends = last is not None and not last.is_final and last.desired != "ended"
+            if last is not None and ends and why_unwanted(last, tool, record=record, pods=pods):
+                ending.append(last.id)
+        return tuple(due), tuple(ending)
+
+    async def _unwanted(self, transaction: Transaction, record: JobRecord) -> RequestedEnd | None:
+        """Return why the run of a tool, if it is one, is to end."""
+        if record.tool is None or record.is_final or record.desired == "ended":
+            return None
+        job_id, name, rank = (record.tool[field] for field in ("job", "name", "rank"))
+        tool = await find_tool(transaction, (job_id, name, rank))
+        job = await find_job(transaction, job_id)
+        return why_unwanted(record, tool, record=job, pods=self._informer.pods.of_job(job_id))
 
     async def _gone(
         self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]

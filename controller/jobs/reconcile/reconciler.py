@@ -25,7 +25,7 @@ from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle import ObservedState, decide
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.requeue import Requeue, RequeueAfter
-from controller.jobs.reconcile.steps import RecordPods, Rest, Step
+from controller.jobs.reconcile.steps import Finish, RecordPods, Rest, Step
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
@@ -258,6 +258,9 @@ class Reconciler:
             self._logs.forget(job_id)
             await self._adoption.look_at(job_id)
             return None
+        for run in seen.ending_runs:
+            self._queue.enqueue(run, "cluster")
+        self._tell(seen.record)
         for _ in range(MOST_STEPS):
             self._moves()
             self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
@@ -271,13 +274,22 @@ class Reconciler:
                 return Requeue(later.seconds, "waits")
             finally:
                 self._told(job_id)
+                self._tell(seen.record)
             self._metrics.step_done(step, seen, now=self._clock())
+            if seen.record.tool is not None and isinstance(step, Finish):
+                # Another run may follow.
+                self._queue.enqueue(seen.record.tool["job"], "step")
             if after is None:
                 if isinstance(step, RecordPods):
                     self._see_those_that_left(seen)
                 break
             seen = after
         return Requeue(0.0, "step")
+
+    def _tell(self, record: JobRecord) -> None:
+        """Have the sessions looked at that lead to a tool, if *record* is of one: its job's."""
+        if record.tool is not None:
+            self._told(record.tool["job"])
 
     def _see_those_that_left(self, seen: ObservedState) -> None:
         """Have logs read of pods that were written down just now, as they had gone already.

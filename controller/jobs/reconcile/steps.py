@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from controller.jobs.history.states import Happening, Outcome, State
+from controller.jobs.tools.runs import DueRun
+from controller.store.jobs.job_rows import RequestedEnd
 from controller.store.jobs.progress import Hook
 from controller.store.jobs.timers import Timer
 from controller.volcano.observed import ObservedPod
@@ -161,6 +163,20 @@ class EndOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class StartTool:
+    """Have a tool of the job run: its run is reconciled as a job is."""
+
+    due: DueRun
+
+
+@dataclass(frozen=True, slots=True)
+class EndTool:
+    """Ask for the end of a tool's run."""
+
+    how: RequestedEnd
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Take the outcome as the state, and drop what was kept for the job."""
 
@@ -188,4 +204,6 @@ Step: TypeAlias = (
     | Finish
     | Park
     | EndOverdue
+    | StartTool
+    | EndTool
 )

@@ -26,6 +26,7 @@ from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected
+from controller.jobs.tools.shape import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
@@ -216,6 +217,8 @@ class SubmitActions:
 
         plan = await self._calls.result(record.id, "plan", (record.attempt, submitted), make)
         plan.volcano_job.annotations |= annotations_of(record)
+        if record.tool is not None:
+            shape_tool(plan, record.tool)
         # Earlier attempts have used some of the retries that its policies allow.
         plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
         return plan

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from controller.jobs.spec.model import Job
+from controller.jobs.spec.model import Job, ToolJob
 from controller.jobs.spec.parameters import SECRET_FIELDS
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
+from controller.volcano.names import is_tool
 
 _UNKNOWN: Final = "(unknown)"
 
@@ -55,11 +56,16 @@ def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
         JobRejected: If it was changed, or made by a version that took more.
     """
     try:
-        return Job.model_validate(filled_in(spec, secrets))
+        return model_of(spec["id"]).model_validate(filled_in(spec, secrets))
     except ValidationError as error:
         raise JobRejected(problems_of(error)) from None
     except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
         raise JobRejected([Problem("", "is not what a job is kept as")]) from error
+
+
+def model_of(job_id: str) -> type[Job]:
+    """Return the model of what has this identifier: a job's, or that of a tool's run."""
+    return ToolJob if is_tool(job_id) else Job
 
 
 def filled_in(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from controller.volcano.policies import Action, Event, Rule
 from shared.routes import Clipboard
 
 ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"
+"""Of a tool's run, which is no job: no job's identifier has a dot."""
 ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
 TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -40,6 +42,7 @@ DEFAULT_TASK: Final = "job"
 MOST_REPLICAS: Final = 1000
 MOST_TASKS: Final = 32
 MOST_PREDECESSORS: Final = 32
+MOST_TOOLS: Final = 16
 MOST_PLUGINS: Final = 32
 MOST_PARAMETERS: Final = 1000
 MOST_FILLED: Final = 2 * MOST_PARAMETERS + 1
@@ -59,6 +62,7 @@ FilledIn = Annotated[
 """What of a job can be filled in when it is accepted."""
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
+ToolName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
 """A name of the deployment's: of a product, a queue, a priority, a runtime, a credential."""
@@ -285,6 +289,7 @@ class Job(Strict):
     links: list[Annotated[str, Field(pattern=LINK_PATTERN)]] = Field(
         default_factory=list, max_length=16
     )
+    tools: Annotated[list[ToolName], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
     policies: Policies = Field(default_factory=list)
     max_retry: Annotated[int, Field(ge=0, le=1000)] | None = None
     min_success: Annotated[int, Field(ge=1)] | None = None
@@ -370,6 +375,12 @@ class Job(Strict):
                 yield name, value
 
 
+class ToolJob(Job):
+    """What is run for a tool of a job: nobody can ask for it by its identifier."""
+
+    id: Annotated[str, Field(pattern=TOOL_ID_PATTERN)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveTask:
     """A task as it is run: its replicas' ranks are ``first`` and following.
@@ -416,6 +427,7 @@ def _merged(own: Resources, of_all: Resources) -> Resources:
 CARRIED_TYPES: Final = frozenset({"file", "directory", "artefacts", "peer", *COPIED})
 """Types and policies of parameters that need a plugin of their own (``parameters.<type>``)."""
 
-BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after"})
+BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after", "tools"})
 """Fields of a job that need no plugin: they say whose it is and how it is found; and what holds the
-fields of plugins, each of which needs its own; and what it waits for before it is submitted."""
+fields of plugins, each of which needs its own; and what it waits for before it is submitted, and
+what is attached to it, which are jobs themselves."""

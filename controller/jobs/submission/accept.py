@@ -28,6 +28,7 @@ from controller.jobs.submission.completion import Completion, Predecessor, artef
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.jobs.submission.results import Mode, Submitted
+from controller.jobs.tools.attachments import ToolPlans
 from controller.jobs.usage.demand import charged_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
@@ -37,6 +38,7 @@ from controller.store.instance.submission_pause import read_maintenance
 from controller.store.jobs.batches import BatchRecord
 from controller.store.jobs.job_rows import JobRecord, find_jobs, hold_jobs, insert_jobs
 from controller.store.jobs.places import HeldPlace
+from controller.store.jobs.tools import AttachedTool, attach_tools
 from controller.store.vault import Vault
 
 MOST_TIMEOUTS: Final = 3
@@ -79,6 +81,7 @@ class Submissions:
         self._pipeline = pipeline
         self._vault = vault
         self._defaults = defaults
+        self._tools = ToolPlans(pipeline, defaults)
         self._clock = clock
         self._random = random
         self._wake = wake
@@ -154,6 +157,15 @@ class Submissions:
                 now = self._clock()
                 await keep_batch(transaction, batch, mode, results, vault=self._vault, now=now)
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
+            tools = {one.job_id: one.tools for one in checked if not one.problems}
+            await attach_tools(
+                transaction,
+                [
+                    replace(tool, asked_at=record.created_at)
+                    for _, record in new
+                    for tool in tools[record.id]
+                ],
+            )
             for job, record in new:
                 await take_claims(
                     transaction,
@@ -180,6 +192,7 @@ class Submissions:
             if not isinstance(job, Job) or results[index].result != "created":
                 continue
             record = self._record(one.completed or job, one.namespace)
+            record = replace(record, tools=len(one.tools))
             if batch is not None:
                 record = replace(record, batch=batch.id, batch_index=index)
             new.append((job, record))
@@ -272,12 +285,20 @@ class Submissions:
             job, problems = completion.complete(job)
             refused += (*problems, *self._defaults.kinds.problems(job))
             plan = await self._pipeline.plan(job)
+            tools = await self._tools.of_new(job, plan, now=0.0) if job.tools else []
         except JobRejected as rejected:
             return _Checked((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:
             return _Checked.failed(job, failure)
-        namespace = plan.volcano_job.namespace
-        return _Checked(refused, plan, job, namespace=namespace, places=plan.places, job_id=job.id)
+        return _Checked(
+            refused,
+            plan,
+            job,
+            namespace=plan.volcano_job.namespace,
+            places=plan.places,
+            job_id=job.id,
+            tools=tuple(tools),
+        )
 
     async def _try_out(self, checked: Sequence[_Checked], allowance: Allowance) -> None:
         """Add what the API server has against those that nothing is known against."""
@@ -361,6 +382,7 @@ class _Checked:
     places: Mapping[str, HeldPlace] = field(default_factory=dict)
     job_id: str | None = None
     failure: PluginFailed | None = None
+    tools: tuple[AttachedTool, ...] = ()
 
     @classmethod
     def failed(cls, job: Job, failure: PluginFailed) -> _Checked:

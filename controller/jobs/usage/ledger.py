@@ -64,8 +64,10 @@ class Ledger:
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: Used) -> UsageEntry:
         job = read_known(record)
+        tool = record.tool or {}
         return UsageEntry(
-            job_id=record.id,
+            job_id=tool.get("job", record.id),
+            tool=tool.get("name"),
             owner_user=record.owner_user,
             owner_project=record.owner_project,
             uid=attempt.uid,

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, find_jobs, kind_of
+from controller.store.jobs.job_rows import FINAL_STATES, IS_JOB, JobRecord, find_jobs, kind_of
 from controller.store.paging import (
     MOST_CANDIDATES,
     Condition,
@@ -133,6 +133,8 @@ def _job_keys(searched: _Search, place: Key | None, count: int, *, newest: bool)
     keys = sa.select(_jobs.c.created_at, job_id.label("id"))
     if searched.by_label:
         keys = keys.join_from(_labels, _jobs, _labels.c.job_id == _jobs.c.id)
+    else:
+        keys = keys.where(IS_JOB)  # tools have no labels
     if newest:
         return first_keys(keys, searched.ranges, (_jobs.c.created_at, _jobs.c.id), place, count)
     after = (job_id > place.id,) if place is not None else ()

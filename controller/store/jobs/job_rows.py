@@ -21,6 +21,7 @@ from controller.store.outbox.update_rows import (
     record_beginnings,
     record_transition,
 )
+from controller.volcano.names import TOOL_PREFIX
 
 Desired = Literal["run", "suspended", "ended"]
 
@@ -46,7 +47,8 @@ class JobRecord:
     ``details``. ``details`` and ``end_details`` are what is known of the job's own reason, and of
     the reason of its end; they go with the reason to which they belong.
     ``parked`` says why the leader's version cannot go on with it. ``batch`` and ``batch_index`` say
-    with which batch it came, and which of its items it is.
+    with which batch it came, and which of its items it is. ``tool`` is None of a job: a tool's run,
+    which lives and ends as a job does, says there whose it is. ``tools`` is how many the job has.
     """
 
     id: str
@@ -91,6 +93,8 @@ class JobRecord:
     priority_value: int | None = None
     batch: str | None = None
     batch_index: int | None = None
+    tool: Mapping[str, Any] | None = None
+    tools: int = 0
 
     def __repr__(self) -> str:
         return f"JobRecord(id={self.id!r}, state={self.state!r}, attempt={self.attempt})"
@@ -112,6 +116,9 @@ MOST_KIND: Final = 63
 """Characters of a kind that it is found by."""
 MOST_VALUES: Final = 10_000
 """Of one statement; PostgreSQL's protocol has 16 bits to count them."""
+
+IS_JOB: Final = _table.c.id.not_like(f"{TOOL_PREFIX}%")
+"""And no tool's run. By the id, which is in every index that pages and counts are read from."""
 
 _ROWS_AT_ONCE: Final = 50
 _READ_AT_ONCE: Final = 200
@@ -194,7 +201,10 @@ async def _insert_some(
     ]
     if labelled:
         await transaction.execute(sa.insert(tables.job_labels), labelled)
-    await record_beginnings(transaction, [record for record, _ in jobs])
+    # Nobody is told of tools: they are asked after within their job.
+    told = [record for record, _ in jobs if record.tool is None]
+    if told:
+        await record_beginnings(transaction, told)
 
 
 def kind_of(spec: object) -> str:
@@ -265,7 +275,7 @@ async def unfinished_of(
     transaction: Transaction, *, user: str | None, project: str | None
 ) -> list[str]:
     """Return the project's jobs that are not over; without one, the user's outside of projects."""
-    query = sa.select(_table.c.id).where(IS_LIVE)
+    query = sa.select(_table.c.id).where(IS_LIVE, IS_JOB)
     if project is not None:
         query = query.where(_table.c.owner_project == project)
     else:
@@ -370,7 +380,7 @@ async def move_job(
         values.setdefault("details", None)
     after = replace(record, **values)
     await transaction.execute(_CHANGE, {"which": record.id, **values})
-    if _told(after) != _told(record):
+    if record.tool is None and _told(after) != _told(record):
         await record_transition(transaction, after, at=now, exits=exits)
     return after
 

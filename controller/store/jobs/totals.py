@@ -8,14 +8,14 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import IS_LIVE, JobRecord
+from controller.store.jobs.job_rows import IS_JOB, IS_LIVE, JobRecord
 
 _table = tables.jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What jobs in one state take together."""
+    """What jobs in one state, and their tools, take together."""
 
     state: str
     jobs: int
@@ -32,7 +32,7 @@ async def demand_by_state(
     query = (
         sa.select(
             _table.c.state,
-            sa.func.count(),
+            total(sa.case((IS_JOB, 1), else_=0)),
             total(_table.c.cpu),
             total(_table.c.memory),
             total(_table.c.gpu),
@@ -42,7 +42,8 @@ async def demand_by_state(
     )
     if product is not None:
         query = query.where(_table.c.product == product)
-    return {row[0]: Demand(*row) for row in await transaction.execute(query)}
+    rows = await transaction.execute(query)
+    return {row[0]: Demand(row[0], int(row[1]), *row[2:]) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ async def queue_place(transaction: Transaction, record: JobRecord) -> QueuePlace
         _table.c.queue == record.queue,
         _table.c.state == "IN_QUEUE",
         _table.c.reason == "queued",
+        IS_JOB,
     )
     position, waiting, of_higher = (await transaction.execute(query)).one()
     return QueuePlace(int(position), int(waiting), int(of_higher))

@@ -21,7 +21,8 @@ class UsageEntry:
     """What one replica has used in one attempt from its start until a moment: absolute.
 
     ``period`` counts the entries of an attempt's rank from 0, without a gap; ``final`` is the last
-    one. ``id`` is 0 until the ledger has it.
+    one. ``id`` is 0 until the ledger has it. ``tool`` is which tool of the job has used it, None
+    where the job itself has.
     """
 
     id: int = 0
@@ -39,6 +40,7 @@ class UsageEntry:
     price: Mapping[str, Any] | None
     resources: Mapping[str, Any]
     at: float
+    tool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

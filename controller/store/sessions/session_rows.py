@@ -136,6 +136,14 @@ async def end_sessions_of(transaction: Transaction, job_id: str, *, reason: str,
     return await _end(transaction, _table.c.job_id == job_id, reason, now)
 
 
+async def end_sessions_at(
+    transaction: Transaction, job_id: str, *, endpoint: str, rank: int, reason: str, now: float
+) -> int:
+    """End the sessions of an endpoint of one rank of the job; return how many there were."""
+    there = (_table.c.job_id == job_id, _table.c.endpoint == endpoint, _table.c.rank == rank)
+    return await _end(transaction, sa.and_(*there), reason, now)
+
+
 async def _end(
     transaction: Transaction, which: sa.ColumnElement[bool], reason: str, now: float
 ) -> int:

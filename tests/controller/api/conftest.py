@@ -25,6 +25,7 @@ from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
+from controller.jobs.tools.attachments import ToolPlans, Tools
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.plugins import PLUGINS
@@ -154,6 +155,13 @@ async def api(
         store=store,
         submissions=submissions,
         commands=commands,
+        tools=Tools(
+            store,
+            plans=ToolPlans(pipeline, jobs),
+            clock=time.time,
+            wake=woken.append,
+            routes=woken.append,
+        ),
         sessions=sessions,
         kube=kube,
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),

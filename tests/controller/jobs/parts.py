@@ -31,9 +31,10 @@ from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
 from controller.metrics import ControllerMetrics
+from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.jobs.job_rows import JobRecord, find_job, oldest_jobs
 from controller.store.vault import Vault
 from tests.controller.samples import make_defaults
 
@@ -160,11 +161,23 @@ class Parts:
         deadline = time.monotonic() + 60
         while not until(record := await self.record(job_id)):
             assert time.monotonic() < deadline, record
-            # As the reconciler does, which tries again: a store that many share can be busy.
-            with suppress(StoreUnavailable):
-                await self.reconciler.reconcile(job_id)
-            await asyncio.sleep(0.05)
+            await self.look(job_id, tools=record.tools > 0)
         return record
+
+    async def look(self, job_id: str, *, tools: bool) -> None:
+        """Reconcile the job and its tools once; the cluster needs its time after that."""
+        # As the reconciler does, which tries again: a store that many share can be busy.
+        with suppress(StoreUnavailable):
+            await self.reconciler.reconcile(job_id)
+            for run in await self.runs_of(job_id) if tools else ():
+                await self.reconciler.reconcile(run.id)
+        await asyncio.sleep(0.05)
+
+    async def runs_of(self, job_id: str) -> list[JobRecord]:
+        """Return every run of the job's tools."""
+        async with self.store.read() as transaction:
+            every = await oldest_jobs(transaction, after=(0.0, ""), limit=10**6)
+        return [one for one in every if one.tool is not None and one.tool["job"] == job_id]
 
     async def drive_to_the_end(self, job_id: str) -> JobRecord:
         return await self.drive(job_id, lambda record: record.is_final)
@@ -179,6 +192,7 @@ def make_parts(
     term: int,
     instance: str,
     evictions_allowed: int = 0,
+    defaults: JobDefaults | None = None,
 ) -> Parts:
     """Put everything together as the process does."""
     vault = Vault([LINK_KEY])
@@ -224,7 +238,7 @@ def make_parts(
         store=store,
         pipeline=pipeline,
         vault=vault,
-        defaults=make_defaults(),
+        defaults=defaults or make_defaults(),
         clock=time.time,
         random=os.urandom,
         wake=lambda _job: None,

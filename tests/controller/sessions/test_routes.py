@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.jobs.history.pod_records import pod_at
 from controller.sessions.routes import (
     Reach,
     choose_hub,
     may_have_shell,
-    pod_at,
     route_of,
     service_at,
 )

@@ -174,8 +174,8 @@ async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thou
 
 
 async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:
-    field = "tools"
-    status, answer = await submit(api, make_job() | {field: ["tensorboard"]})
+    field = "colours"
+    status, answer = await submit(api, make_job() | {field: ["red"]})
     assert status == 422
     assert answer["details"]["problems"] == [
         {"path": f"items[0].{field}", "message": "unknown field"}

@@ -11,12 +11,15 @@ import pytest
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.tools.runs import why_unwanted
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import companions_of
-from controller.volcano.names import peer_service_name
+from controller.store.jobs.tools import AttachedTool, find_tool
+from controller.volcano.names import labels_of, peer_service_name, volcano_job_name
+from controller.volcano.observed import ObservedJob, read_job
 from tests.controller.kube.api_server import Script, says, serving
 from tests.controller.samples import make_defaults, make_observed
 
@@ -32,8 +35,13 @@ async def intended(folder: Path) -> list[tuple[str, str, str]]:
     return [(one.kind, one.namespace, one.name) for one in known]
 
 
-async def adopt(folder: Path, **annotations: str) -> tuple[JobRecord | None, tuple[str, ...]]:
-    """Have a new store meet a VolcanoJob with *annotations*; return what it makes of it."""
+async def adopt(
+    folder: Path, *, beside: ObservedJob | None = None, **annotations: str
+) -> tuple[JobRecord | None, tuple[str, ...]]:
+    """Have a new store meet a VolcanoJob with *annotations*; return what it makes of it.
+
+    With *beside* that one too; and without annotations that one alone.
+    """
     store = Store(f"sqlite:///{folder}/store.db")
     await store.open()
     async with store.write() as transaction:
@@ -43,7 +51,11 @@ async def adopt(folder: Path, **annotations: str) -> tuple[JobRecord | None, tup
     async with serving(script, folder) as kube:
         informer = InformerCache(kube, instance="test", changed=lambda _job: None)
         named = {f"fumarole.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}
-        informer.jobs.put(make_observed(annotations=named))
+        # What a watch tells has no order.
+        if beside is not None:
+            informer.jobs.put(beside)
+        if named:
+            informer.jobs.put(make_observed(annotations=named))
         adoption = Adoption(
             store=store,
             term=term,
@@ -102,3 +114,73 @@ async def test_a_job_of_a_later_version_is_adopted_with_all_that_it_says(tmp_pat
     record, problems = await adopt(other, spec=json.dumps(spec | {"replicas": "many"}))
     assert record is None
     assert "cannot be adopted" in problems[0]
+
+
+RUN = f"tool.{'a' * 24}"
+OF = {
+    "job": "j1", "name": "board", "rank": 0, "asked_at": 5.5, "uid": "vcjob-1", "pod": "p",
+    "task": "job", "index": 0, "unshared": ["/work"], "near": True, "ready_path": "/",
+    "of a later version": 1,
+}  # fmt: skip
+
+
+def make_tools_job(**annotations: str) -> ObservedJob:
+    """Return the VolcanoJob of a tool's run."""
+    spec = {
+        "id": RUN, "owner": {"user": "ada"}, "image": "board", "resources": {"cpu": 2},
+        "interactive": {"board": {"kind": "web", "port": 6006}},
+    }  # fmt: skip
+    said = {"spec": json.dumps(spec), "attempt": "1", "tool": json.dumps(OF)} | annotations
+    named = {f"fumarole.dev/{name}": value for name, value in said.items()}
+    # As a watch gives it, of which not all is kept.
+    metadata = {
+        "namespace": "jobs", "name": volcano_job_name(RUN), "uid": "vcjob-2",
+        "labels": labels_of("test", RUN), "annotations": named,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return read_job({"metadata": metadata, "status": {"state": {"phase": "Running"}}})
+
+
+async def kept(folder: Path) -> tuple[JobRecord | None, AttachedTool | None]:
+    """Return the run as the store has it, and its tool."""
+    store = Store(f"sqlite:///{folder}/store.db")
+    async with store.read() as transaction:
+        run, tool = await find_job(transaction, RUN), await find_tool(transaction, PLACE)
+    await store.close()
+    return run, tool
+
+
+PLACE = ("j1", "board", 0)
+
+
+async def test_a_tools_volcano_job_is_adopted_as_its_jobs_tool_and_as_no_job(
+    tmp_path: Path,
+) -> None:
+    record, problems = await adopt(tmp_path, beside=make_tools_job(), spec=SPEC, attempt="1")
+    run, tool = await kept(tmp_path)
+    assert problems == ()
+    assert record is not None
+    assert run is not None
+    assert tool is not None
+    assert (record.tools, record.tool, run.uid) == (1, None, "vcjob-2")
+    assert run.tool is not None
+    assert {**OF, **run.tool} == OF
+    assert (tool.run, tool.asked_at, tool.charged["cpu"]) == (RUN, 5.5, 2.0)
+    assert tool.spec == {field: value for field, value in run.spec.items() if field != "id"}
+
+
+async def test_one_whose_job_is_gone_is_kept_to_be_ended_and_one_that_says_nothing_is_left(
+    tmp_path: Path,
+) -> None:
+    _, problems = await adopt(tmp_path, beside=make_tools_job())
+    run, tool = await kept(tmp_path)
+    assert (problems, tool) == ((), None)
+    assert run is not None
+    assert run.tool is not None
+    assert why_unwanted(run, tool, record=None, pods=()) is not None
+    for number, said in enumerate(["", "{}", "[]", '{"job":"../x"}']):
+        other = tmp_path / str(number)
+        other.mkdir()
+        _, problems = await adopt(other, beside=make_tools_job(tool=said))
+        assert await kept(other) == (None, None)
+        assert "cannot be adopted" in problems[0]

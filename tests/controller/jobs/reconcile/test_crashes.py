@@ -7,6 +7,7 @@ each of them, whose controller dies there and is followed by another one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -36,7 +37,7 @@ from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import FINAL_STATES
+from controller.store.jobs.job_rows import FINAL_STATES, JobRecord
 from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of, companions_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of
@@ -61,10 +62,17 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 INSTANCE = "crash"
 WHEN: Final[tuple[When, ...]] = ("before", "after")
 AT_ONCE = 6
-SAMPLES = {"ends": 8, "asked": 6, "expires": 4, "suspended": 3, "retried": 4}
+SAMPLES = {"ends": 8, "asked": 6, "expires": 4, "suspended": 3, "retried": 4, "tools": 4}
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 LIVING = ("IN_QUEUE", "RUNNING")
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
+# Nobody is let in: its port is never asked for.
+SIDE = {
+    "image": "busybox",
+    "command": ["sh", "-c", SLEEPS],
+    "port": 8000,
+    "resources": {"cpu": 0.01, "memory": "16Mi"},
+}
 
 
 class Ledger(JobPlugin):
@@ -96,7 +104,8 @@ class Ledger(JobPlugin):
 class World:
     """A cluster and a store that outlive every controller."""
 
-    def __init__(self, kube: Kube, informer: InformerCache, url: str) -> None:
+    def __init__(self, kube: Kube, informer: InformerCache, url: str, tools: Path) -> None:
+        self.defaults = make_defaults(FUMAROLE_CONTROLLER_TOOLS_FILE=str(tools))
         self.kube = kube
         self.informer = informer
         self.url = url
@@ -107,7 +116,7 @@ class World:
         """Return our plugins, whose effects on the store can be cut off too, and one of others."""
         context = make_context(
             control=JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
-            ledger=UsageLedger(store, defaults=make_defaults(), clock=time.time),
+            ledger=UsageLedger(store, defaults=self.defaults, clock=time.time),
         )
         plugins = make_plugins([*PLUGINS, Ledger], context, wanted=None)
         return Pipeline(plugins, instance=INSTANCE, namespace="jobs")
@@ -123,6 +132,7 @@ class World:
                 pipeline=self.pipeline(store),
                 term=self.term,
                 instance=INSTANCE,
+                defaults=self.defaults,
             )
         finally:
             await store.close()
@@ -143,7 +153,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         informer = InformerCache(kube, instance=INSTANCE, changed=lambda _job: None)
         watching = asyncio.create_task(informer.run())
         await informer.complete()
-        made = World(kube, informer, f"sqlite:///{folder}/store.db")
+        tools = folder / "tools.json"
+        tools.write_text(json.dumps({"tools": {"side": SIDE}}))
+        made = World(kube, informer, f"sqlite:///{folder}/store.db", tools)
         made.term = term
         yield made
         watching.cancel()
@@ -157,6 +169,8 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
     "fails": ("exit 3", {}, "FAILURE"),
     "asked": (SLEEPS, {}, "SUCCESS"),
     "suspended": (SLEEPS, {}, "SUCCESS"),
+    # With a tool beside each attempt.
+    "tools": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
     # By a policy that we carry out ourselves, once.
     "retried": (
@@ -168,7 +182,7 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
         "FAILURE",
     ),
 }
-TWICE = ("suspended", "retried")
+TWICE = ("suspended", "retried", "tools")
 
 
 def make(job_id: str, life: str) -> Job:
@@ -191,9 +205,13 @@ async def live(parts: Parts, job: Job, life: str) -> None:
         await parts.submit(job)
     if life not in ("ends", "fails", "retried"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
-    if life == "suspended":
+    if life == "tools":
+        await _until_beside(parts, job.id, runs=1)
+    if life in ("suspended", "tools"):
         await _pause(parts, job.id)
-    if life in ("asked", "suspended"):
+    if life == "tools":
+        await _until_beside(parts, job.id, runs=2)
+    if life in ("asked", "suspended", "tools"):
         await patiently(lambda: parts.commands.end(job.id))
     while (
         life == "expires"
@@ -202,6 +220,19 @@ async def live(parts: Parts, job: Job, life: str) -> None:
         await asyncio.sleep(0.2)
     record = await parts.drive_to_the_end(job.id)
     assert record.state == LIVES[life][2], record
+    for run in await parts.runs_of(job.id):
+        await parts.drive_to_the_end(run.id)
+
+
+async def _until_beside(parts: Parts, job_id: str, *, runs: int) -> None:
+    """Drive the job until its tool has run so often, or it ends."""
+    record = await parts.record(job_id)
+    while not record.is_final and record.desired == "run":
+        found = await parts.runs_of(job_id)
+        if len(found) >= min(runs, record.attempt) and found[-1].state == "RUNNING":
+            return
+        await parts.look(job_id, tools=True)
+        record = await parts.record(job_id)
 
 
 async def _pause(parts: Parts, job_id: str) -> None:
@@ -258,8 +289,23 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
     made = await world.kube.list(VCJOBS, labels=labels)
     assert {one["metadata"]["uid"] for one in made} <= {record.uid}, where
     await check_usage(world, parts, job_id, where)
+    for run in await parts.runs_of(job_id):
+        await check_run(world, parts, run, where)
     if record.desired == "ended":
         await eventually(lambda: _nothing(world, labels), what=f"{where}: something is left")
+
+
+async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> None:
+    """See that the run of a tool went with its job, is paid for exactly, and left nothing."""
+    assert run.tool is not None
+    assert (run.state, run.attempt) == ("SUCCESS", 1), (where, run)
+    assert run.end_reason in ("attempt_ended", "job_ended"), (where, run)
+    async with parts.store.read() as transaction:
+        assert await updates_of(transaction, run.id) == [], where
+        assert await companions_of(transaction, run.id) == [], where
+    await check_usage(world, parts, run.id, where, tool=run.tool)
+    labels = f"fumarole.dev/job={run.id}"
+    await eventually(lambda: _nothing(world, labels), what=f"{where}: something of a tool is left")
 
 
 def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
@@ -272,19 +318,29 @@ def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
     assert all(one.exits is None for one in updates[:-1]), where
 
 
-async def check_usage(world: World, parts: Parts, job_id: str, where: str) -> None:
+async def check_usage(
+    world: World,
+    parts: Parts,
+    job_id: str,
+    where: str,
+    *,
+    tool: Mapping[str, Any] | None = None,
+) -> None:
     """See that what the ledger says is what the cluster says, and is said once."""
+    paid_by, name = (job_id, None) if tool is None else (tool["job"], tool["name"])
     async with parts.store.read() as transaction:
         every = await usage_after(transaction, 0, limit=10**6)
         runs = await pod_records_of(transaction, job_id)
-    assert runs, where
+        uids = {one.attempt: one.uid for one in await attempts_of(transaction, job_id)}
+    assert runs or tool is not None, where
     for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
         (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
         seen = read_pod(pod)
         assert seen.ended is not None, where
         assert (run.started_at, run.ended_at) == (seen.started_at, seen.ended.finished_at), where
     for attempt in {run.attempt for run in runs}:
-        own = [one for one in every if (one.job_id, one.attempt) == (job_id, attempt)]
+        own = [one for one in every if one.uid == uids[attempt]]
+        assert {(one.job_id, one.tool) for one in own} <= {(paid_by, name)}, where
         own.sort(key=lambda one: one.period)
         began = [run for run in runs if run.attempt == attempt and run.started_at is not None]
         assert [one.period for one in own] == list(range(len(own))), where

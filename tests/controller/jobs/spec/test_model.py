@@ -83,7 +83,7 @@ def problems(**fields: Any) -> dict[str, str]:
         ({"tasks": [{"name": "a", "replicas": 0}]}, "tasks[0].replicas"),
         ({"tasks": [{"name": "a", "resources": {"cpu": 0}}]}, "tasks[0].resources.cpu"),
         ({"framework": "horovod"}, "framework"),
-        ({"tools": ["tensorboard"]}, "tools"),
+        ({"tools": ["TensorBoard"]}, "tools[0]"),
         ({"policies": [{"action": "RestartJob"}]}, "policies[0]"),
         ({"policies": [{"action": "SyncJob", "event": "*"}]}, "policies[0].action"),
         ({"policies": [{"action": "RestartJob", "event": "JobUpdated"}]}, "policies[0].event"),

@@ -1,0 +1,183 @@
+"""``/v1/jobs/{id}/tools``: programs such as TensorBoard that are attached to a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from pydantic import Field
+
+from controller.api.audit import audit
+from controller.api.error_responses import ApiError, invalid, not_found
+from controller.api.operations import Operation
+from controller.api.query_parameters import Query, read_query
+from controller.api.request_bodies import read_model
+from controller.api.response_models import Details, ResponseModel, read_details
+from controller.jobs.spec.model import ToolName
+from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.problems import JobRejected
+from controller.jobs.tools.attachments import ToolRefused, Tools, ToolView
+from controller.jobs.tools.shape import endpoint_of
+
+Rank = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class ToolRequest(Strict):
+    """A tool of the deployment, and the rank beside which it is to run."""
+
+    tool: ToolName
+    rank: Rank = 0
+
+
+class ToolQuery(Query):
+    """Which one, where several ranks have the tool."""
+
+    rank: Rank = 0
+
+
+class ToolAnswer(ResponseModel):
+    """A tool of a job, and how it is."""
+
+    tool: str
+    rank: int
+    endpoint: str = Field(description="What a session of the job and rank names to lead there.")
+    state: Literal["WAITING", "RUNNING", "ENDING", "ENDED"]
+    reason: str | None = Field(description="A word for programs: the tool's own, not the job's.")
+    message: str | None = Field(description="A text for people.")
+    details: Details | None = Field(default=None, description="What is known of the reason.")
+    attached_at: float
+    started_at: float | None = Field(description="When the run that goes on, or the last, began.")
+    unshared: list[str] = Field(
+        description="Folders of the job that are its pod's own: the tool has others there, empty."
+    )
+    product: str | None
+
+
+class ToolRemoved(ResponseModel):
+    """What became of a tool that was to be removed."""
+
+    tool: str
+    rank: int
+    removed: bool = Field(description="False where it was not attached.")
+
+
+class ToolsResource:
+    """The handlers of the resource."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def operations(self) -> list[Operation]:
+        """Return what is offered."""
+        every, one = "/v1/jobs/{id}/tools", "/v1/jobs/{id}/tools/{tool}"
+        return [
+            Operation(
+                name="attachTool",
+                method="POST",
+                path=every,
+                summary="Attach a tool to a job",
+                handler=self.attach,
+                body=ToolRequest,
+                answer=ToolAnswer,
+                statuses=(200, 201),
+                errors=("draining", "ending", "over", "plugin_failed"),
+            ),
+            Operation(
+                name="listTools",
+                method="GET",
+                path=every,
+                summary="Look at the tools of a job",
+                handler=self.list,
+                answer=ToolAnswer,
+                many=True,
+            ),
+            Operation(
+                name="getTool",
+                method="GET",
+                path=one,
+                summary="Look at a tool of a job",
+                handler=self.show,
+                query=ToolQuery,
+                answer=ToolAnswer,
+            ),
+            Operation(
+                name="removeTool",
+                method="DELETE",
+                path=one,
+                summary="Remove a tool from a job",
+                handler=self.remove,
+                query=ToolQuery,
+                answer=ToolRemoved,
+            ),
+        ]
+
+    async def attach(self, request: web.Request) -> web.Response:
+        """Attach a tool; one that is attached already is answered as it is."""
+        asked = await read_model(request, ToolRequest)
+        with _refusals():
+            done = await self._tools.attach(request.match_info["id"], asked.tool, rank=asked.rank)
+        if done is None:
+            raise not_found("job")
+        view, new = done
+        if new:
+            audit(request, "created", job=view.tool.job_id, rank=asked.rank, kind="tool")
+        return web.json_response(_shown(view), status=201 if new else 200)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """Show the tools in the order in which they were attached."""
+        views = await self._tools.list(request.match_info["id"])
+        if views is None:
+            raise not_found("job")
+        return web.json_response({"items": [_shown(one) for one in views]})
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Show one tool."""
+        named, rank = request.match_info["tool"], read_query(request, ToolQuery).rank
+        view = await self._tools.find(request.match_info["id"], named, rank=rank)
+        if view is None:
+            raise not_found("tool")
+        return web.json_response(_shown(view))
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """Remove one tool; again changes nothing."""
+        job_id, named = request.match_info["id"], request.match_info["tool"]
+        rank = read_query(request, ToolQuery).rank
+        removed = await self._tools.remove(job_id, named, rank=rank)
+        if removed is None:
+            raise not_found("job")
+        if removed:
+            audit(request, "ended", job=job_id, rank=rank, kind="tool", reason="removed")
+        shown = ToolRemoved(tool=named, rank=rank, removed=removed)
+        return web.json_response(shown.model_dump(mode="json"))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer 422 where a tool cannot be run as asked, 409 or 503 where it cannot be now."""
+    try:
+        yield
+    except JobRejected as rejected:
+        raise invalid(rejected.problems) from None
+    except ToolRefused as error:
+        message = str(error)
+        raise ApiError(error.code, f"{message[:1].upper()}{message[1:]}.") from None
+
+
+def _shown(view: ToolView) -> dict[str, Any]:
+    tool, run, shown = view.tool, view.run, view.shown
+    answer = ToolAnswer(
+        tool=tool.name,
+        rank=tool.rank,
+        endpoint=endpoint_of(tool.name),
+        state=shown.state,
+        reason=shown.reason,
+        message=shown.message,
+        details=read_details(run.details) if run is not None and shown.reason else None,
+        attached_at=tool.asked_at,
+        started_at=None if run is None else run.started_at,
+        unshared=list(tool.unshared),
+        product=tool.charged.get("product"),
+    )
+    return answer.model_dump(mode="json")

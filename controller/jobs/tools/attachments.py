@@ -1,0 +1,369 @@
+"""Attaches tools to jobs, and removes them; the reconciler runs them.
+
+What is attached is checked as a job is: by the plugins, with what the deployment declares. So a
+tool that could not be run is refused when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller.jobs.history.unreadable import read_known
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.tools.runs import REMOVED, RunOf, ShownTool, show_tool
+from controller.jobs.tools.shape import (
+    endpoint_of,
+    is_bound_to_node,
+    make_tool_job,
+    tool_spec,
+    unshared_folders,
+)
+from controller.jobs.usage.demand import charged_by
+from controller.settings import JobDefaults
+from controller.store.database import Store, Transaction
+from controller.store.instance.submission_pause import read_maintenance
+from controller.store.jobs.job_rows import (
+    JobRecord,
+    ask_to_end,
+    find_job,
+    hold_jobs,
+    lock_job,
+    tell_job,
+)
+from controller.store.jobs.tools import (
+    AttachedTool,
+    ask_again,
+    attach_tools,
+    detach_tool,
+    find_tool,
+    runs_of,
+    set_run,
+    tools_of,
+)
+from controller.store.sessions.session_rows import end_sessions_at
+from shared.errors import FumaroleError
+
+_REMOVED_SESSION: Final = "tool_removed"
+_CHARGED: Final = ("product", "price", "cpu", "memory", "gpu")
+
+
+class ToolRefused(FumaroleError):
+    """The tool cannot be attached to the job now; ``code`` is a word for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolView:
+    """A tool of a job as the API shows it."""
+
+    tool: AttachedTool
+    run: JobRecord | None
+    shown: ShownTool
+
+
+class ToolPlans:
+    """Says what would be run for tools.
+
+    Args:
+        pipeline: The plugins.
+        defaults: The deployment's tools, and what jobs get that they do not say.
+    """
+
+    def __init__(self, pipeline: Pipeline, defaults: JobDefaults) -> None:
+        self._pipeline = pipeline
+        self._defaults = defaults
+        self.declared = defaults.pods.tools
+
+    async def of_new(self, job: Job, plan: Plan, *, now: float) -> list[AttachedTool]:
+        """Return the tools that a job which is being submitted asks for.
+
+        Raises:
+            JobRejected: With what is wrong with them.
+            PluginFailed: If a plugin fails.
+        """
+        problems = list(self._problems(job.tools))
+        made = list[AttachedTool]()
+        for index, name in enumerate(job.tools if not problems else ()):
+            try:
+                made.append(await self.make(job, plan, name, rank=0, now=now))
+            except JobRejected as rejected:
+                problems += [one.under(f"tools[{index}]") for one in rejected.problems]
+        if problems:
+            raise JobRejected(problems)
+        return made
+
+    def _problems(self, names: Sequence[str]) -> list[Problem]:
+        found = [
+            Problem(f"tools[{index}]", "there is no such tool")
+            for index, name in enumerate(names)
+            if name not in self.declared.tools
+        ]
+        found += [
+            Problem(f"tools[{index}]", "is there twice")
+            for index, name in enumerate(names)
+            if name in names[:index]
+        ]
+        if len(names) > self.declared.most_per_job:
+            found.append(Problem("tools", f"at most {self.declared.most_per_job} here"))
+        return found
+
+    async def make(self, job: Job, plan: Plan, name: str, *, rank: int, now: float) -> AttachedTool:
+        """Return the tool *name*, which is declared, at a rank that the job has.
+
+        Raises:
+            JobRejected: If it cannot be run.
+            PluginFailed: If a plugin fails.
+        """
+        await self._pipeline.plan(make_tool_job(job, name, self.declared.tools[name]))
+        unshared = unshared_folders(plan, job.task_of(rank) or "")
+        return _attached(job, name, rank, self._defaults, now=now, unshared=unshared)
+
+    async def plan_of(self, record: JobRecord) -> tuple[Job, Plan]:
+        """Return a job that was accepted, and what is made of it.
+
+        Raises:
+            JobRejected: If nothing can be made of it any more.
+            PluginFailed: If a plugin fails.
+        """
+        job = read_known(record)
+        plan = await self._pipeline.plan(job, accepted_in=record.namespace, submitted=True)
+        return job, plan
+
+
+class Tools:
+    """Tools as the API offers them.
+
+    Args:
+        store: Where they are kept.
+        plans: Says what would be run.
+        clock: Unix seconds.
+        wake: Is told the id of a job, or run, that the reconciler should look at.
+        routes: Is told the id of a job whose sessions changed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        plans: ToolPlans,
+        clock: Callable[[], float],
+        wake: Callable[[str], None],
+        routes: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._plans = plans
+        self._clock = clock
+        self._wake = wake
+        self._routes = routes
+
+    async def attach(self, job_id: str, name: str, *, rank: int) -> tuple[ToolView, bool] | None:
+        """Attach the tool; return it, and whether it is new. None where there is no such job.
+
+        One that is attached already stays as it is; unless it has ended by itself: then it is run
+        once more.
+
+        Raises:
+            JobRejected: If there is no such tool or rank, or it cannot be run.
+            ToolRefused: If the job is over, or about to be, or no jobs are taken.
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, job_id)
+            known = await find_tool(transaction, (job_id, name, rank))
+        if record is None:
+            return None
+        _refuse_ending(record)
+        if known is None:
+            self._check(record, name, rank)
+        made = None
+        if name in self._plans.declared.tools:
+            job, plan = await self._plans.plan_of(record)
+            made = await self._plans.make(job, plan, name, rank=rank, now=self._clock())
+        async with self._store.write() as transaction:
+            view, new = await self._keep(transaction, job_id, (job_id, name, rank), made)
+        self._wake(job_id)
+        return view, new
+
+    def _check(self, record: JobRecord, name: str, rank: int) -> None:
+        job = read_known(record)
+        problems = []
+        if name not in self._plans.declared.tools:
+            problems.append(Problem("tool", "there is no such tool"))
+        if not 0 <= rank < job.ranks:
+            problems.append(Problem("rank", f"the job has ranks 0 to {job.ranks - 1}"))
+        if problems:
+            raise JobRejected(problems)
+
+    async def _keep(
+        self,
+        transaction: Transaction,
+        job_id: str,
+        place: tuple[str, str, int],
+        made: AttachedTool | None,
+    ) -> tuple[ToolView, bool]:
+        record = await lock_job(transaction, job_id)
+        if record is None:
+            raise ToolRefused("over", "the job is over")
+        _refuse_ending(record)
+        tools = await tools_of(transaction, job_id)
+        there = next((one for one in tools if one.place == place), None)
+        if there is not None:
+            view = await _view(transaction, there, record)
+            if view.shown.state != "ENDED" or made is None:
+                return view, False
+            await ask_again(transaction, made)
+            made = replace(made, run=there.run)
+        elif made is None:
+            raise JobRejected([Problem("tool", "there is no such tool")])
+        else:
+            if len(tools) >= self._plans.declared.most_per_job:
+                raise JobRejected([Problem("tool", f"the job has {len(tools)} tools already")])
+            if (await read_maintenance(transaction)).mode == "draining":
+                raise ToolRefused("draining", "no tools are taken for the time being")
+            await attach_tools(transaction, [made])
+        # Whichever process leads is told by the job's revision.
+        count = len(tools) + (there is None)
+        record = await tell_job(transaction, record, now=self._clock(), tools=count)
+        return await _view(transaction, made, record), True
+
+    async def list(self, job_id: str) -> list[ToolView] | None:
+        """Return the tools of the job; None where there is no such job."""
+        async with self._store.read() as transaction:
+            record = await find_job(transaction, job_id)
+            if record is None:
+                return None
+            tools = await tools_of(transaction, job_id)
+            runs = await runs_of(transaction, tools)
+        return [
+            ToolView(tool=one, run=_run(one, runs), shown=show_tool(one, _run(one, runs), record))
+            for one in tools
+        ]
+
+    async def find(self, job_id: str, name: str, *, rank: int) -> ToolView | None:
+        """Return the tool; None where it is not attached."""
+        views = await self.list(job_id) or []
+        return next((one for one in views if (one.tool.name, one.tool.rank) == (name, rank)), None)
+
+    async def remove(self, job_id: str, name: str, *, rank: int) -> bool | None:
+        """Remove the tool, and end its run and its sessions; say whether it was attached.
+
+        None where there is no such job.
+
+        Raises:
+            StoreUnavailable: If it could not be kept; asking again is safe.
+        """
+        async with self._store.write() as transaction:
+            tool = await find_tool(transaction, (job_id, name, rank))
+            if tool is None:
+                return False if await find_job(transaction, job_id) is not None else None
+            # Before anything raises the revision, and in the order of ids: as everywhere.
+            wanted = {job_id} | ({tool.run} if tool.run is not None else set())
+            held, now = await hold_jobs(transaction, wanted), self._clock()
+            record, run = held.get(job_id), held.get(tool.run or "")
+            await detach_tool(transaction, tool)
+            if run is not None and not run.is_final:
+                await ask_to_end(transaction, run, now=now, how=REMOVED)
+            if record is not None:
+                await tell_job(transaction, record, now=now, tools=max(0, record.tools - 1))
+            await end_sessions_at(
+                transaction,
+                job_id,
+                endpoint=endpoint_of(name),
+                rank=rank,
+                reason=_REMOVED_SESSION,
+                now=now,
+            )
+        for one in sorted(wanted):
+            self._wake(one)
+        self._routes(job_id)
+        return True
+
+
+def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[AttachedTool]:
+    """Return the tools that an adopted job asked for when it was accepted.
+
+    What of its files they do not see is not known any more.
+    """
+    declared = defaults.pods.tools
+    found = [name for name in job.tools if name in declared.tools]
+    return [_attached(job, name, 0, defaults, now=now) for name in found]
+
+
+async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None:
+    """Have a run that was found in the cluster be its tool's, if its job is known.
+
+    Else it ends, as one does whose tool has another run that lives.
+    """
+    record = await lock_job(transaction, of.job)
+    if record is None:
+        return
+    place = of.job, of.name, of.rank
+    there = await find_tool(transaction, place)
+    if there is not None and any(
+        not one.is_final for one in (await runs_of(transaction, [there])).values()
+    ):
+        return
+    tool = AttachedTool(
+        job_id=of.job,
+        name=of.name,
+        rank=of.rank,
+        spec={field: value for field, value in run.spec.items() if field != "id"},
+        shape={"near": of.near, "ready_path": of.ready_path},
+        charged={field: getattr(run, field) for field in _CHARGED},
+        unshared=of.unshared,
+        asked_at=of.asked_at,
+    )
+    await attach_tools(transaction, [tool])
+    if there is not None:
+        await ask_again(transaction, tool)
+    await set_run(transaction, tool, run.id)
+    count = len(await tools_of(transaction, of.job))
+    await tell_job(transaction, record, now=run.created_at, tools=count)
+
+
+def _attached(
+    job: Job,
+    name: str,
+    rank: int,
+    defaults: JobDefaults,
+    *,
+    now: float,
+    unshared: Sequence[str] = (),
+) -> AttachedTool:
+    declared = defaults.pods.tools
+    tool = declared.tools[name]
+    made = make_tool_job(job, name, tool)
+    near = is_bound_to_node(made, frozenset(declared.shared_volumes))
+    return AttachedTool(
+        job_id=job.id,
+        name=name,
+        rank=rank,
+        spec=tool_spec(made),
+        shape={"near": near, "ready_path": tool.ready_path},
+        charged=charged_by(made, defaults),
+        unshared=list(unshared),
+        asked_at=now,
+    )
+
+
+async def _view(transaction: Transaction, tool: AttachedTool, record: JobRecord) -> ToolView:
+    run = _run(tool, await runs_of(transaction, [tool]))
+    return ToolView(tool=tool, run=run, shown=show_tool(tool, run, record))
+
+
+def _run(tool: AttachedTool, runs: dict[str, JobRecord]) -> JobRecord | None:
+    return runs.get(tool.run) if tool.run is not None else None
+
+
+def _refuse_ending(record: JobRecord) -> None:
+    if record.is_final:
+        raise ToolRefused("over", f"the job is over: {record.state}")
+    if record.desired == "ended" or record.outcome is not None:
+        raise ToolRefused("ending", "the job is about to end")

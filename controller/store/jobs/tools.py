@@ -1,0 +1,111 @@
+"""Queries on tools: what is attached to a job, and the last run of each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from controller.store import tables
+from controller.store.database import Transaction, insert_if_absent
+from controller.store.jobs.job_rows import JobRecord, batched, find_jobs
+
+_table: Final = tables.tools
+Place = tuple[str, str, int]
+"""A job, the name of a tool, and the rank that it looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedTool:
+    """A tool at a rank of a job.
+
+    ``spec`` is what is run, as a job without an identifier; ``shape`` is what else its pod is made
+    by, and ``charged`` by what a run is charged. ``unshared`` are the folders of the job that are
+    its pod's own. ``run`` is the identifier of the last run, and the only one that may go on.
+    """
+
+    job_id: str
+    name: str
+    rank: int
+    spec: Mapping[str, Any]
+    shape: Mapping[str, Any]
+    charged: Mapping[str, Any]
+    unshared: Sequence[str]
+    asked_at: float
+    run: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """By what it is known."""
+        return self.job_id, self.name, self.rank
+
+
+def _tool(row: sa.Row[Any]) -> AttachedTool:
+    return AttachedTool(**row._mapping)
+
+
+async def attach_tools(transaction: Transaction, tools: Collection[AttachedTool]) -> None:
+    """Add *tools* to jobs that this transaction holds or has added; those there are stay."""
+    rows = [{name: getattr(one, name) for name in AttachedTool.__slots__} for one in tools]
+    if rows:
+        await insert_if_absent(transaction, _table, rows)
+
+
+async def tools_of(transaction: Transaction, job_id: str) -> list[AttachedTool]:
+    """Return the tools of the job, in the order in which they were asked for."""
+    query = sa.select(_table).where(_table.c.job_id == job_id)
+    rows = await transaction.execute(
+        query.order_by(_table.c.asked_at, _table.c.name, _table.c.rank)
+    )
+    return [_tool(row) for row in rows]
+
+
+async def find_tool(transaction: Transaction, place: Place) -> AttachedTool | None:
+    """Return the tool, if it is attached."""
+    row = (await transaction.execute(sa.select(_table).where(_is_at(place)))).first()
+    return None if row is None else _tool(row)
+
+
+async def runs_of(
+    transaction: Transaction, tools: Collection[AttachedTool]
+) -> dict[str, JobRecord]:
+    """Return the last runs of *tools*, by their identifiers."""
+    runs = {one.run for one in tools if one.run is not None}
+    return await find_jobs(transaction, runs) if runs else {}
+
+
+async def tools_at(
+    transaction: Transaction, places: Collection[Place]
+) -> dict[Place, AttachedTool]:
+    """Return those of the tools that are attached."""
+    found = dict[Place, AttachedTool]()
+    for some in batched({job_id for job_id, _, _ in places}):
+        rows = await transaction.execute(sa.select(_table).where(_table.c.job_id.in_(some)))
+        found |= {one.place: one for one in map(_tool, rows)}
+    return {place: found[place] for place in places if place in found}
+
+
+async def set_run(transaction: Transaction, tool: AttachedTool, run: str) -> None:
+    """Remember the last run of the tool."""
+    values = sa.update(_table).where(_is_at(tool.place)).values(run=run)
+    await transaction.execute(values)
+
+
+async def ask_again(transaction: Transaction, tool: AttachedTool) -> None:
+    """Have the tool be as *tool* is, which was asked for once more."""
+    values = {
+        name: getattr(tool, name) for name in ("spec", "shape", "charged", "unshared", "asked_at")
+    }
+    await transaction.execute(sa.update(_table).where(_is_at(tool.place)).values(**values))
+
+
+async def detach_tool(transaction: Transaction, tool: AttachedTool) -> None:
+    """Take the tool away; its run is to be ended apart."""
+    await transaction.execute(sa.delete(_table).where(_is_at(tool.place)))
+
+
+def _is_at(place: Place) -> sa.ColumnElement[bool]:
+    job_id, name, rank = place
+    return sa.and_(_table.c.job_id == job_id, _table.c.name == name, _table.c.rank == rank)

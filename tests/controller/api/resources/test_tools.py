@@ -1,0 +1,176 @@
+"""Tools of jobs, as the API takes, shows and refuses them; declared is the docs' example."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.tools import find_tool, set_run
+from controller.volcano.names import TOOL_PREFIX
+from tests.controller.api.conftest import Api
+from tests.controller.api.resources.test_jobs import ids, make_job, submit
+from tests.controller.samples import make_record
+
+PAGE = Path(__file__).parents[4] / "docs/how-to/tools.md"
+RUN = f"{TOOL_PREFIX}{'a' * 24}"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, str]:
+    declared = re.search(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert declared is not None
+    (tmp_path / "tools.yaml").write_text(declared[1])
+    return {
+        "FUMAROLE_CONTROLLER_TOOLS_FILE": str(tmp_path / "tools.yaml"),
+        "FUMAROLE_CONTROLLER_VOLUMES": "home=homes/{user},fast=scratch/{user}",
+        "FUMAROLE_CONTROLLER_FAIR_SHARE": "off",
+    }
+
+
+async def call(api: Api, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+    answer = await api.client.request(method, f"/v1/jobs/{path}", json=body)
+    return answer.status, await answer.json()
+
+
+async def attach(api: Api, tool: str, job: str = "j1", **more: Any) -> tuple[int, dict[str, Any]]:
+    return await call(api, "POST", f"{job}/tools", {"tool": tool, **more})
+
+
+def paths(said: dict[str, Any]) -> list[str]:
+    return [one["path"] for one in said["details"]["problems"]]
+
+
+async def begin_run(api: Api, name: str, **fields: Any) -> None:
+    """Have the tool run, as the reconciler would."""
+    async with api.store.write() as transaction:
+        tool = await find_tool(transaction, ("j1", name, 0))
+        assert tool is not None
+        of = {"job": "j1", "name": name, "rank": 0, "asked_at": tool.asked_at}
+        record = make_record(id=RUN, spec={**tool.spec, "id": RUN}, tool=of, **fields)
+        if await find_job(transaction, RUN) is None:
+            await insert_job(transaction, record, labels={})
+        else:
+            await move_job(transaction, record, now=9.0, **fields)
+        await set_run(transaction, tool, RUN)
+
+
+async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(api: Api) -> None:
+    assert (await submit(api, make_job(replicas=2)))[0] == 200
+    status, said = await attach(api, "tensorboard")
+    assert (status, said["state"], said["reason"]) == (201, "WAITING", "rank")
+    assert (said["endpoint"], said["unshared"]) == (
+        "tool:tensorboard",
+        ["/dev/shm", "/etc/ucloud", "/work"],
+    )
+    assert api.woken[-1] == "j1"
+    assert await attach(api, "tensorboard") == (200, said)
+    assert (await attach(api, "tensorboard", rank=1))[0] == 201
+    assert (await attach(api, "code-server"))[0] == (await attach(api, "wetty"))[0] == 201
+    status, said = await attach(api, "jupyterlab")
+    assert (status, paths(said)) == (422, ["tool"])  # four are there
+    _, shown = await call(api, "GET", "j1/tools")
+    named = [(one["tool"], one["rank"]) for one in shown["items"]]
+    assert named == [("tensorboard", 0), ("tensorboard", 1), ("code-server", 0), ("wetty", 0)]
+    await begin_run(api, "tensorboard", state="RUNNING", reason=None, message=None)
+    assert (await call(api, "GET", "j1/tools/tensorboard"))[1]["state"] == "RUNNING"
+    removed = {"tool": "tensorboard", "rank": 0, "removed": True}
+    assert await call(api, "DELETE", "j1/tools/tensorboard") == (200, removed)
+    again = removed | {"removed": False}
+    assert await call(api, "DELETE", "j1/tools/tensorboard?rank=0") == (200, again)
+    assert (await call(api, "GET", "j1/tools/tensorboard"))[0] == 404
+    assert (await call(api, "GET", "j1/tools/tensorboard?rank=1"))[0] == 200
+    assert RUN in api.woken
+    async with api.store.read() as transaction:
+        run, job = await find_job(transaction, RUN), await find_job(transaction, "j1")
+    assert run is not None
+    assert job is not None
+    assert (run.desired, run.end_reason, job.desired, job.tools) == ("ended", "removed", "run", 3)
+
+
+async def test_what_cannot_be_attached_is_refused_with_every_mistake(api: Api) -> None:
+    wrong = make_job(tools=["tensorboard", "nothing", "tensorboard"])
+    status, said = await submit(api, wrong)
+    assert (status, paths(said)) == (422, ["items[0].tools[1]", "items[0].tools[2]"])
+    assert (await submit(api, make_job(tools=["tensorboard"])))[0] == 200
+    assert (await submit(api, make_job(tools=["tensorboard"])))[1]["items"][0]["result"] == (
+        "unchanged"
+    )
+    status, said = await attach(api, "nothing", rank=1)
+    assert (status, paths(said)) == (422, ["tool", "rank"])
+    assert (await attach(api, "tensorboard", job="j2"))[0] == 404
+    assert (await call(api, "GET", "j2/tools"))[0] == (await call(api, "DELETE", "j2/tools/x"))[0]
+    await call(api, "DELETE", "j1")
+    status, said = await attach(api, "wetty")
+    assert (status, said["code"]) == (409, "ending")
+    _, said = await call(api, "GET", "j1/tools/tensorboard")
+    assert (said["state"], said["reason"]) == ("ENDED", "job_ended")
+    async with api.store.write() as transaction:
+        record = await find_job(transaction, "j1")
+        assert record is not None
+        await move_job(transaction, record, now=9.0, state="SUCCESS", finished_at=9.0)
+    assert (await attach(api, "wetty"))[1]["code"] == "over"
+
+
+async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again(api: Api) -> None:
+    await submit(api, make_job(tools=["tensorboard"]))
+    await begin_run(api, "tensorboard")
+    await begin_run(api, "tensorboard", state="FAILURE", reason="exit_code", message="it failed")
+    _, before = await call(api, "GET", "j1/tools/tensorboard")
+    assert (before["state"], before["reason"]) == ("ENDED", "exit_code")
+    status, said = await attach(api, "tensorboard")
+    assert (status, said["state"], said["reason"]) == (201, "WAITING", "rank")
+    assert said["attached_at"] > before["attached_at"]
+    assert (await attach(api, "tensorboard"))[0] == 200
+
+
+async def test_a_run_is_no_job_to_anybody(api: Api) -> None:
+    await submit(api, make_job(tools=["tensorboard"]))
+    await begin_run(api, "tensorboard", owner_user="ada")
+    for query in ("", "?order=newest", "?user=ada", "?state=IN_QUEUE"):
+        assert await ids(api, query) == ["j1"]
+    for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/tools"), ("GET", "/history")]:
+        assert (await call(api, method, f"{RUN}{path}"))[0] == 404
+    updates = await (
+        await api.client.get("/v1/updates", headers={"Accept": "application/json"})
+    ).json()
+    assert {one["job"] for one in updates["items"]} == {"j1"}
+    used = await (await api.client.get("/v1/maintenance")).json()
+    assert (used["waiting"], used["running"]) == (1, 0)
+    ack = {"through": 0, "exhausted": [{"owner": {"user": "ada"}}]}
+    answer = await api.client.post("/v1/usage/ack", json=ack)
+    assert (await answer.json())["ended"] == ["j1"]
+
+
+async def test_a_session_leads_to_a_tool_that_is_attached_and_ends_with_it(api: Api) -> None:
+    await submit(api, make_job(replicas=2, tools=["wetty"]))
+    item = {"job": "j1", "rank": 0, "endpoint": "tool:wetty"}
+    answer = await api.client.post("/v1/sessions", json={"items": [item]})
+    (opened,) = (await answer.json())["items"]
+    assert (answer.status, opened["kind"], opened["endpoint"]) == (201, "web", "tool:wetty")
+    for wrong in ({"rank": 1}, {"endpoint": "tool:tensorboard"}, {"endpoint": "tool:"}):
+        answer = await api.client.post("/v1/sessions", json={"items": [item | wrong]})
+        assert answer.status == 422, wrong
+    await call(api, "DELETE", "j1/tools/wetty")
+    ended = await (await api.client.get(f"/v1/sessions/{opened['sid']}")).json()
+    assert (ended["state"], ended["end_reason"]) == ("ended", "tool_removed")
+
+
+@pytest.mark.parametrize(
+    ("folder", "near"), [("/home/run", False), ("/fast/run", True), (None, False)]
+)
+async def test_what_mounts_a_volume_of_one_node_is_placed_there(
+    api: Api, folder: str | None, near: bool
+) -> None:
+    fields = {"output": folder} if folder else {}
+    assert (await submit(api, make_job(tools=["tensorboard"], **fields)))[0] == 200
+    async with api.store.read() as transaction:
+        tool = await find_tool(transaction, ("j1", "tensorboard", 0))
+    assert tool is not None
+    assert tool.shape == {"near": near, "ready_path": "/"}
+    assert tool.unshared == ["/dev/shm"] + ([] if folder else ["/work"])
+    assert replace(tool, asked_at=0.0).spec.get("output") == folder

@@ -1,0 +1,226 @@
+"""Tools of jobs: the controller as a process, on the embedded cluster and a real Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from controller.kube.client import Kube, Objects
+from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, PODS, VCJOBS, Kind
+from controller.volcano.names import TOOL_PREFIX
+from controller.volcano.observed import read_pod
+from deploy.local.cluster import EmbeddedCluster
+from shared.bus import connect
+from tests.controller.running import Controller, Routes, eventually, running
+from tests.programs import RedisServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+SITE = {
+    "image": "python",
+    # The first process of a container does not end by a signal that it has no handler for.
+    "command": ["sh", "-c", "trap 'exit 0' TERM; python3 -m http.server 8000 & wait"],
+    "port": 8000,
+    "ready_path": "/",
+    "resources": {"cpu": 0.05, "memory": "64Mi"},
+}
+HUGE = SITE | {"resources": {"cpu": 5000, "memory": "64Mi"}}
+ENDS = SITE | {"command": ["sh", "-c", "exit 3"]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as one:
+        yield one
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+        yield kube
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def controller(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Controller]:
+    folder = tmp_path_factory.mktemp("tools")
+    declared = {"site": SITE, "huge": HUGE, "ends": ENDS}
+    (folder / "tools.json").write_text(json.dumps({"tools": declared}))
+    one = Controller(
+        folder / "controller",
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        instance="tools",
+        FUMAROLE_CONTROLLER_TOOLS_FILE=str(folder / "tools.json"),
+        FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="1",
+    )
+    async with running(one):
+        yield one
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    client = connect(redis_server.url)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def routes(redis: Redis, controller: Controller) -> Routes:
+    return Routes(redis, controller.instance)
+
+
+async def of_tools(admin: Kube, kind: Kind) -> Objects:
+    """Return what there is of tools' runs, of every job."""
+    found = await admin.list(kind, labels="fumarole.dev/instance=tools,fumarole.dev/job")
+    label = "fumarole.dev/job"
+    return [one for one in found if one["metadata"]["labels"][label].startswith(TOOL_PREFIX)]
+
+
+async def until(
+    controller: Controller, job: str, name: str, state: str, *reasons: str
+) -> dict[str, Any]:
+    """Return the tool once it is so."""
+
+    async def look() -> dict[str, Any] | None:
+        found = await controller.call("GET", f"/v1/jobs/{job}/tools/{name}")
+        fits = found["state"] == state and (not reasons or found["reason"] in reasons)
+        return found if fits else None
+
+    return await eventually(look, seconds=60, what=f"{name} is not {state} {reasons}")
+
+
+async def until_nothing_is_left(admin: Kube) -> None:
+    """Return once the cluster has nothing of any tool."""
+
+    async def look() -> bool:
+        kinds = (VCJOBS, PODS, NETWORK_POLICIES, CONFIG_MAPS)
+        return not any([await of_tools(admin, kind) for kind in kinds])
+
+    await eventually(look, seconds=60, what="something of a tool is left")
+
+
+async def test_a_tool_runs_beside_its_job_and_goes_with_it(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    await controller.submit("beside", tools=["site"])
+    sid = await controller.open("beside", endpoint="tool:site")
+    route = await routes.until(sid, "ready")
+    (vcjob,), (pod,) = await of_tools(admin, VCJOBS), await of_tools(admin, PODS)
+    assert (route["job"], route["rank"], route["kind"]) == ("beside", 0, "web")
+    assert route["target"] == {
+        "scheme": "http", "host": pod["status"]["podIP"], "port": 8000, "base_path": "/",
+        "id": pod["metadata"]["uid"],
+    }  # fmt: skip
+    (own,) = await admin.list(VCJOBS, labels="fumarole.dev/job=beside")
+    assert vcjob["metadata"]["ownerReferences"][0]["uid"] == own["metadata"]["uid"]
+    assert vcjob["metadata"]["namespace"] == own["metadata"]["namespace"]
+    assert vcjob["spec"]["queue"] == own["spec"]["queue"]
+    assert own["spec"]["minAvailable"] == 1
+    assert await of_tools(admin, NETWORK_POLICIES)
+    said = await controller.call("POST", "/v1/jobs/beside/tools", {"tool": "site"})
+    assert (said["state"], said["unshared"]) == ("RUNNING", ["/dev/shm", "/work"])
+    # A pod of the tool that is lost is not the job's trouble; its own end is shown.
+    await controller.call("DELETE", "/v1/jobs/beside", expect=202)
+    await routes.until_gone(sid)
+    await controller.until("beside", "SUCCESS")
+    await until(controller, "beside", "site", "ENDED", "job_ended")
+    await until_nothing_is_left(admin)
+    await assert_usage_is_what_ran(controller, "beside")
+
+
+async def assert_usage_is_what_ran(controller: Controller, job: str) -> None:
+    """Compare the ledger with what the history says of the job, and the log of its tool."""
+    history = await controller.call("GET", f"/v1/jobs/{job}/history")
+    (run,) = history["attempts"][0]["runs"]
+
+    async def look() -> dict[str | None, float] | None:
+        every = (await controller.call("GET", "/v1/usage"))["items"]
+        final = [one for one in every if one["job"] == job and one["final"]]
+        found = {one["tool"]: one["seconds"] for one in final}
+        return found if found.keys() == {None, "site"} else None
+
+    used = await eventually(look, what="not everything is entered")
+    assert used[None] == run["ended_at"] - run["started_at"]
+    assert 0 <= used["site"] <= used[None] + 2
+
+
+async def test_it_waits_by_itself_comes_back_and_is_removed(
+    controller: Controller, admin: Kube, routes: Routes
+) -> None:
+    await controller.submit("back")
+    await controller.call("POST", "/v1/jobs/back/tools", {"tool": "huge"}, expect=201)
+    await controller.call("POST", "/v1/jobs/back/tools", {"tool": "site"}, expect=201)
+    sid = await controller.open("back", endpoint="tool:site")
+    first = (await routes.until(sid, "ready"))["target"]["id"]
+    assert (await controller.job("back"))["state"] == "RUNNING"
+    waits = await until(controller, "back", "huge", "WAITING", "unschedulable", "queued")
+    assert waits["message"]
+    await controller.call("POST", "/v1/jobs/back/suspend", expect=202)
+    await controller.until("back", "SUSPENDED")
+    await until(controller, "back", "site", "WAITING", "suspended")
+    assert (await routes.until(sid, "starting"))["target"] is None
+    await until_nothing_is_left(admin)
+    await controller.call("POST", "/v1/jobs/back/resume", expect=202)
+    assert (await routes.until(sid, "ready"))["target"]["id"] != first
+    await controller.call("DELETE", "/v1/jobs/back/tools/site")
+    await routes.until_gone(sid)
+    await controller.call("DELETE", "/v1/jobs/back/tools/huge")
+    await until_nothing_is_left(admin)
+    assert (await controller.job("back"))["state"] == "RUNNING"
+    await controller.call("DELETE", "/v1/jobs/back", expect=202)
+
+
+async def test_one_that_ends_by_itself_is_run_again_only_when_it_is_asked_for(
+    controller: Controller, admin: Kube
+) -> None:
+    await controller.submit("alone", tools=["ends"])
+    first = await until(controller, "alone", "ends", "ENDED", "exit_code")
+    assert first["details"]["exit_code"] == 3
+    runs = {one["metadata"]["uid"] for one in await of_tools(admin, VCJOBS)}
+    await controller.call("POST", "/v1/jobs/alone/tools", {"tool": "ends"}, expect=201)
+
+    async def look() -> bool:
+        found = {one["metadata"]["uid"] for one in await of_tools(admin, VCJOBS)}
+        return bool(found - runs)
+
+    await eventually(look, seconds=60, what="it is not run again")
+    await until(controller, "alone", "ends", "ENDED", "exit_code")
+    assert (await controller.job("alone"))["state"] == "RUNNING"
+    # The job's VolcanoJob goes by somebody's hand: so do those of its tools.
+    (own,) = await admin.list(VCJOBS, labels="fumarole.dev/job=alone")
+    await admin.delete(VCJOBS, own["metadata"]["name"], own["metadata"]["namespace"])
+    await controller.until("alone", "FAILURE")
+    await until_nothing_is_left(admin)
+
+
+@pytest.mark.parametrize("state", ["lost", "killed"])
+async def test_a_controller_that_comes_back_goes_on_with_its_tools(
+    controller: Controller, admin: Kube, routes: Routes, tmp_path: Path, state: str
+) -> None:
+    job = f"again-{state}"
+    await controller.submit(job, tools=["site"])
+    sid = await controller.open(job, endpoint="tool:site")
+    pod = (await routes.until(sid, "ready"))["target"]["id"]
+    await controller.kill()
+    if state == "lost":
+        (controller.folder / "state").rename(tmp_path / "state")
+    await controller.start()
+    shown = await until(controller, job, "site", "RUNNING")
+    assert shown["unshared"] == ["/dev/shm", "/work"]
+    jobs = await controller.call("GET", "/v1/jobs?limit=100")
+    assert not [one["id"] for one in jobs["items"] if one["id"].startswith(TOOL_PREFIX)]
+    if state == "lost":
+        sid = await controller.open(job, endpoint="tool:site")
+    assert (await routes.until(sid, "ready"))["target"]["id"] == pod
+    assert len([one for one in await of_tools(admin, PODS) if not read_pod(one).is_over]) == 1
+    await controller.call("DELETE", f"/v1/jobs/{job}", expect=202)
+    await routes.until_gone(sid)
+    await until_nothing_is_left(admin)
