@@ -22,6 +22,8 @@ from deploy.local.cluster import POD_NETWORK
 PRIVATE_NETWORKS: Final = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 """Where a real cluster's pods usually are (RFC 1918); this machine must be able to reach them."""
 
+_TOOLS: Final = Path(__file__).parent / "apps/tools.yaml"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUse:
@@ -45,7 +47,11 @@ def embedded(kubeconfig: Path) -> ClusterUse:
         pod_networks=POD_NETWORK,
         instance="demo",
         namespace="default",
-        settings=(("FUMAROLE_CONTROLLER_METRICS_SECONDS", "5"),),
+        settings=(
+            ("FUMAROLE_CONTROLLER_METRICS_SECONDS", "5"),
+            ("FUMAROLE_CONTROLLER_TOOLS_FILE", str(_TOOLS)),
+            ("FUMAROLE_CONTROLLER_VOLUMES", "home=home"),
+        ),
     )
 
 

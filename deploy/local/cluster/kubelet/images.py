@@ -115,6 +115,8 @@ IMAGES: Final[Mapping[str, Image]] = {
         visible=(*_python_paths(), ROOT / "deploy", *_existing("/var/lib/xkb")),
     ),
     "python": _PYTHON,
+    # TensorBoard, where it is installed beside this.
+    "tensorflow/tensorflow": _PYTHON,
     "busybox": Image(
         command=(shutil.which("sh", path=os.defpath) or "/bin/sh",), environment=_environment()
     ),
