@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, BeforeValidator, ValidationError
@@ -21,7 +21,8 @@ def _whole(given: Any) -> Any:
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
-WholeNumber = Annotated[int, BeforeValidator(_whole)]
+# Outermost, or the description would not tell the bounds within.
+WHOLE_NUMBER: Final = BeforeValidator(_whole)
 """A whole number however it is written: to JSON Schema ``25.0`` is an integer, too."""
 
 

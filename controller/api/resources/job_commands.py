@@ -13,7 +13,7 @@ from pydantic import Field
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import Operation
-from controller.api.request_bodies import WholeNumber, read_model
+from controller.api.request_bodies import WHOLE_NUMBER, read_model
 from controller.api.resources.jobs import JobView, view
 from controller.api.response_models import Extension
 from controller.jobs.spec.parameters import Strict
@@ -30,7 +30,7 @@ QUOTED_KEY: Final = f'^"*[!#-~]([!-~]{{0,{_LONGEST_KEY - 2}}}[!#-~])?"*$'
 class ExtendRequest(Strict):
     """Time that is added to the job's."""
 
-    seconds: Annotated[WholeNumber, Field(ge=1, le=10**9)]
+    seconds: Annotated[int, Field(ge=1, le=10**9), WHOLE_NUMBER]
 
 
 class JobWishes:

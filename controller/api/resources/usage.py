@@ -11,7 +11,7 @@ from controller.api.audit import audit
 from controller.api.error_responses import ApiError
 from controller.api.operations import Operation
 from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Number, Query, read_query
-from controller.api.request_bodies import MOST_ITEMS, WholeNumber, is_given, read_model
+from controller.api.request_bodies import MOST_ITEMS, WHOLE_NUMBER, is_given, read_model
 from controller.api.response_models import Acknowledged, UsagePage, UsageView
 from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict
@@ -62,7 +62,7 @@ class Exhausted(Strict):
 class AckRequest(Strict):
     """Up to where the ledger was taken, and what is out of funds."""
 
-    through: Annotated[WholeNumber, Field(ge=0, le=2**63 - 1)]
+    through: Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE_NUMBER]
     exhausted: Annotated[list[Exhausted], Field(max_length=MOST_ITEMS)] = Field(
         default_factory=list
     )

@@ -134,6 +134,8 @@ async def test_the_bounds_of_numbers_in_the_query_are_told(api: Api) -> None:
         ("AckRequest", {"through": 1, "exhausted": [{"owner": {"project": "c"}}]}, True),
         ("AckRequest", {"through": 25.0}, True),
         ("AckRequest", {"through": 25.5}, False),
+        ("AckRequest", {"through": -1}, False),
+        ("ExtendRequest", {"seconds": 0}, False),
         ("ExtendRequest", {"seconds": 1e3}, True),
         ("ExtendRequest", {"seconds": True}, False),
         ("ExplainRequest", {"token": "a\nb~"}, True),
