@@ -97,7 +97,7 @@ async def test_a_schema_two_versions_ahead_ends_the_process_with_code_2(
     store = Store(url)
     await store.open()
     async with store.write() as transaction:
-        found = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        found = await transaction.scalar(sa.text("SELECT version_num FROM schema_version"))
         later = f"{int(found or 0) + ahead:04}"
         await transaction.execute(
             sa.text("UPDATE alembic_version SET version_num = :later"), {"later": later}
