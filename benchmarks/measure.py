@@ -25,8 +25,9 @@ def parse_stat(text: str) -> Stat:
     """Return what a ``/proc/<pid>/stat`` says; the program's name may hold anything."""
     pid = int(text.partition(" ")[0])
     fields = text.rpartition(")")[2].split()
-    # Fields 5, 14 and 15 of proc(5), counted from the third: group, utime and stime.
-    ticks = int(fields[11]) + int(fields[12])
+    # Fields 5 and 14 to 17 of proc(5), counted from the third: group, utime, stime, and both of
+    # children that have ended: else the sum falls when one of a group ends.
+    ticks = sum(int(field) for field in fields[11:15])
     return Stat(pid, int(fields[2]), ticks * _TICK_SECONDS)
 
 

@@ -13,16 +13,34 @@ from benchmarks.measure import (
     parse_stat,
     percentile,
     private_bytes,
+    processes_of,
 )
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_program_may_be_called_anything() -> None:
-    rest = "S 1 77 77 0 -1 4194304 1 0 0 0 250 50 900 900 20 0 1 0 5 0 0"
+    rest = "S 1 77 77 0 -1 4194304 1 0 0 0 250 50 30 20 20 0 1 0 5 0 0"
     stat = parse_stat(f"42 (a) b (c) {rest}")
     assert (stat.pid, stat.group) == (42, 77)
-    assert stat.cpu_seconds == pytest.approx(300 * TICK)
+    assert stat.cpu_seconds == pytest.approx(350 * TICK)
+
+
+def test_what_a_child_used_still_counts_once_it_has_ended() -> None:
+    burn = (
+        "import os, time\nif os.fork():\n os.wait()\n time.sleep(60)\n"
+        "while time.process_time() < 0.3: pass"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", burn], start_new_session=True)
+    try:
+        while len(processes_of(parent.pid)) < 2:
+            assert parent.poll() is None
+        while len(processes_of(parent.pid)) > 1:
+            assert parent.poll() is None
+        assert cpu_seconds(parent.pid) >= 0.28
+    finally:
+        os.killpg(parent.pid, 9)
+        parent.wait()
 
 
 def test_a_group_is_measured_with_its_children() -> None:
