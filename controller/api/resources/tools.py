@@ -13,7 +13,7 @@ from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import Operation
 from controller.api.query_parameters import Query, read_query
-from controller.api.request_bodies import read_model
+from controller.api.request_bodies import WHOLE_NUMBER, read_model
 from controller.api.response_models import Details, ResponseModel, read_details
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.parameters import Strict
@@ -28,7 +28,7 @@ class ToolRequest(Strict):
     """A tool of the deployment, and the rank beside which it is to run."""
 
     tool: ToolName
-    rank: Rank = 0
+    rank: Annotated[Rank, WHOLE_NUMBER] = 0
 
 
 class ToolQuery(Query):
