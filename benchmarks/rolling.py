@@ -115,11 +115,11 @@ async def _show(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def _apps() -> AsyncIterator[dict[Kind, int]]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", _serve)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     desktop = await asyncio.start_server(_show, "127.0.0.1", 0, backlog=4096)
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096, shutdown_timeout=1)
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
         await site.start()
         port = int(runner.addresses[0][1])
         yield {"web": port, "terminal": port, "vnc": desktop.sockets[0].getsockname()[1]}
