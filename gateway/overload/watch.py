@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -22,6 +23,8 @@ LATE_TRIM_SECONDS: Final = (30.0, 150.0)
 """After an ebb: much of what a connection leaves ends later, such as what limits know of it."""
 MANY_CONNECTIONS: Final = 64
 """Fewer hold too little: they may end without a trim."""
+FEW_CONNECTIONS: Final = 1000
+"""With no more, all cycles are collected within some milliseconds; else those of late alone."""
 STALLED_SECONDS: Final = 5.0
 """A peer that has taken nothing for so long is given up, instead of after its usual deadline."""
 
@@ -91,9 +94,18 @@ class OverloadWatch:
                 self._tidied_at = now
                 self._tidy()
             if self.claim_trim(now):
+                self._collect()
                 # In a thread: it takes tens of milliseconds, and holds no lock of Python's.
                 await asyncio.to_thread(self._trim)
             await asyncio.sleep(LOOK_SECONDS)
+
+    def _collect(self) -> None:
+        """Free what connections that ended have left in cycles, with the buffers that it holds.
+
+        The collector counts objects, not their bytes, and would come by after thousands of them.
+        """
+        few = self._most <= FEW_CONNECTIONS
+        gc.collect(2 if few else 1)
 
     def claim_trim(self, now: float) -> bool:
         """Say whether free memory is to be given back now; the next time is counted from here.

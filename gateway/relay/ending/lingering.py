@@ -74,10 +74,16 @@ class Lingering(asyncio.Protocol):
         """Nothing more is written."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that it is over."""
+        """Tell that it is over, and let go of the transport.
+
+        Under TLS it knows its last protocol: both would stay, with a buffer of 256 KiB, until the
+        collector of cycles comes by.
+        """
         self._timer.cancel()
         self._ends.forget(self._transport)
-        self._gone()
+        gone = self._gone
+        del self._transport, self._gone, self._discard
+        gone()
 
     def _check_written(self, after: float) -> None:
         if self._transport.get_write_buffer_size():

@@ -1,0 +1,33 @@
+"""The last protocol of a connection lets go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from unittest.mock import Mock
+
+from gateway.relay.ending.ends import Ends
+from gateway.relay.ending.lingering import Lingering
+
+
+class Transport(Mock):
+    """A transport that somebody can hold weakly."""
+
+
+async def test_a_closed_connection_is_freed_without_the_collector_of_cycles() -> None:
+    """Under TLS a transport holds 256 KiB, and its last protocol: that must not hold it as well."""
+    transport = Transport(spec=asyncio.Transport)
+    transport.get_write_buffer_size.return_value = 0
+    ends = Mock(spec=Ends, loop=asyncio.get_running_loop())
+    told: list[str] = []
+    lingering = Lingering(ends, transport, seconds=60.0, gone=lambda: told.append("gone"))
+    lingering.connection_lost(None)
+    assert told == ["gone"]
+    ends.reset_mock()
+    there = weakref.ref(transport)
+    assert not any(one is transport for one in gc.get_referents(lingering))
+    del transport
+    gc.collect()  # a Mock is full of cycles of its own; the protocol is still held here
+    assert there() is None
+    assert lingering is not None
