@@ -12,6 +12,7 @@ from typing import Final
 
 from controller.store.database import Store, Transaction
 from controller.store.instance.identity import StoreMetadata, raise_revision, read_store_metadata
+from controller.store.instance.leadership import raise_term_to
 from controller.store.sessions.revocations import (
     StoredRevocation,
     add_revocation,
@@ -20,7 +21,7 @@ from controller.store.sessions.revocations import (
 from controller.store.sessions.session_rows import end_session, live_sessions
 from shared.bus import Publisher
 from shared.bus.publisher import Recalled
-from shared.events import REVOCATION_KEPT_SECONDS, revoked_at
+from shared.events import REVOCATION_KEPT_SECONDS, Head, revoked_at
 
 _AT_ONCE: Final = 500
 _LONGEST: Final = {"jti": 128, "sub": 255, "kid": 255}
@@ -48,7 +49,8 @@ async def take_back(store: Store, bus: Publisher, *, now: float) -> None:
         position = await read_store_metadata(transaction)
         live = [one.sid for one in await live_sessions(transaction)]
     older = _is_older(position, recalled)
-    ended = await _ended(bus, live) if older else []
+    head = await bus.head()
+    ended = await _ended(bus, head, live) if older else []
     revoked = [one for one in map(_read, recalled.revoked.items()) if one is not None]
     async with store.lead(bus.term) as transaction:
         added = await _revoke(transaction, revoked, now=now)
@@ -57,6 +59,9 @@ async def take_back(store: Store, bus: Publisher, *, now: float) -> None:
         if older:
             # Said once: from now on the store is ahead of what was published.
             await raise_revision(transaction, recalled.revision - position.revision)
+            if head is not None:
+                # Its terms are older, too: the next leader is not refused, however many there were.
+                await raise_term_to(transaction, head.term)
     if older or added:
         what = {"revocations": added, "sessions": len(ended), "restored": older}
         log.warning("Redis knows what the store does not, and is believed", extra=what)
@@ -67,9 +72,9 @@ def _is_older(position: StoreMetadata, recalled: Recalled) -> bool:
     return recalled.identity == position.identity and recalled.revision > position.revision
 
 
-async def _ended(bus: Publisher, live: list[str]) -> list[str]:
+async def _ended(bus: Publisher, head: Head | None, live: list[str]) -> list[str]:
     """Return those of the sessions that have no route, where Redis has lost nothing."""
-    if await bus.head() is None or await bus.has_lost():
+    if head is None or await bus.has_lost():
         return []
     routed: set[str] = set()
     for first in range(0, len(live), _AT_ONCE):

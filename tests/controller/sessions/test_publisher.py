@@ -27,7 +27,7 @@ from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance.identity import read_store_metadata
-from controller.store.instance.leadership import raise_term, read_leadership
+from controller.store.instance.leadership import raise_term, raise_term_to, read_leadership
 from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
 from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
 from controller.store.sessions.session_rows import (
@@ -808,6 +808,35 @@ async def test_a_new_store_beside_an_old_redis_leads_at_the_second_start(
         head = await second.reader.head()
         assert head is not None
         assert head.term == 71
+
+
+async def test_a_store_restored_from_before_many_leaders_leads_at_the_second_start(
+    store: Store, redis: Redis, clock: Clock, job: None
+) -> None:
+    del job
+    async with store.read() as transaction:
+        then = await read_store_metadata(transaction)
+    async with store.write() as transaction:
+        await raise_term_to(transaction, 70)
+    async with publishing(store, redis, clock) as world:
+        sid = await world.open(endpoint="lab")
+        await world.until(sid, lambda route: True)
+
+        async def noted() -> bool:
+            noted: Any = await redis.get(Keys("test").store)
+            return noted is not None and int(noted.split()[1]) > then.revision
+
+        await eventually(noted)
+    async with store.write() as transaction:
+        await transaction.execute(sa.update(tables.leadership).values(term=1))
+        back = {"revision": then.revision, "epoch": "older"}
+        await transaction.execute(sa.update(tables.position).values(**back))
+    async with publishing(store, redis, clock) as first:
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(first.task, 8)
+    async with publishing(store, redis, clock) as second:
+        await eventually(lambda: _is_published(second), seconds=8.0)
+        assert await second.route(sid) is not None
 
 
 @pytest.mark.parametrize("trouble", [BusUnavailable("gone"), StoreUnavailable("gone")])
