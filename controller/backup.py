@@ -28,6 +28,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store, Transaction, insert_if_absent
 from controller.store.errors import StoreUnavailable
+from controller.store.instance.leadership import raise_term_to, read_leadership
 from controller.store.instance.submission_pause import set_maintenance
 from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
 from controller.store.migrations import VERSION_TABLES
@@ -40,6 +41,9 @@ _PAUSED: Final = (
 )
 _AT_ONCE: Final = 500
 _SIDE: Final = ".partial"
+_PRIMARY_CODE: Final = 0xFF
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""SQLite's codes (https://sqlite.org/rescode.html)."""
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ def back_up(url: str, file: Path) -> None:
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite":
             _copy_sqlite(Path(parsed.database or ""), side)
+            _make_one_file(side)
         else:
             _run_postgresql(parsed, "pg_dump", "--format=custom", "--no-owner", f"--file={side}")
         side.replace(file)
@@ -98,9 +103,12 @@ class _Removed:
     revocations: list[StoredRevocation]
     sessions: list[str]
     jobs: list[str]
+    term: int = 0
 
     async def keep(self, transaction: Transaction, *, now: float) -> None:
         """Write it into another store."""
+        # Redis refuses a leader whose term is lower than that of the one who published last.
+        await raise_term_to(transaction, self.term)
         if self.tombstones:
             await insert_if_absent(transaction, tables.tombstones, self.tombstones)
         for revocation in self.revocations:
@@ -143,6 +151,7 @@ async def _removed_since(store: Store) -> _Removed:
                 [StoredRevocation(**row._mapping) for row in revocations],
                 list(sessions),
                 list(jobs),
+                (await read_leadership(transaction)).term,
             )
     except (StoreUnavailable, sa.exc.SQLAlchemyError):
         # Lost, damaged, empty or of an older version: that is what backups are for.
@@ -156,7 +165,7 @@ def _put_back(url: str, file: Path) -> str:
     try:
         if parsed.get_backend_name() == "sqlite":
             _check_sqlite(file)
-            _copy_sqlite(file, Path(parsed.database or ""))
+            _replace_sqlite(file, Path(parsed.database or ""))
         else:
             _restore_postgresql(parsed, file)
         made = file.stat().st_mtime
@@ -176,6 +185,25 @@ def _copy_sqlite(source: Path, target: Path) -> None:
     # In one step, under SQLite's own locks: readers see the one or the other.
     with closing(_open_sqlite(source)) as origin, closing(sqlite3.connect(target)) as copy:
         origin.backup(copy)
+
+
+def _replace_sqlite(file: Path, target: Path) -> None:
+    try:
+        _copy_sqlite(file, target)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & _PRIMARY_CODE not in _DAMAGED:
+            raise
+        # The backup was found to be whole. SQLite writes into nothing that it cannot read.
+        raise BackupFailed(
+            f"the store {target} is damaged ({error}): move it, {target.name}-wal and "
+            f"{target.name}-shm away, if they are there, and restore again"
+        ) from None
+
+
+def _make_one_file(copy: Path) -> None:
+    # A reader of what has a write-ahead log needs files beside it: on a read-only disk it has none.
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE").close()
 
 
 def _open_sqlite(file: Path) -> sqlite3.Connection:

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from controller.backup import BackupFailed, back_up, restore
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position, read_store_metadata
+from controller.store.instance.leadership import raise_term_to, read_leadership
 from controller.store.instance.submission_pause import read_maintenance
 from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
@@ -78,6 +80,7 @@ async def test_what_was_removed_since_the_backup_stays_so(
                 assert found is not None
                 await ask_to_end(transaction, found, now=now)
             await forget_these_jobs(transaction, ["goes"], at=now)
+            await raise_term_to(transaction, 7)
         # What a later version has added goes with the store that is replaced.
         async with store.write() as transaction:
             await transaction.execute(sa.text("ALTER TABLE jobs ADD COLUMN later INTEGER"))
@@ -85,9 +88,11 @@ async def test_what_was_removed_since_the_backup_stays_so(
         await store.close()
         done = command(settings, "restore", str(file))
         assert (done.returncode, done.stderr) == (0, "")
+        assert not list(tmp_path.glob("backup?*"))
         await store.open()
         async with store.read() as transaction:
             assert (await read_store_metadata(transaction)).identity == "this one"
+            assert (await read_leadership(transaction)).term == 7
             pause = await read_maintenance(transaction)
             assert pause.mode == "paused"
             assert "restored from a backup of 20" in str(pause.message)
@@ -129,3 +134,21 @@ def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
     with closing(sqlite3.connect(database)) as there:
         assert there.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
+
+
+async def test_a_damaged_store_is_told_from_a_damaged_backup(tmp_path: Path) -> None:
+    database, file = tmp_path / "store.db", tmp_path / "backup"
+    store = Store(f"sqlite:///{database}")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="this one")
+    await store.close()
+    back_up(f"sqlite:///{database}", file)
+    database.write_bytes(b"what a disk makes of it" * 1000)
+    with pytest.raises(BackupFailed, match=r"the store .*store\.db is damaged .*store\.db-wal"):
+        await restore(f"sqlite:///{database}", file, now=time.time())
+    database.unlink()
+    await restore(f"sqlite:///{database}", file, now=time.time())
+    async with store.read() as transaction:
+        assert (await read_store_metadata(transaction)).identity == "this one"
+    await store.close()
