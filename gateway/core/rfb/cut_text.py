@@ -72,6 +72,8 @@ class CutTextPolicy:
         may = (_ASKING if self.takes else 0) | (_GIVING if self.gives else 0)
         action = flags & _ACTIONS
         passes = action.bit_count() == 1 and action & may
+        # Readers take no more than they need: the rest would be a message that nobody judged.
+        passes = passes and (flags & _TEXT if action == Action.PROVIDE else size == 12)
         return Judged(passes=size) if passes else Judged(drops=size)
 
     def _capabilities(self, flags: int) -> bytes:

@@ -99,6 +99,15 @@ def test_what_is_not_plainly_one_action_passes_nowhere(message: bytes) -> None:
         assert not passes(policy, message)
 
 
+@pytest.mark.parametrize(
+    "flags", [Action.REQUEST | TEXT, Action.PEEK, Action.NOTIFY | TEXT, Action.PROVIDE]
+)
+def test_no_message_hides_behind_flags_that_are_read_alone(flags: int) -> None:
+    """noVNC and TigerVNC would take what follows the flags for the next message."""
+    for policy in (SAYS, ASKS, BOTH):
+        assert not passes(policy, extended(flags, PLAIN))
+
+
 @given(st.binary(min_size=1, max_size=40).map(lambda data: b"\6" + data))
 def test_whoever_may_neither_give_nor_take_says_nothing(data: bytes) -> None:
     judged = NEITHER.judge(data)
