@@ -299,16 +299,16 @@ def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[Attach
 async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None:
     """Have a run that was found in the cluster be its tool's, if its job is known.
 
-    Else it ends, as one does whose tool has another run that lives.
+    Else it ends, as one does whose tool has a run that began later, and one that another owner's
+    VolcanoJob says to be.
     """
     record = await lock_job(transaction, of.job)
-    if record is None:
+    if record is None or _whose(record) != _whose(run):
         return
     place = of.job, of.name, of.rank
     there = await find_tool(transaction, place)
-    if there is not None and any(
-        not one.is_final for one in (await runs_of(transaction, [there])).values()
-    ):
+    known = {} if there is None else await runs_of(transaction, [there])
+    if any(one.created_at >= run.created_at for one in known.values()):
         return
     tool = AttachedTool(
         job_id=of.job,
@@ -326,6 +326,10 @@ async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None
     await set_run(transaction, tool, run.id)
     count = len(await tools_of(transaction, of.job))
     await tell_job(transaction, record, now=run.created_at, tools=count)
+
+
+def _whose(record: JobRecord) -> tuple[str, str, str | None]:
+    return record.namespace, record.owner_user, record.owner_project
 
 
 def _attached(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from controller.jobs.history.pod_records import pod_at
 from controller.jobs.spec.model import Job, JobId, ToolName
@@ -45,8 +45,8 @@ class RunOf(BaseModel):
 
     job: JobId
     name: ToolName
-    rank: int
-    asked_at: float
+    rank: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    asked_at: Annotated[float, Field(allow_inf_nan=False)]
     uid: str
     pod: str
     task: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,11 @@ async def intended(folder: Path) -> list[tuple[str, str, str]]:
 
 
 async def adopt(
-    folder: Path, *, beside: ObservedJob | None = None, **annotations: str
+    folder: Path, *, beside: Sequence[ObservedJob] = (), **annotations: str
 ) -> tuple[JobRecord | None, tuple[str, ...]]:
     """Have a new store meet a VolcanoJob with *annotations*; return what it makes of it.
 
-    With *beside* that one too; and without annotations that one alone.
+    With *beside* those too; and without annotations those alone.
     """
     store = Store(f"sqlite:///{folder}/store.db")
     await store.open()
@@ -52,8 +53,8 @@ async def adopt(
         informer = InformerCache(kube, instance="test", changed=lambda _job: None)
         named = {f"fumarole.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}
         # What a watch tells has no order.
-        if beside is not None:
-            informer.jobs.put(beside)
+        for one in beside:
+            informer.jobs.put(one)
         if named:
             informer.jobs.put(make_observed(annotations=named))
         adoption = Adoption(
@@ -124,18 +125,18 @@ OF = {
 }  # fmt: skip
 
 
-def make_tools_job(**annotations: str) -> ObservedJob:
+def make_tools_job(run: str = RUN, user: str = "ada", **annotations: str) -> ObservedJob:
     """Return the VolcanoJob of a tool's run."""
     spec = {
-        "id": RUN, "owner": {"user": "ada"}, "image": "board", "resources": {"cpu": 2},
+        "id": run, "owner": {"user": user}, "image": "board", "resources": {"cpu": 2},
         "interactive": {"board": {"kind": "web", "port": 6006}},
     }  # fmt: skip
     said = {"spec": json.dumps(spec), "attempt": "1", "tool": json.dumps(OF)} | annotations
     named = {f"fumarole.dev/{name}": value for name, value in said.items()}
     # As a watch gives it, of which not all is kept.
     metadata = {
-        "namespace": "jobs", "name": volcano_job_name(RUN), "uid": "vcjob-2",
-        "labels": labels_of("test", RUN), "annotations": named,
+        "namespace": "jobs", "name": volcano_job_name(run), "uid": "vcjob-2",
+        "labels": labels_of("test", run), "annotations": named,
         "creationTimestamp": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     return read_job({"metadata": metadata, "status": {"state": {"phase": "Running"}}})
@@ -156,7 +157,7 @@ PLACE = ("j1", "board", 0)
 async def test_a_tools_volcano_job_is_adopted_as_its_jobs_tool_and_as_no_job(
     tmp_path: Path,
 ) -> None:
-    record, problems = await adopt(tmp_path, beside=make_tools_job(), spec=SPEC, attempt="1")
+    record, problems = await adopt(tmp_path, beside=[make_tools_job()], spec=SPEC, attempt="1")
     run, tool = await kept(tmp_path)
     assert problems == ()
     assert record is not None
@@ -172,15 +173,42 @@ async def test_a_tools_volcano_job_is_adopted_as_its_jobs_tool_and_as_no_job(
 async def test_one_whose_job_is_gone_is_kept_to_be_ended_and_one_that_says_nothing_is_left(
     tmp_path: Path,
 ) -> None:
-    _, problems = await adopt(tmp_path, beside=make_tools_job())
+    _, problems = await adopt(tmp_path, beside=[make_tools_job()])
     run, tool = await kept(tmp_path)
     assert (problems, tool) == ((), None)
     assert run is not None
     assert run.tool is not None
     assert why_unwanted(run, tool, record=None, pods=()) is not None
-    for number, said in enumerate(["", "{}", "[]", '{"job":"../x"}']):
+    no_rank, no_time = OF | {"rank": 10**30}, OF | {"asked_at": float("nan")}
+    wrong = ["", "{}", "[]", '{"job":"../x"}', json.dumps(no_rank), json.dumps(no_time)]
+    for number, said in enumerate(wrong):
         other = tmp_path / str(number)
         other.mkdir()
-        _, problems = await adopt(other, beside=make_tools_job(tool=said))
+        _, problems = await adopt(other, beside=[make_tools_job(tool=said)])
         assert await kept(other) == (None, None)
         assert "cannot be adopted" in problems[0]
+
+
+@pytest.mark.parametrize("newest", [0, 1])
+async def test_of_several_runs_the_last_is_the_tools_whichever_is_seen_first(
+    tmp_path: Path, newest: int
+) -> None:
+    earlier = make_tools_job(
+        f"tool.{'b' * 24}", tool=json.dumps(OF | {"asked_at": 4.5}), created="1"
+    )
+    both = [earlier]
+    both.insert(newest, make_tools_job(created="2"))
+    _, problems = await adopt(tmp_path, beside=both, spec=SPEC, attempt="1")
+    _, tool = await kept(tmp_path)
+    assert problems == ()
+    assert tool is not None
+    assert (tool.run, tool.asked_at) == (RUN, 5.5)
+
+
+async def test_a_run_is_no_tool_of_somebody_elses_job(tmp_path: Path) -> None:
+    beside = [make_tools_job(user="eve")]
+    record, problems = await adopt(tmp_path, beside=beside, spec=SPEC, attempt="1")
+    run, tool = await kept(tmp_path)
+    assert (problems, tool) == ((), None)
+    assert run is not None
+    assert why_unwanted(run, tool, record=record, pods=()) is not None
