@@ -142,14 +142,15 @@ async def assert_usage_is_what_ran(controller: Controller, job: str) -> None:
     (run,) = history["attempts"][0]["runs"]
 
     async def look() -> dict[str | None, float] | None:
-        every = (await controller.call("GET", "/v1/usage"))["items"]
+        every = (await controller.call("GET", "/v1/usage?limit=1000"))["items"]
         final = [one for one in every if one["job"] == job and one["final"]]
         found = {one["tool"]: one["seconds"] for one in final}
         return found if found.keys() == {None, "site"} else None
 
     used = await eventually(look, what="not everything is entered")
     assert used[None] == run["ended_at"] - run["started_at"]
-    assert 0 <= used["site"] <= used[None] + 2
+    # It begins after the job, and may end as much later as the machine is busy.
+    assert 0 <= used["site"] <= used[None] + 60
 
 
 async def test_it_waits_by_itself_comes_back_and_is_removed(

@@ -167,6 +167,8 @@ def _refusals() -> Iterator[None]:
 
 def _shown(view: ToolView) -> dict[str, Any]:
     tool, run, shown = view.tool, view.run, view.shown
+    # Details go with their reason: the run may be one before the tool was asked for again.
+    details = run.details if run is not None and shown.reason == run.reason else None
     answer = ToolAnswer(
         tool=tool.name,
         rank=tool.rank,
@@ -174,7 +176,7 @@ def _shown(view: ToolView) -> dict[str, Any]:
         state=shown.state,
         reason=shown.reason,
         message=shown.message,
-        details=read_details(run.details) if run is not None and shown.reason else None,
+        details=read_details(details),
         attached_at=tool.asked_at,
         started_at=None if run is None else run.started_at,
         unshared=list(tool.unshared),

@@ -119,11 +119,18 @@ async def test_what_cannot_be_attached_is_refused_with_every_mistake(api: Api) -
 async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again(api: Api) -> None:
     await submit(api, make_job(tools=["tensorboard"]))
     await begin_run(api, "tensorboard")
-    await begin_run(api, "tensorboard", state="FAILURE", reason="exit_code", message="it failed")
+    failed = {
+        "reason": "exit_code",
+        "message": "it failed",
+        "details": {"cause": "exit_code", "exit_code": 3},
+    }
+    await begin_run(api, "tensorboard", state="FAILURE", **failed)
     _, before = await call(api, "GET", "j1/tools/tensorboard")
     assert (before["state"], before["reason"]) == ("ENDED", "exit_code")
+    assert before["details"]["exit_code"] == 3
     status, said = await attach(api, "tensorboard")
     assert (status, said["state"], said["reason"]) == (201, "WAITING", "rank")
+    assert said["details"] is None
     assert said["attached_at"] > before["attached_at"]
     assert (await attach(api, "tensorboard"))[0] == 200
 
