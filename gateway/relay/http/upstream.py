@@ -189,8 +189,9 @@ class UpstreamConnection(asyncio.Protocol):
         return 0.0
 
     def spliced(self) -> None:
-        """A tunnel has taken the transport."""
+        """A tunnel has taken the transport, and is told itself when the app stalls."""
         self.state = step(self.state, Event.SWITCHED)
+        self.pool.ends.forget(self.transport)
         self.transport = None
 
     def fail(self, error: OSError) -> None:

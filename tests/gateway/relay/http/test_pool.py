@@ -65,6 +65,20 @@ async def test_the_last_used_connection_is_taken_first_and_once() -> None:
         second.close()
 
 
+async def test_what_a_tunnel_has_taken_is_not_watched_for_the_request_before_it() -> None:
+    """Its stall would be told to somebody who is not concerned any more."""
+    async with pooled() as (pool, _, target):
+        upstream = await put(pool, target)
+        assert take(pool, target) is upstream
+        transport = upstream.transport
+        assert transport is not None
+        upstream.pause_writing()
+        assert pool.ends.watches(transport)
+        upstream.spliced()
+        assert not pool.ends.watches(transport)
+        transport.abort()
+
+
 async def test_nobody_gets_anothers_connection() -> None:
     async with pooled() as (pool, _, target):
         await put(pool, target)
