@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from controller.kube.loop_turn import LoopTurn
-from controller.resource_metrics.sources import METRICS, Measured, Metric, PodKey
+from controller.resource_metrics.sources import METRICS, MOST_PODS, Measured, Metric, PodKey
 
 POINTS: Final = 60
 """Samples that are kept of one pod."""
@@ -22,6 +22,9 @@ MOST_ROWS: Final = 600_000
 """Samples that are kept of all pods together (34 MB): beyond 10,000 pods, fewer of each."""
 
 LEAST_POINTS: Final = 2
+
+LONGEST_NAME: Final = 253
+"""Of a namespace or a pod (Kubernetes, "Object Names and IDs"); a source may send anything."""
 
 _WIDTH: Final = 1 + len(METRICS)
 _AVERAGED: Final[frozenset[Metric]] = frozenset({"gpu_utilization"})
@@ -42,10 +45,12 @@ class MetricHistory:
     Args:
         points: How many of one pod.
         rows: How many of all pods together.
+        pods: Of how many pods: those that are measured no more make room for others.
     """
 
     points: int = POINTS
     rows: int = MOST_ROWS
+    pods: int = MOST_PODS
     _kept: dict[PodKey, array[float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -57,13 +62,19 @@ class MetricHistory:
         It lets the event loop go on now and then: there may be many pods.
         """
         turn = LoopTurn()
+        over = len(self._kept.keys() | measured.keys()) - self.pods
         for key in list(self._kept):
-            if self._kept[key][-_WIDTH] < forget_before and key not in measured:
+            is_old = self._kept[key][-_WIDTH] < forget_before
+            if key not in measured and (is_old or over > 0):
                 del self._kept[key]
+                over -= 1
             await turn.rest()
-        pods = len(self._kept.keys() | measured.keys())
+        pods = min(self.pods, len(self._kept.keys() | measured.keys()))
         most = max(LEAST_POINTS, min(self.points, self.rows // max(1, pods)))
         for key, values in measured.items():
+            is_known = key in self._kept
+            if max(map(len, key)) > LONGEST_NAME or not (is_known or len(self._kept) < self.pods):
+                continue
             kept = self._kept.setdefault(key, array("d"))
             kept.append(at)
             kept.extend(values.get(metric, math.nan) for metric in METRICS)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from controller.resource_metrics.history import LEAST_POINTS, MetricHistory, Sample, summed
-from controller.resource_metrics.sources import Measured, PodKey
+from controller.resource_metrics.sources import Measured, PodKey, Values
 
 A, B = PodKey("jobs", "j-a-job-0"), PodKey("jobs", "j-b-job-0")
 
@@ -44,6 +44,20 @@ async def test_many_pods_share_what_may_be_kept(pods: int, kept: int) -> None:
     for at in range(12):
         await history.add(at, measured, forget_before=0)
     assert {len(history.of(key)) for key in measured} == {kept}
+
+
+async def test_a_source_that_tells_of_other_pods_each_time_fills_no_memory() -> None:
+    history = MetricHistory(pods=10)
+    usage: Values = {"cpu_cores": 1.0}
+    for at in range(5):
+        others: Measured = {PodKey("jobs", f"j-{at}-{i}"): usage for i in range(9)}
+        others[PodKey("jobs", "j-" + 300 * "x")] = usage
+        await history.add(at, {A: usage, **others}, forget_before=0)
+        assert len(history) == 10
+    assert len(history.of(A)) == 5
+    many: Measured = {PodKey("jobs", f"j-many-{i}"): usage for i in range(30)}
+    await history.add(5, {A: usage, **many}, forget_before=0)
+    assert (len(history), len(history.of(A))) == (10, 6)
 
 
 def test_pods_are_summed_by_time_and_utilizations_averaged() -> None:

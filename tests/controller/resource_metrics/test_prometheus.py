@@ -104,7 +104,7 @@ async def test_a_token_is_sent_as_its_file_says_now(
     assert "second" not in str(failed.value)
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "", "seven"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "", "seven", "1.7e308"])
 async def test_what_is_no_amount_is_no_value(
     server: Server, http: aiohttp.ClientSession, value: str
 ) -> None:
