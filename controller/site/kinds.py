@@ -64,6 +64,8 @@ class KindParameter(Strict):
             raise ValueError("an enumeration that has a default has options")
         if self.default is None:
             return self
+        if self.type[0] == "secret":  # it is told to everybody who asks for the kinds
+            raise ValueError("a secret has no default")
         if self.required:
             raise ValueError("is required, or has a default")
         try:
