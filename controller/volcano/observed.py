@@ -61,6 +61,8 @@ _LONGEST: Final = 1000
 """Of a text that is shown."""
 _LONGEST_TAIL: Final = 2048
 """Of a container's last words: a kubelet takes as much of a log (``FallbackToLogsOnError``)."""
+_MOST_TOLD: Final = 4096
+"""Bytes of a container's message: of a longer one a kubelet takes the end."""
 _LONGEST_WORD: Final = 64
 _LONGEST_IMAGE: Final = 512
 _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -391,8 +393,11 @@ def _missing_mount_points(status: Mapping[str, Any]) -> tuple[int, ...]:
         terminated = (container.get("state") or {}).get("terminated") or {}
         if container.get("name") != FILES_CONTAINER or terminated.get("exitCode"):
             continue
-        # The last one may have been cut; an end marks those that were not.
-        *words, _ = str(terminated.get("message") or "").split(";")
+        message = str(terminated.get("message") or "")
+        # The last one may have been cut, and of a long one the first; an end marks the others.
+        *words, _ = message.split(";")
+        if len(message) >= _MOST_TOLD:
+            words = words[1:]
         numbers = (whole_number(word, most=_MOST) for word in words)
         return tuple(number - 1 for number in numbers if number)
     return ()

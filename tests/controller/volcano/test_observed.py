@@ -157,3 +157,23 @@ def test_whether_it_ran_before_it_ended_is_read_from_its_conditions(
 ) -> None:
     status = {"state": {"phase": phase}, "conditions": [{"status": one} for one in before]}
     assert read_job({"metadata": {}, "status": status}).ran is ran
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("1;3;", (0, 2)),
+        ("1;3", (0,)),
+        ("", ()),
+        (None, ()),
+        # A kubelet takes the end of what is long: this may have been 12 or 1002.
+        ("2;" + "1000;" * 818 + "100;", (999, 99)),
+    ],
+)
+def test_numbers_of_mount_points_that_were_cut_are_not_taken(
+    message: str | None, found: tuple[int, ...]
+) -> None:
+    looked = {"exitCode": 0, "message": message}
+    given = [{"name": "fumarole-files", "state": {"terminated": looked}}]
+    seen = read_pod(pod(initContainerStatuses=given)).missing_mount_points
+    assert tuple(dict.fromkeys(seen)) == found
