@@ -131,6 +131,7 @@ class FileMountPlugin(JobPlugin):
         if not files or builder.problems:
             return
         claims = _claims(files)
+        is_to_be_cleaned = self._is_to_be_cleaned(files)
         # What each pod has a copy of is data_sets' to mount, and to look for.
         files = [file for file in files if not file.is_copied]
         for task in builder.volcano_job.tasks:
@@ -138,7 +139,7 @@ class FileMountPlugin(JobPlugin):
             builder.container(task.name).mounts.extend(_seen(files, claims))
             if files:
                 task.template.init_containers.append(self._look(files, claims))
-        if self._is_to_be_cleaned(files):
+        if is_to_be_cleaned:  # a copy, too, is mounted on what another job may have made
             builder.nested_mounts = self._nested_mounts(files)
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:

@@ -24,13 +24,14 @@ from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.job_rows import find_jobs
+from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.store.jobs.mount_points import (
     Cleaning,
     MountPoints,
     begin_cleaning,
     end_cleaning,
     last_jobs_of,
+    outputs_not_held,
     places_to_clean,
 )
 from controller.volcano.manifest import Task, VolcanoJob, escape
@@ -43,7 +44,7 @@ POLL_SECONDS: Final = 1.0
 CLEANING_SECONDS: Final = 60.0
 """How long a pod has to be placed and to remove them; a job that wants the folder waits for it."""
 LATER_SECONDS: Final = 30.0
-"""After which a folder is looked at again whose jobs are over, and of which a pod still runs."""
+"""After which a folder is looked at again whose jobs are over, and that is still in use."""
 AT_ONCE: Final = 8
 _RETENTION_SECONDS: Final = 60
 _TASK: Final = "clean"
@@ -149,7 +150,7 @@ class MountPointCleaner:
             await self._clean(place)
 
     async def _clean(self, place: str) -> None:
-        if await self._has_pods(place):
+        if await self._is_in_use(place):
             self._later[place] = self._clock() + LATER_SECONDS
             return
         async with self._store.lead(self._term) as transaction:
@@ -165,11 +166,20 @@ class MountPointCleaner:
         async with self._store.lead(self._term) as transaction:
             await end_cleaning(transaction, place)
 
-    async def _has_pods(self, place: str) -> bool:
-        """Say whether a pod of the jobs that had the folder has it mounted, as far as is known."""
+    async def _is_in_use(self, place: str) -> bool:
+        """Say whether a pod of the jobs that had the folder has it mounted, as far as is known.
+
+        Or one of a job that holds no folder, and has the same output.
+        """
         async with self._store.read() as transaction:
             job_ids = await last_jobs_of(transaction, place)
             records = await find_jobs(transaction, job_ids)
+            owners = {(one.namespace, one.owner_user) for one in records.values()}
+            others = set[str]()
+            for namespace, user in owners:
+                others |= await outputs_not_held(transaction, namespace=namespace, user=user)
+        if any(_output_of(record) in others for record in records.values()):
+            return True
         for record in records.values():
             try:
                 pods = await self._cluster.find_pods(record.namespace, record.id)
@@ -203,6 +213,11 @@ class MountPointCleaner:
             log.info("removed mount points", extra=about)
         else:
             log.info("mount points stay", extra={**about, "why": made.phase or "no phase"})
+
+
+def _output_of(record: JobRecord) -> object:
+    # One that a newer version has accepted may be kept as anything.
+    return record.spec.get("output") if isinstance(record.spec, dict) else None
 
 
 def _until(cleaning: Cleaning) -> float:

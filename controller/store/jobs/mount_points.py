@@ -19,6 +19,8 @@ from controller.store.instance.identity import raise_revision
 
 _table: Final = tables.mount_points
 _others: Final = _table.alias("others")
+_INPUTS: Final = ("file", "directory", "artefacts")
+"""Types of the parameters that are mounted."""
 _IS_HELD: Final = (
     sa.select(_others.c.job_id)
     .where(_others.c.place == _table.c.place, _others.c.over_at.is_(None))
@@ -106,6 +108,32 @@ async def last_jobs_of(transaction: Transaction, place: str) -> Sequence[str]:
     """Return the jobs that had the folder and made something there."""
     query = sa.select(_table.c.job_id).where(_table.c.place == place)
     return (await transaction.scalars(query)).all()
+
+
+async def outputs_not_held(transaction: Transaction, *, namespace: str, user: str) -> set[str]:
+    """Return the outputs of the user's jobs in the cluster that have inputs, and hold no folder.
+
+    They were submitted before folders were held, or while nothing was to be removed; or a store
+    that knew nothing of them has found them in the cluster.
+    """
+    jobs = tables.jobs
+    query = sa.select(jobs.c.spec).where(
+        jobs.c.owner_user == user,
+        jobs.c.namespace == namespace,
+        jobs.c.finished_at.is_(None),
+        jobs.c.uid.is_not(None),
+        jobs.c.id.not_in(sa.select(_table.c.job_id)),
+    )
+    specs = (await transaction.scalars(query)).all()
+    # What a newer version has accepted may be kept as anything.
+    outputs = [spec.get("output") for spec in specs if isinstance(spec, dict) and _has_inputs(spec)]
+    return {output for output in outputs if isinstance(output, str)}
+
+
+def _has_inputs(spec: dict[str, Any]) -> bool:
+    parameters = spec.get("parameters")
+    given = parameters.values() if isinstance(parameters, dict) else ()
+    return any(isinstance(one, dict) and one.get("type") in _INPUTS for one in given)
 
 
 async def begin_cleaning(transaction: Transaction, place: str, *, now: float) -> Cleaning | None:

@@ -257,6 +257,14 @@ async def test_where_nothing_is_to_be_cleaned_nothing_is_noted(
     assert look.environment == []
 
 
+async def test_a_copy_within_the_output_folder_keeps_it_from_being_cleaned() -> None:
+    (name, given), *_ = DATA.items()
+    copied = {name: {**given, "policy": "staged", "size_limit": "1Gi"}}
+    plan = await plan_of(settings=SETTINGS, parameters=copied, output="/team/out")
+    assert plan.nested_mounts is not None
+    assert plan.nested_mounts.names == ()
+
+
 def test_mount_points_that_are_missing_are_told_by_their_numbers(files: Path) -> None:
     (files / "mine").mkdir()
     (files / "mine" / "deep").mkdir()

@@ -20,13 +20,14 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.mount_points import MountPointCleaner, mount_points_of
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job
+from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job, move_job
 from controller.store.jobs.mount_points import (
     hold_mount_points,
     let_mount_points_go,
@@ -273,11 +274,20 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
     plan.volcano_job.tasks[0].template.more["nodeSelector"] = {"no": "node"}
     wanted = mount_points_of(plan)
     assert wanted is not None
+    record = make_record(id="nowhere", namespace="jobs", spec=public_spec(job))
+    older = make_record(id="older", namespace="jobs", spec=public_spec(job), uid="u")
     async with world.parts.store.write() as transaction:
-        await insert_job(transaction, make_record(id="nowhere", namespace="jobs"), labels={})
+        await insert_job(transaction, record, labels={})
+        # As one that an older version submitted: it holds nothing, and may have the folder.
+        await insert_job(transaction, older, labels={})
         await hold_mount_points(transaction, "nowhere", wanted)
         await note_missing(transaction, "nowhere", {0})
         await let_mount_points_go(transaction, "nowhere", at=1.0)
+    await world.cleaner(clock).clean_due()
+    async with world.parts.store.write() as transaction:
+        assert await hold_mount_points(transaction, "older", wanted), "it is not being cleaned"
+        await let_mount_points_go(transaction, "older", at=1.0)
+        await move_job(transaction, older, now=1.0, finished_at=1.0, state="SUCCESS")
     cleaning = asyncio.create_task(world.cleaner(clock).clean_due())
 
     async def ours() -> list[Any] | None:

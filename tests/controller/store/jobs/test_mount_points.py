@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import insert_jobs
+from controller.store.jobs.job_rows import JobRecord, insert_jobs
 from controller.store.jobs.mount_points import (
     MountPoints,
     begin_cleaning,
@@ -12,6 +14,7 @@ from controller.store.jobs.mount_points import (
     last_jobs_of,
     let_mount_points_go,
     note_missing,
+    outputs_not_held,
     places_to_clean,
 )
 from tests.controller.samples import make_record
@@ -84,3 +87,26 @@ async def test_of_a_job_that_mounts_nothing_there_nothing_is_known(store: Store)
         await note_missing(transaction, "plain", {0})
         await let_mount_points_go(transaction, "plain", at=5.0)
         assert await places_to_clean(transaction, limit=9) == []
+
+
+async def test_jobs_in_the_cluster_that_hold_no_folder_are_known(store: Store) -> None:
+    def record(job_id: str, **fields: Any) -> JobRecord:
+        spec: dict[str, Any] = {"output": f"/home/{job_id}"}
+        spec |= {"parameters": {"in": {"type": "directory", "path": "/home/in"}}}
+        return make_record(**{"id": job_id, "uid": "u", "spec": spec} | fields)
+
+    records = [
+        record("older"),
+        record("waits", uid=None),
+        record("over", finished_at=5.0),
+        record("other", owner_user="bob"),
+        record("plain", spec={"output": "/home/plain"}),
+        record("newer", spec=["of a later version"]),
+        record("newest", spec={"output": 7, "parameters": {"in": {"type": "directory"}}}),
+        record("holds"),
+    ]
+    async with store.write() as transaction:
+        await insert_jobs(transaction, [(one, {}) for one in records])
+        await hold_again(transaction, "holds")
+        found = await outputs_not_held(transaction, namespace="jobs", user="ada")
+        assert found == {"/home/older"}
