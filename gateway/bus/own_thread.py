@@ -16,6 +16,8 @@ from redis.asyncio import Redis
 
 from gateway.bus.head_poller import CALL_SECONDS
 from shared.bus import BusReader, Keys, Mark
+from shared.bus.connection import look_around, named_master
+from shared.bus.translation import translated
 from shared.errors import BusUnavailable
 from shared.events import Head
 
@@ -64,7 +66,12 @@ class ReaderWithOwnThread(BusReader):
 
     async def head(self) -> Head | None:
         """As :meth:`BusReader.head`, within :data:`CALL_SECONDS` of Redis' own time."""
-        return await self._thread.call(self._head())
+        head = await self._thread.call(self._head())
+        if named_master(self._there) != named_master(self.redis):
+            # A failover: what was the master may go on answering, to whoever still asks it.
+            with translated():
+                await look_around(self.redis)
+        return head
 
     async def _head(self) -> Head | None:
         try:

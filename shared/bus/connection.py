@@ -66,6 +66,12 @@ async def look_around(redis: Redis) -> None:
             await pool.get_master_address()  # type: ignore[no-untyped-call]  # redis leaves it so
 
 
+def named_master(redis: Redis) -> tuple[str, int] | None:
+    """Return which master the Sentinels have named last to *redis*; None before, or without."""
+    pool = redis.connection_pool
+    return pool.master_address if isinstance(pool, SentinelConnectionPool) else None
+
+
 def _settings(*, attempts: int = 1) -> dict[str, Any]:
     again = Retry(NoBackoff(), attempts, supported_errors=(RedisConnectionError,))
     return {

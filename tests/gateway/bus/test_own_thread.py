@@ -6,7 +6,8 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -15,6 +16,7 @@ from gateway.bus.own_thread import ReaderWithOwnThread
 from shared.bus import Keys, connect
 from shared.errors import BusUnavailable
 from tests.programs import RedisServer
+from tests.redis_nodes import Node, free_ports, running
 
 # How many turns may pass from a question to its answer; each step of a call of Redis takes one.
 TURNS = 4
@@ -96,3 +98,24 @@ async def test_who_is_cancelled_leaves_nothing_that_is_asked() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await reader.head()
+
+
+async def test_a_failover_that_the_thread_sees_is_one_for_all_calls(tmp_path: Path) -> None:
+    """A master that was cut off from its Sentinels answers as if nothing had happened."""
+    old, new, watching = free_ports(3)
+    masters = [Node(tmp_path / "a", old), Node(tmp_path / "b", new)]
+    watch = f"sentinel monitor main 127.0.0.1 {old} 1\n"
+    sentinel = Node(tmp_path / "s", watching, sentinel=watch)
+    async with running([*masters, sentinel]):
+        for node in masters:
+            await node.ask("SET", "who", node.port)
+        async with reading(f"redis+sentinel://127.0.0.1:{watching}/main") as reader:
+            await reader.head()
+            assert await reader.redis.get("who") == str(old).encode()
+            await sentinel.ask("SENTINEL", "REMOVE", "main")
+            await sentinel.ask("SENTINEL", "MONITOR", "main", "127.0.0.1", new, 1)
+            async with asyncio.timeout(20):
+                while await reader.redis.get("who") != str(new).encode():
+                    await asyncio.sleep(0.05)
+                    with suppress(BusUnavailable):
+                        await reader.head()
