@@ -19,6 +19,8 @@ from controller.store.instance.identity import raise_revision
 
 _table: Final = tables.mount_points
 _others: Final = _table.alias("others")
+MOST_NAMES: Final = 1000
+"""That are removed at once: they stand in an object, and in a command line. The rest stays."""
 _INPUTS: Final = ("file", "directory", "artefacts")
 """Types of the parameters that are mounted."""
 _IS_HELD: Final = (
@@ -150,7 +152,9 @@ async def begin_cleaning(transaction: Transaction, place: str, *, now: float) ->
     change = sa.update(_table).where(_table.c.place == place).values(cleaning_at=began_at)
     await transaction.execute(change)
     names = dict.fromkeys(name for row in rows for name in row.made)
-    return Cleaning(place=place, names=tuple(names), cleaner=rows[-1].cleaner, began_at=began_at)
+    return Cleaning(
+        place=place, names=tuple(names)[:MOST_NAMES], cleaner=rows[-1].cleaner, began_at=began_at
+    )
 
 
 async def end_cleaning(transaction: Transaction, place: str) -> None:

@@ -81,6 +81,20 @@ async def test_a_folder_that_a_job_has_again_is_left_to_that_job(store: Store) -
         assert cleaning.names == ("b",), "what the first one made is not forgotten"
 
 
+async def test_a_sweep_leaves_more_than_one_cleaner_can_be_told(store: Store) -> None:
+    async with store.write() as transaction:
+        for job_id in ("one", "two"):
+            await insert_jobs(transaction, [(make_record(id=job_id), {})])
+            names = tuple(f"{job_id}-{number}" for number in range(700))
+            wanted = MountPoints(place="out", names=names, cleaner={})
+            assert await hold_mount_points(transaction, job_id, wanted)
+            await note_missing(transaction, job_id, range(700))
+            await let_mount_points_go(transaction, job_id, at=5.0)
+        cleaning = await begin_cleaning(transaction, "out", now=6.0)
+        assert cleaning is not None
+        assert len(cleaning.names) == 1000
+
+
 async def test_of_a_job_that_mounts_nothing_there_nothing_is_known(store: Store) -> None:
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id="plain"), {})])
