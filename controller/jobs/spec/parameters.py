@@ -55,7 +55,8 @@ COPIED: Final = frozenset({"staged", "memory"})
 Text = Annotated[str, Field(max_length=LONGEST_VALUE, pattern=r"^[^\x00]*$")]
 """What can be an argument or a variable of a process: anything but NUL."""
 
-Path = Annotated[str, Field(max_length=4096), AfterValidator(check_path)]
+LONGEST_PATH: Final = 4096
+Path = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(check_path)]
 """``/<volume>/<rest>``."""
 
 _Whole = Annotated[int, Field(ge=-_INT64, lt=_INT64)]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from controller.jobs.spec.model import MOST_PARAMETERS, Job, Owner
 from controller.jobs.spec.owners import OwnerKey, owner_key
-from controller.jobs.spec.parameters import ArtefactsParameter, Parameter
+from controller.jobs.spec.parameters import LONGEST_PATH, ArtefactsParameter, Parameter
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
 from controller.site.kinds import Kinds
 from controller.store.jobs.job_rows import JobRecord
@@ -101,7 +101,10 @@ class Completion:
             return Problem(where, "there is no such job")
         if one.output is None:
             return Problem(where, "has no output, and so no artefacts")
-        return f"{one.output}/{ARTEFACTS}"
+        path = f"{one.output}/{ARTEFACTS}"
+        if len(path) > LONGEST_PATH:
+            return Problem(where, "has artefacts whose path is too long")
+        return path
 
 
 def _artefacts(job: Job) -> Iterator[tuple[str, ArtefactsParameter]]:

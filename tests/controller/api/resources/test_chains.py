@@ -119,11 +119,15 @@ async def test_a_chain_outlives_its_predecessors_record(api: Api) -> None:
 async def test_artefacts_that_nobody_makes_or_somebody_else_does_are_refused(api: Api) -> None:
     evil = {"user": "eve"}
     assert (await submit(api, make_job("bare"), make_job("out", output="/home/x")))[0] == 200
+    # A follower whose path is longer than any could be kept, and not read again.
+    long = f"/home{20 * ('/' + 200 * 'x')}/{64 * 'y'}"
+    assert (await submit(api, make_job("long", output=long)))[0] == 200
     where = "parameters.model.job"
     for fields, expected in (
         (reads("nobody"), {where}),
         (reads("out", owner=evil), {where}),
         (reads("bare"), {where}),
+        (reads("long"), {where}),
         (reads("out", after=[]), {where}),
         (reads("out", after=["bare"]), {where}),
     ):
