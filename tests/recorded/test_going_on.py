@@ -37,10 +37,13 @@ GOES_ON = {
     "canceling": ("SUCCESS", 1), "expiring": ("EXPIRED", 1), "between-complete": ("SUCCESS", 1),
 }  # fmt: skip
 GOES_ON |= {name: (state, 1) for name, state in OVER.items()}
-# It named the schema of a job's own policies, which no response has ever been.
+# It named the schema of a job's own policies, which no response has ever been, and called streams
+# of events strings, which tools took for what each event holds.
 MENDED = {
     "/components/schemas/Retry/properties/policies/items/$ref: '#/components/schemas/Policy' "
-    "is '#/components/schemas/PolicyView'"
+    "is '#/components/schemas/PolicyView'",
+    "/paths//v1/jobs/{id}/logs/get/responses/200/content/text/event-stream/schema/type",
+    "/paths//v1/updates/get/responses/200/content/text/event-stream/schema/type",
 }
 NEVER_STOPPED = ("web", "caller", "pair", "tasks", "resumed", "between-start")
 

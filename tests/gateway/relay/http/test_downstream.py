@@ -253,6 +253,7 @@ async def test_draining_lets_answers_finish_and_takes_no_new_requests() -> None:
         idle = await r.browser()
         await asyncio.sleep(0.01)
         r.path.drain()
+        r.path.close_idle()
         assert await idle.rest() == b""
         app.send(answer(b"last"))
         head, body = await browser.answer()
