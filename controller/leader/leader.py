@@ -54,6 +54,7 @@ from controller.sessions.sign_outs import SignOutAsks
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.instance.identity import read_store_metadata
 from controller.store.instance.leadership import Leadership, raise_term, read_leadership
 from controller.store.news import hear_others
 from controller.webhooks.dispatcher import Webhooks
@@ -72,6 +73,7 @@ class _Leader:
     settings: ControllerSettings
     store: Store
     term: int
+    revision: int
     core: Core
     kube: Kube
     informer: InformerCache
@@ -208,7 +210,7 @@ class Leader:
 
     async def _begin(self) -> _Term:
         settings, store = self._process.settings, self._process.store
-        before, number = await self._raise_term()
+        before, number, revision = await self._raise_term()
         log.info("leads", extra={"term": number})
         queue = WorkQueue(
             clock=time.monotonic, random=random.random, count=self._metrics.job_enqueued
@@ -223,6 +225,7 @@ class Leader:
             settings,
             store,
             number,
+            revision,
             self._core,
             self._kube,
             self._standby.informer,
@@ -242,13 +245,15 @@ class Leader:
         self._standby.lead(changed)
         return self._term
 
-    async def _raise_term(self) -> tuple[Leadership, int]:
+    async def _raise_term(self) -> tuple[Leadership, int, int]:
+        """Return who led before, the new term, and the store's revision at its begin."""
         holder = f"{socket.gethostname()}:{os.getpid()}"
         while True:
             try:
                 async with self._process.store.write() as transaction:
                     before = await read_leadership(transaction)
-                    return before, await raise_term(transaction, holder=holder)
+                    term = await raise_term(transaction, holder=holder)
+                    return before, term, (await read_store_metadata(transaction)).revision
             except StoreUnavailable as error:
                 if not self._election.again:
                     raise
@@ -473,6 +478,7 @@ def _make_publisher(leader: _Leader, redis: Redis, positions: Mapping[str, int])
         seal=Seal(settings.link_keys[0]),
         clock=time.time,
         random=os.urandom,
+        revision=leader.revision,
     )
 
 

@@ -53,6 +53,7 @@ class RoutePublisher:
         seal: Hides passwords from everybody but gateways.
         clock: Unix seconds.
         random: Random bytes.
+        revision: The store's when the term began.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class RoutePublisher:
         seal: Seal,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
+        revision: int,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -71,6 +73,7 @@ class RoutePublisher:
         self._seal = seal
         self._clock = clock
         self._random = random
+        self._began_at = revision
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
         self._world = SnapshotReader(store, term=bus.term)
@@ -327,7 +330,7 @@ class RoutePublisher:
         head = await self._bus.head()
         if not self._took_back:
             # Before anything replaces what Redis knows, unless that was found to be damaged.
-            await take_back(self._store, self._bus, now=now)
+            await take_back(self._store, self._bus, revision=self._began_at, now=now)
             self._took_back = True
         data_lost = data_lost or await self._bus.has_lost()
         snapshot, since = await self._world.everything(head, data_lost=data_lost, now=now)

@@ -8,6 +8,7 @@ anew, and writes into the store what that lacks: what was taken from users stays
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from controller.store.database import Store, Transaction
@@ -33,10 +34,17 @@ _SLACK_SECONDS: Final = 0.002
 log = logging.getLogger(__name__)
 
 
-async def take_back(store: Store, bus: Publisher, *, now: float) -> None:
+async def take_back(store: Store, bus: Publisher, *, revision: int, now: float) -> None:
     """Have the store know what Redis says of revocations and, if the store is older, of sessions.
 
     Where tables are signed, Redis is trusted with nothing, and so not with this either.
+
+    Args:
+        store: The store.
+        bus: Redis.
+        revision: The store's when this leader's term began. Since then the API and the leader's
+            other parts may have raised that of an old store above what Redis says.
+        now: Unix seconds.
 
     Raises:
         BusUnavailable, StoreUnavailable: If it could not be done; nothing was written.
@@ -46,8 +54,9 @@ async def take_back(store: Store, bus: Publisher, *, now: float) -> None:
         return
     recalled = await bus.recall()
     async with store.read() as transaction:
-        position = await read_store_metadata(transaction)
-        live = [one.sid for one in await live_sessions(transaction)]
+        position = replace(await read_store_metadata(transaction), revision=revision)
+        # Those that were opened since have no route yet.
+        live = [one.sid for one in await live_sessions(transaction, until=revision)]
     older = _is_older(position, recalled)
     head = await bus.head()
     ended = await _ended(bus, head, live) if older else []

@@ -109,10 +109,12 @@ async def sids_made_with(transaction: Transaction, job_id: str, *, at: float) ->
     return {row.endpoint: row.sid for row in rows if not row.links}
 
 
-async def live_sessions(transaction: Transaction) -> list[Session]:
-    """Return every session that has not ended."""
-    rows = await transaction.execute(sa.select(_table).where(_table.c.ended_at.is_(None)))
-    return [_session(row) for row in rows]
+async def live_sessions(transaction: Transaction, *, until: int | None = None) -> list[Session]:
+    """Return every session that has not ended, or those that have not changed since *until*."""
+    live = sa.select(_table).where(_table.c.ended_at.is_(None))
+    if until is not None:
+        live = live.where(_table.c.revision <= until)
+    return [_session(row) for row in await transaction.execute(live)]
 
 
 async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -> list[Session]:

@@ -26,7 +26,7 @@ from controller.sessions.service import SessionService, Wanted
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_store_metadata
+from controller.store.instance.identity import raise_revision, read_store_metadata
 from controller.store.instance.leadership import raise_term, raise_term_to, read_leadership
 from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
 from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
@@ -114,11 +114,19 @@ Start = Callable[[], Awaitable[World]]
 
 
 @asynccontextmanager
-async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[World]:
+async def publishing(
+    store: Store,
+    redis: Redis,
+    clock: Clock,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> AsyncIterator[World]:
     wake: list[Callable[[str], None]] = []
     informer = InformerCache(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
     async with store.write() as transaction:
         term = await raise_term(transaction)
+        revision = (await read_store_metadata(transaction)).revision
+    if meanwhile is not None:
+        await meanwhile()
     keys = Keys("test")
     publisher = RoutePublisher(
         store=store,
@@ -133,6 +141,7 @@ async def publishing(store: Store, redis: Redis, clock: Clock) -> AsyncIterator[
         seal=Seal(LINK_KEY),
         clock=clock,
         random=os.urandom,
+        revision=revision,
     )
     wake.append(publisher.job_changed)
     published = PublishedRoutes(BusReader(redis, keys), lambda: publisher)
@@ -388,14 +397,25 @@ async def test_a_store_of_an_hour_ago_gives_nothing_back(
         assert len(revoked.revoked) == 3
     async with store.write() as transaction:
         again = sa.update(tables.sessions).where(tables.sessions.c.sid == ended)
-        await transaction.execute(again.values(ended_at=None, end_reason=None))
+        await transaction.execute(
+            again.values(ended_at=None, end_reason=None, revision=then.revision)
+        )
         await transaction.execute(sa.delete(tables.revocations))
         back = {"revision": then.revision, "epoch": then.epoch, "seq": then.seq}
         await transaction.execute(sa.update(tables.position).values(**back))
-    async with publishing(store, redis, clock) as world:
+    fresh = replace(await session_of(store, kept), sid=make_sid(os.urandom))
+
+    async def meanwhile() -> None:
+        # The API and the leader's other parts do not wait: soon the revision is the higher one.
+        async with store.write() as transaction:
+            await raise_revision(transaction, 50)
+            await insert_session(transaction, fresh)
+
+    async with publishing(store, redis, clock, meanwhile) as world:
         await eventually(lambda: _is_published(world))
         assert await world.route(ended) is None
         assert await world.route(kept) is not None
+        assert await world.route(fresh.sid) is not None
         now = await world.reader.snapshot()
         assert now is not None
         assert now.head.epoch != revoked.head.epoch
