@@ -57,7 +57,7 @@ from tests.controller.jobs.parts import (
 from tests.controller.running import eventually
 from tests.controller.samples import make_context, make_defaults, make_job
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(480)]
 
 INSTANCE = "crash"
 WHEN: Final[tuple[When, ...]] = ("before", "after")
