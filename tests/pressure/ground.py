@@ -74,9 +74,9 @@ class Here:
         made.setblocking(False)
         if window is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        if source is not None:
-            made.bind(source)
         try:
+            if source is not None:
+                made.bind(source)
             async with asyncio.timeout(SETUP_SECONDS):
                 await asyncio.get_running_loop().sock_connect(made, address)
         except BaseException:  # Whoever was cancelled meanwhile has no socket to close.
