@@ -20,12 +20,21 @@ START_SECONDS: Final = 60
 WAIT_SECONDS: Final = 30
 
 
+def take_port() -> int:
+    """Return a port whose display is nobody else's: that has a port, too (6000 and its number)."""
+    while True:
+        port = PORTS.take()
+        wanted = 6000 + display_of(port)
+        if PORTS.take(wanted=wanted) == wanted:
+            return port
+
+
 @asynccontextmanager
 async def xvnc(*options: str) -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
     """An Xvnc of 640 by 480 pixels; gives its port, and the process."""
     program = shutil.which("Xvnc")
     assert program is not None
-    port = PORTS.take()
+    port = take_port()
     alone = ["-nolock"] if os.getuid() == 0 else []
     process = await asyncio.create_subprocess_exec(
         program, f":{display_of(port)}", "-geometry", "640x480", "-depth", "24",
