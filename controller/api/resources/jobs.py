@@ -69,8 +69,8 @@ class TerminateRequest(Strict):
     by: Name | None = Field(default=None, description="Who wants that: shown, and kept.")
 
 
-class EndQuery(Query):
-    """On whose behalf a job is ended."""
+class EndQuery(Query, extra="ignore"):
+    """On whose behalf a job is ended; whatever else stands there has never kept one from ending."""
 
     by: Name | None = Field(default=None, description="Who wants that: shown, and kept.")
 
