@@ -108,14 +108,16 @@ class Listener:
         for listening in self.sockets:
             self._accept_some(listening, AT_THE_END)
         self._pause()
-        if self._timer is not None:
-            self._timer.cancel()
         for listening in self.sockets:
             listening.close()
 
     # Pausing
 
     def _pause(self) -> None:
+        # Whatever was to end another pause, of another socket, ends this one no more.
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for listening in self.sockets:
             self._loop.remove_reader(listening)
 
