@@ -82,10 +82,11 @@ class MetricHistory:
                 del kept[: len(kept) - most * _WIDTH]
             await turn.rest()
 
-    def of(self, key: PodKey, *, since: float = 0.0) -> list[Sample]:
-        """Return the pod's samples, from *since* on: what had its name before is another pod."""
+    def of(self, key: PodKey, *, since: float = 0.0, most: int = POINTS) -> list[Sample]:
+        """Return the pod's last samples, from *since* on: a pod before it may have had its name."""
         kept = self._kept.get(key, ())
-        rows = (kept[start : start + _WIDTH] for start in range(0, len(kept), _WIDTH))
+        first = max(0, len(kept) - most * _WIDTH)
+        rows = (kept[start : start + _WIDTH] for start in range(first, len(kept), _WIDTH))
         return [Sample(row[0], _known(row[1:])) for row in rows if row[0] >= since]
 
 

@@ -78,9 +78,9 @@ class MetricsResource:
         points = min(wanted.points, MOST_SAMPLES // len(tasks))
         items, samples, turn = list[RankMetrics](), list[Sample](), LoopTurn()
         for task in tasks:
-            found = self._samples(record.namespace, task)
+            found = self._samples(record.namespace, task, most=max(1, points))
             items.append(self._rank(task, found, points))
-            samples += found[-max(1, points) :]
+            samples += found
             await turn.rest()
         together = summed(samples)
         now = self._now(together)
@@ -91,17 +91,17 @@ class MetricsResource:
             sampled_at=self._sampler.sampled_at,
             values=_values(now),
             missing=self._missing(now, is_running=any(one.state == "RUNNING" for one in tasks)),
-            series=_series(together[len(together) - min(points, len(together)) :]),
+            series=_series(together, points),
             items=items,
         )
         return web.Response(text=shown.model_dump_json(), content_type=JSON)
 
-    def _samples(self, namespace: str, task: TaskView) -> list[Sample]:
+    def _samples(self, namespace: str, task: TaskView, *, most: int) -> list[Sample]:
         if task.pod is None or task.started_at is None:
             return []
         # A pod that Volcano made anew has the name of the one before.
         key = PodKey(namespace, task.pod)
-        return self._sampler.history.of(key, since=task.started_at)
+        return self._sampler.history.of(key, since=task.started_at, most=most)
 
     def _now(self, samples: Sequence[Sample]) -> Mapping[Metric, float]:
         """Return what the last sample says, if it is that of the last time that was asked."""
@@ -126,7 +126,7 @@ class MetricsResource:
             pod=task.pod,
             values=_values(now),
             missing=self._missing(now, is_running=is_running),
-            series=_series(samples[len(samples) - min(points, len(samples)) :]),
+            series=_series(samples, points),
         )
 
 
@@ -134,6 +134,7 @@ def _values(known: Mapping[Metric, float]) -> MetricValues:
     return MetricValues.model_validate({metric: known.get(metric) for metric in METRICS})
 
 
-def _series(samples: Sequence[Sample]) -> MetricSeries:
+def _series(samples: Sequence[Sample], points: int) -> MetricSeries:
+    samples = samples[max(0, len(samples) - points) :]
     columns = {metric: [one.values.get(metric) for one in samples] for metric in METRICS}
     return MetricSeries.model_validate({"at": [one.at for one in samples], **columns})
