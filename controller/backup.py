@@ -1,7 +1,7 @@
 """A store as one file, and back: ``fumarole-controller backup`` and ``restore``.
 
 SQLite is copied by its own online backup, PostgreSQL by ``pg_dump`` and ``pg_restore``; a backup
-may be made while controllers run. What is restored is older than the cluster and Redis, and:
+may be made while controllers run. A restored store is older than the cluster and Redis, and:
 
 - submission is paused: a job that waited then may have run since, and would run once more;
 - what the replaced store still says of what was removed (tombstones, ended sessions, revocations,

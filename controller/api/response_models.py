@@ -188,7 +188,7 @@ class MetricSeries(ResponseModel):
 
 
 class RankMetrics(ResponseModel):
-    """What one rank uses."""
+    """The use that one rank makes of its node."""
 
     rank: int
     task: str
@@ -200,7 +200,7 @@ class RankMetrics(ResponseModel):
 
 
 class JobMetrics(ResponseModel):
-    """What the ranks of a job use, together and each."""
+    """The use that a job's ranks make of their nodes, together and each."""
 
     id: str
     attempt: int

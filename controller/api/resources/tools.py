@@ -56,7 +56,7 @@ class ToolAnswer(ResponseModel):
 
 
 class ToolRemoved(ResponseModel):
-    """What became of a tool that was to be removed."""
+    """The result of removing a tool."""
 
     tool: str
     rank: int

@@ -177,11 +177,16 @@ class Tools:
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             known = await find_tool(transaction, (job_id, name, rank))
+            view = None
+            if record is not None and known is not None:
+                view = await _view(transaction, known, record)
         if record is None:
             return None
         _refuse_ending(record)
-        if known is None:
+        if view is None:
             self._check(record, name, rank)
+        elif view.shown.state != "ENDED":
+            return view, False
         made = None
         if name in self._plans.declared.tools:
             job, plan = await self._plans.plan_of(record)
@@ -218,15 +223,16 @@ class Tools:
             view = await _view(transaction, there, record)
             if view.shown.state != "ENDED" or made is None:
                 return view, False
-            await ask_again(transaction, made)
-            made = replace(made, run=there.run)
         elif made is None:
             raise JobRejected([Problem("tool", "there is no such tool")])
+        elif len(tools) >= self._plans.declared.most_per_job:
+            raise JobRejected([Problem("tool", f"the job has {len(tools)} tools already")])
+        if (await read_maintenance(transaction)).mode == "draining":
+            raise ToolRefused("draining", "no tools are taken for the time being")
+        if there is not None:
+            await ask_again(transaction, made)
+            made = replace(made, run=there.run)
         else:
-            if len(tools) >= self._plans.declared.most_per_job:
-                raise JobRejected([Problem("tool", f"the job has {len(tools)} tools already")])
-            if (await read_maintenance(transaction)).mode == "draining":
-                raise ToolRefused("draining", "no tools are taken for the time being")
             await attach_tools(transaction, [made])
         # Whichever process leads is told by the job's revision.
         count = len(tools) + (there is None)

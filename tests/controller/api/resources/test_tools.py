@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.tools.attachments import ToolPlans
+from controller.store.instance.submission_pause import Mode, set_maintenance
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.names import TOOL_PREFIX
@@ -45,6 +47,11 @@ def paths(said: dict[str, Any]) -> list[str]:
     return [one["path"] for one in said["details"]["problems"]]
 
 
+async def maintain(api: Api, mode: Mode) -> None:
+    async with api.store.write() as transaction:
+        await set_maintenance(transaction, mode, None, now=1.0)
+
+
 async def begin_run(api: Api, name: str, **fields: Any) -> None:
     """Have the tool run, as the reconciler would."""
     async with api.store.write() as transaction:
@@ -59,7 +66,9 @@ async def begin_run(api: Api, name: str, **fields: Any) -> None:
         await set_run(transaction, tool, RUN)
 
 
-async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(api: Api) -> None:
+async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (await submit(api, make_job(replicas=2)))[0] == 200
     status, said = await attach(api, "tensorboard")
     assert (status, said["state"], said["reason"]) == (201, "WAITING", "rank")
@@ -68,7 +77,9 @@ async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(api: Api) 
         ["/dev/shm", "/etc/ucloud", "/work"],
     )
     assert api.woken[-1] == "j1"
-    assert await attach(api, "tensorboard") == (200, said)
+    with monkeypatch.context() as patched:
+        patched.delattr(ToolPlans, "make")  # what is there is not planned once more
+        assert await attach(api, "tensorboard") == (200, said)
     assert (await attach(api, "tensorboard", rank=1))[0] == 201
     assert (await attach(api, "code-server"))[0] == (await attach(api, "wetty"))[0] == 201
     status, said = await attach(api, "jupyterlab")
@@ -128,6 +139,10 @@ async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again
     _, before = await call(api, "GET", "j1/tools/tensorboard")
     assert (before["state"], before["reason"]) == ("ENDED", "exit_code")
     assert before["details"]["exit_code"] == 3
+    await maintain(api, "draining")
+    status, said = await attach(api, "tensorboard")
+    assert (status, said["code"]) == (503, "draining")
+    await maintain(api, "running")
     status, said = await attach(api, "tensorboard")
     assert (status, said["state"], said["reason"]) == (201, "WAITING", "rank")
     assert said["details"] is None
