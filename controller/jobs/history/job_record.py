@@ -73,11 +73,17 @@ class JobRecords:
             return None
         return now
 
-    async def remember_removed(self, transaction: Transaction, job_id: str, uid: str) -> None:
-        """Remember that the deletion of the VolcanoJob *uid* was accepted, whatever is wished."""
+    async def remember_removed(
+        self, transaction: Transaction, job_id: str, uid: str, *, own: bool = False
+    ) -> None:
+        """Remember that the deletion of the VolcanoJob *uid* was accepted, whatever is wished.
+
+        Its pods count from then on if it is the job's *own*, of its current attempt.
+        """
         now = await lock_job(transaction, job_id)
         if now is not None and now.removed_uid != uid:
-            await move_job(transaction, now, now=self.clock(), removed_uid=uid)
+            values = {"uid": uid} if own and now.uid is None else {}
+            await move_job(transaction, now, now=self.clock(), removed_uid=uid, **values)
 
     async def tell(self, record: JobRecord, **values: Any) -> JobRecord | None:
         """Set *values*, where they are not what *record* says; return it as it is then."""

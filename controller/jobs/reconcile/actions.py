@@ -146,8 +146,8 @@ class Actions:
             case ConfirmPods():
                 return await self._confirm_pods(step, seen)
             case Remove(uid):
-                shown = seen.job is not None and seen.job.uid == uid
-                await self._ending.remove(seen.record, uid, shown=shown)
+                shown = seen.job if seen.job is not None and seen.job.uid == uid else None
+                await self._ending.remove(seen.record, shown, uid)
             case RemovePods(pods):
                 await self._ending.remove_pods(seen.record, pods)
                 # The watch tells when it is gone; looking again is for when it does not.

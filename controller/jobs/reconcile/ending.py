@@ -41,7 +41,7 @@ from controller.store.jobs.progress import (
 )
 from controller.store.jobs.timers import replace_timers
 from controller.volcano.names import volcano_job_name
-from controller.volcano.observed import ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -156,15 +156,41 @@ class EndActions:
 
     # The job
 
-    async def remove(self, record: JobRecord, uid: str, *, shown: bool = True) -> None:
-        """Delete the VolcanoJob, and remember that this was accepted.
+    async def remove(self, record: JobRecord, job: ObservedJob | None, uid: str) -> None:
+        """Delete the VolcanoJob *uid*, and remember that this was accepted.
 
         Only then may its pods be deleted, by whoever leads.
+
+        Args:
+            record: Whose it is.
+            job: The VolcanoJob where it can be seen, else None.
+            uid: What to delete.
         """
         name = volcano_job_name(record.id)
-        await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=shown)
+        unrecorded = record.uid is None and job is not None and job.attempt == record.attempt
+        if unrecorded:
+            await self._record_late(record, uid)
+        await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=job is not None)
         async with self._records.lead() as transaction:
-            await self._records.remember_removed(transaction, record.id, uid)
+            await self._records.remember_removed(transaction, record.id, uid, own=unrecorded)
+
+    async def _record_late(self, record: JobRecord, uid: str) -> None:
+        """Write down a VolcanoJob that is about to go, since its maker died before it could.
+
+        The record itself names it only once its deletion was accepted: until then whoever looks
+        has to find it.
+        """
+        over: dict[str, Any] = {
+            "outcome": record.outcome,
+            "reason": record.end_reason,
+            "message": record.end_message,
+            "details": record.end_details,
+        }
+        now = self._records.clock()
+        async with self._records.lead() as transaction:
+            await record_attempt(transaction, record.id, record.attempt, uid=uid, now=now)
+            if record.outcome is not None:
+                await move_attempt(transaction, record.id, record.attempt, ended_at=now, **over)
 
     async def remove_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
         """Delete pods whose VolcanoJob is gone; each has its own grace period to end."""
@@ -254,7 +280,10 @@ class EndActions:
             if record.started_at is None:
                 # Some of its pods ran, and never as many as it takes to say that the job does.
                 over["started_at"] = _first_start(runs)
-            exits = exits_of([run for run in runs if run.attempt == record.attempt])
+            last = [run for run in runs if run.attempt == record.attempt]
+            if (first := _first_start(last)) is not None:
+                await start_attempt(transaction, record.id, record.attempt, at=first)
+            exits = exits_of(last)
             # The job before its due times, as who hands them over does: locks have one order.
             followers: Sequence[str] = ()
             if await self._records.move(transaction, record, **over, sealed=None, exits=exits):
@@ -308,7 +337,7 @@ class EndActions:
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is None:
             return False
-        await self.remove(record, found.uid)
+        await self.remove(record, found, found.uid)
         return True
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -62,7 +62,15 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(480)
 INSTANCE = "crash"
 WHEN: Final[tuple[When, ...]] = ("before", "after")
 AT_ONCE = 6
-SAMPLES = {"ends": 8, "asked": 6, "expires": 4, "suspended": 3, "retried": 4, "tools": 4}
+SAMPLES = {
+    "ends": 8,
+    "asked": 6,
+    "regretted": 6,
+    "expires": 4,
+    "suspended": 3,
+    "retried": 4,
+    "tools": 4,
+}
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 LIVING = ("IN_QUEUE", "RUNNING")
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
@@ -111,6 +119,8 @@ class World:
         self.url = url
         self.turn = asyncio.Lock()
         self.term = 0
+        # The uid of every VolcanoJob that was ever made, by its name.
+        self.made = defaultdict[str, set[str]](set)
 
     def pipeline(self, store: Store) -> Pipeline:
         """Return our plugins, whose effects on the store can be cut off too, and one of others."""
@@ -126,7 +136,7 @@ class World:
         store = TrippedStore(self.url, wire, self.turn)
         try:
             yield make_parts(
-                kube=TrippedKube(self.kube, wire),
+                kube=TrippedKube(self.kube, wire, self.made),
                 store=store,
                 informer=self.informer,
                 pipeline=self.pipeline(store),
@@ -169,6 +179,8 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
     "fails": ("exit 3", {}, "FAILURE"),
     "asked": (SLEEPS, {}, "SUCCESS"),
     "suspended": (SLEEPS, {}, "SUCCESS"),
+    # Its end is asked for as soon as its VolcanoJob was made, or its first controller has died.
+    "regretted": (SLEEPS, {}, "SUCCESS"),
     # With a tool beside each attempt.
     "tools": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
@@ -203,7 +215,9 @@ async def live(parts: Parts, job: Job, life: str) -> None:
     """Let a job live from where it is to its end."""
     if not await _known(parts, job.id):
         await parts.submit(job)
-    if life not in ("ends", "fails", "retried"):
+        if life == "regretted":
+            await parts.drive(job.id, lambda r: r.is_final or r.uid is not None)
+    if life not in ("ends", "fails", "retried", "regretted"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
     if life == "tools":
         await _until_beside(parts, job.id, runs=1)
@@ -211,7 +225,7 @@ async def live(parts: Parts, job: Job, life: str) -> None:
         await _pause(parts, job.id)
     if life == "tools":
         await _until_beside(parts, job.id, runs=2)
-    if life in ("asked", "suspended", "tools"):
+    if life in ("asked", "suspended", "tools", "regretted"):
         await patiently(lambda: parts.commands.end(job.id))
     while (
         life == "expires"
@@ -277,9 +291,12 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         attempts = await attempts_of(transaction, job_id)
         updates = await updates_of(transaction, job_id)
         assert await companions_of(transaction, job_id) == [], where
-    assert len(attempts) == (2 if life in TWICE else 1), where
+    wanted = len(world.made[f"j-{job_id}"]) if life == "regretted" else 1 + (life in TWICE)
+    assert len(attempts) == wanted, where
+    assert {one.uid for one in attempts} == world.made[f"j-{job_id}"], where
+    assert all(one.ended_at is not None and one.outcome for one in attempts), where
     assert record.retries_used == (life == "retried"), where
-    assert attempts[-1].uid == record.uid, where
+    assert [one.uid for one in attempts[-1:]] == [record.uid] * (wanted > 0), where
     check_updates(updates, life, where)
     for hook in ("complete", "cleanup"):
         # Twice at most: once more if it was not recorded.
@@ -332,7 +349,7 @@ async def check_usage(
         every = await usage_after(transaction, 0, limit=10**6)
         runs = await pod_records_of(transaction, job_id)
         uids = {one.attempt: one.uid for one in await attempts_of(transaction, job_id)}
-    assert runs or tool is not None, where
+    assert runs or tool is not None or "regretted" in job_id, where
     for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
         (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
         seen = read_pod(pod)
