@@ -400,11 +400,16 @@ async def forget_jobs(transaction: Transaction, *, finished_before: float, limit
 async def long_over(
     transaction: Transaction, *, finished_before: float, limit: int, after: str = ""
 ) -> list[str]:
-    """Return the first *limit* jobs after an id that were over before then, in order."""
+    """Return the first *limit* jobs after an id that were over before then, in order.
+
+    The last run of a tool stays as long as the tool: that is how the tool is.
+    """
+    last = sa.select(tables.tools.c.run).where(tables.tools.c.run.is_not(None))
     query = sa.select(_table.c.id).where(
         _table.c.state.in_(FINAL_STATES),
         _table.c.finished_at < finished_before,
         _table.c.id > after,
+        sa.or_(IS_JOB, _table.c.id.not_in(last)),
     )
     return list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
 

@@ -12,8 +12,10 @@ from controller.store.instance.leadership import raise_term
 from controller.store.jobs.batch_items import BatchItem, batch_items
 from controller.store.jobs.batches import BatchRecord, batch_counts, find_batch, insert_batch
 from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs
+from controller.store.jobs.tools import AttachedTool, attach_tools, detach_tool
 from controller.store.outbox.counters import Forgotten
 from controller.store.outbox.update_rows import updates_after, updates_of
+from controller.volcano.names import TOOL_PREFIX
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_record
 
@@ -70,6 +72,27 @@ async def test_a_tombstone_goes_some_time_after_its_record(
     assert await buried(store, *jobs) == {"j0", "j3"}
     await make_retention(store, term, clock).tidy()
     assert await buried(store, *jobs) == set()
+
+
+async def test_the_last_run_of_a_tool_is_there_as_long_as_the_tool(
+    store: Store, clock: Clock
+) -> None:
+    before, last = (f"{TOOL_PREFIX}{number}" for number in (1, 2))
+    term = await led(store, before, last, tool={"job": "j1", "name": "board", "rank": 0})
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(id="j1", tools=1), labels={})
+        tool = AttachedTool(
+            job_id="j1", name="board", rank=0, spec={}, shape={}, charged={}, unshared=[],
+            asked_at=1.0, run=last,
+        )  # fmt: skip
+        await attach_tools(transaction, [tool])
+    retention = make_retention(store, term, clock)
+    clock.now = 200.0
+    assert await retention.tidy() == 1
+    async with store.write() as transaction:
+        assert await known_jobs(transaction, [before, last]) == {last}
+        await detach_tool(transaction, tool)
+    assert await retention.tidy() == 1
 
 
 async def test_a_batch_is_there_as_long_as_one_of_its_jobs_and_then_goes_with_them(
