@@ -240,6 +240,8 @@ async def _start_api(
     process.tasks.start(keys.keep_fresh())
     process.problems.append(lambda: [] if keys.keys else ["no key of the orchestrator is known"])
     await remember_places(process.store, settings.jobs.pods.volumes)
+    dry_run = _make_dry_run(process, kube)
+    try_out = None if dry_run is None else dry_run.problems_of
     submissions = Submissions(
         store=process.store,
         pipeline=core.pipeline,
@@ -248,7 +250,7 @@ async def _start_api(
         clock=time.time,
         random=os.urandom,
         wake=core.jobs.wake,
-        dry_run=_make_dry_run(process, kube),
+        dry_run=dry_run,
     )
     names = Keys(settings.instance)
     publisher = (lambda: leading.publisher) if leading else (lambda: None)
@@ -275,7 +277,7 @@ async def _start_api(
         commands=core.commands,
         tools=Tools(
             process.store,
-            plans=ToolPlans(core.pipeline, settings.jobs),
+            plans=ToolPlans(core.pipeline, settings.jobs, try_out=try_out),
             clock=time.time,
             wake=core.jobs.wake,
             routes=core.routes.wake,

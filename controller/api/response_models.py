@@ -199,6 +199,17 @@ class RankMetrics(ResponseModel):
     series: MetricSeries
 
 
+class ToolMetrics(ResponseModel):
+    """The use that the last run of a tool makes of its node."""
+
+    tool: str
+    rank: int = Field(description="The rank of the job beside which it runs.")
+    pod: str | None
+    values: MetricValues
+    missing: dict[Metric, Missing]
+    series: MetricSeries
+
+
 class JobMetrics(ResponseModel):
     """The use that a job's ranks make of their nodes, together and each."""
 
@@ -210,6 +221,7 @@ class JobMetrics(ResponseModel):
     missing: dict[Metric, Missing]
     series: MetricSeries
     items: list[RankMetrics]
+    tools: list[ToolMetrics] = Field(description="Its tools: not in the sums.")
 
 
 class LogView(ResponseModel):

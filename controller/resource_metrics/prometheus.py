@@ -30,7 +30,9 @@ _MIB: Final = 1 << 20
 _MOST: Final = 2.0**63
 """Nothing that is measured is as much; larger numbers would have no sum."""
 
-_PODS: Final = 'pod=~"j-.+"'
+_NAMES: Final = "[jt]-.+"
+"""Of the pods of jobs, and of tools. Others may have such a name: nobody asks for theirs."""
+_PODS: Final = f'pod=~"{_NAMES}"'
 
 
 def _network(direction: str) -> str:
@@ -42,7 +44,7 @@ def _network(direction: str) -> str:
 def _gpu(field: str, function: str) -> str:
     # Where the scraper keeps its own labels, the pod that uses the GPU is in `exported_pod`, and
     # `pod` is the exporter's.
-    kept = f'{function} by (exported_namespace, exported_pod) ({field}{{exported_pod=~"j-.+"}})'
+    kept = f'{function} by (exported_namespace, exported_pod) ({field}{{exported_pod=~"{_NAMES}"}})'
     plain = f'{function} by (namespace, pod) ({field}{{exported_pod="",{_PODS}}})'
     return f"{kept} or {plain}"
 

@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/logs``: what ranks' programs have written, and what they write."""
+"""``/v1/jobs/{id}/logs``: what programs of ranks and of tools have written, and what they write."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from controller.api.query_parameters import WHOLE, Query, read_query
 from controller.api.resources.log_streams import PLACE, Chosen, LogStream, Place, read_places
 from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.unreadable import read_known
+from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.problems import Problem
 from controller.kube.errors import Invalid, KubeError, NotFound
 from controller.logs.live import PodName
 from controller.logs.reading import LogReader, LogText
 from controller.logs.storage import StorageUnavailable
 from controller.site.product_list import Catalogue
-from controller.store.database import Store
+from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.pods import PodRecord, pod_records_of
+from controller.store.jobs.tools import find_tool, runs_of
 from shared.numbers import whole_number
 
 MOST_FOLLOWED: Final = 64
@@ -48,6 +50,9 @@ class LogsQuery(Query):
     """Whose, from where, and whether what follows is waited for."""
 
     rank: Rank = 0
+    tool: ToolName | None = Field(
+        default=None, description="The last run of this tool beside the rank, not the rank itself."
+    )
     attempt: Annotated[int, Field(ge=1, le=2**31), WHOLE] | None = None
     pod: Annotated[str, Field(pattern=r"^[-0-9a-zA-Z]{1,64}$")] | None = None
     follow: bool = False
@@ -72,7 +77,7 @@ class Logs:
                 name="readLogs",
                 method="GET",
                 path="/v1/jobs/{id}/logs",
-                summary="Read what a rank's program writes",
+                summary="Read what the program of a rank, or of a tool, writes",
                 handler=self.show,
                 query=LogsQuery,
                 headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
@@ -125,11 +130,14 @@ class Logs:
             record = await find_job(transaction, job_id)
             if record is None:
                 raise not_found("job")
-            runs = await pod_records_of(transaction, job_id)
+            if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
+                raise invalid([Problem("rank", "the job has no such rank")])
+            if wanted.tool is not None:
+                record = await _run_of_tool(transaction, job_id, wanted)
+                wanted = wanted.model_copy(update={"rank": 0})
+            runs = await pod_records_of(transaction, record.id)
         if not self._catalogue.offers(record.product, "logs"):
-            raise ApiError("not_offered", "The job's product offers no logs.")
-        if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
-            raise invalid([Problem("rank", "the job has no such rank")])
+            raise ApiError("not_offered", "The product offers no logs.")
         chosen = _chosen(record, runs, wanted, {place.rank: place for place in places})
         if not chosen:
             raise ApiError("not_started")
@@ -154,6 +162,24 @@ def _places(request: web.Request) -> Sequence[Place]:
         return read_places(raw, most=MOST_FOLLOWED)
     except ValueError:
         raise invalid([Problem("Last-Event-ID", "should be the id of an event")]) from None
+
+
+async def _run_of_tool(transaction: Transaction, job_id: str, wanted: LogsQuery) -> JobRecord:
+    """Return the last run of the tool, which has one rank."""
+    problems = []
+    if wanted.attempt is not None:
+        problems.append(Problem("attempt", "a tool has no attempts: its last run is read"))
+    if wanted.rank == "all":
+        problems.append(Problem("rank", "the logs of tools are read one at a time"))
+    if problems or wanted.rank == "all" or wanted.tool is None:
+        raise invalid(problems)
+    tool = await find_tool(transaction, (job_id, wanted.tool, wanted.rank))
+    if tool is None:
+        raise not_found("tool")
+    run = (await runs_of(transaction, [tool])).get(tool.run or "")
+    if run is None:
+        raise ApiError("not_started", "The tool has not run yet.")
+    return run
 
 
 def _chosen(

@@ -1,9 +1,9 @@
-"""``/v1/jobs/{id}/metrics``: what a job's ranks use, now and in the last minutes."""
+"""``/v1/jobs/{id}/metrics``: what a job's ranks and tools use, now and in the last minutes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from aiohttp import web
 from pydantic import Field
@@ -18,15 +18,17 @@ from controller.api.response_models import (
     MetricValues,
     RankMetrics,
     TaskView,
+    ToolMetrics,
 )
 from controller.jobs.history.unreadable import read_known
 from controller.kube.loop_turn import LoopTurn
 from controller.resource_metrics.history import POINTS, Sample, summed
 from controller.resource_metrics.sampler import MetricSampler
 from controller.resource_metrics.sources import METRICS, Metric, Missing, PodKey
-from controller.store.database import Store
-from controller.store.jobs.job_rows import find_job
+from controller.store.database import Store, Transaction
+from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.pods import pod_records_of
+from controller.store.jobs.tools import AttachedTool, runs_of, tools_of
 
 MOST_SAMPLES: Final = 6000
 """Samples that one answer is made of: a job of a hundred ranks or fewer is shown whole."""
@@ -35,7 +37,9 @@ MOST_SAMPLES: Final = 6000
 class MetricsQuery(Query):
     """Of which rank, and how much of the past."""
 
-    rank: Number | None = Field(default=None, description="Only this one's; all without it.")
+    rank: Number | None = Field(
+        default=None, description="Only this one's, and its tools'; all without it."
+    )
     points: Annotated[int, Field(ge=0, le=POINTS), WHOLE] = Field(
         default=POINTS, description="How many of the last samples, at most."
     )
@@ -55,7 +59,7 @@ class MetricsResource:
                 name="getMetrics",
                 method="GET",
                 path="/v1/jobs/{id}/metrics",
-                summary="See what a job's ranks use",
+                summary="See what a job's ranks and tools use",
                 handler=self.show,
                 query=MetricsQuery,
                 answer=JobMetrics,
@@ -70,21 +74,26 @@ class MetricsResource:
             if record is None:
                 raise not_found("job")
             runs = await pod_records_of(transaction, record.id, record.attempt)
+            tools = await _tools(transaction, record) if record.tools else []
         tasks = task_views(record, read_known(record), runs)
         if wanted.rank is not None:
             tasks = [one for one in tasks if one.rank == wanted.rank]
             if not tasks:
                 raise not_found("rank")
-        points = min(wanted.points, MOST_SAMPLES // len(tasks))
+            tools = [(tool, task) for tool, task in tools if tool.rank == wanted.rank]
+        points = min(wanted.points, MOST_SAMPLES // (len(tasks) + len(tools)))
         items, samples, turn = list[RankMetrics](), list[Sample](), LoopTurn()
         for task in tasks:
             found = self._samples(record.namespace, task, most=max(1, points))
-            items.append(self._rank(task, found, points))
+            shown = self._shown(task, found, points)
+            items.append(
+                RankMetrics(rank=task.rank, task=task.task, index=task.index, pod=task.pod, **shown)
+            )
             samples += found
             await turn.rest()
         together = summed(samples)
         now = self._now(together)
-        shown = JobMetrics(
+        answer = JobMetrics(
             id=record.id,
             attempt=record.attempt,
             interval_seconds=self._sampler.interval,
@@ -93,8 +102,9 @@ class MetricsResource:
             missing=self._missing(now, is_running=any(one.state == "RUNNING" for one in tasks)),
             series=_series(together, points),
             items=items,
+            tools=[self._tool(tool, task, record.namespace, points) for tool, task in tools],
         )
-        return web.Response(text=shown.model_dump_json(), content_type=JSON)
+        return web.Response(text=answer.model_dump_json(), content_type=JSON)
 
     def _samples(self, namespace: str, task: TaskView, *, most: int) -> list[Sample]:
         if task.pod is None or task.started_at is None:
@@ -116,18 +126,40 @@ class MetricsResource:
             if metric not in known
         }
 
-    def _rank(self, task: TaskView, samples: Sequence[Sample], points: int) -> RankMetrics:
-        is_running = task.state == "RUNNING"
+    def _tool(
+        self, tool: AttachedTool, task: TaskView | None, namespace: str, points: int
+    ) -> ToolMetrics:
+        found = self._samples(namespace, task, most=max(1, points)) if task is not None else []
+        pod = None if task is None else task.pod
+        shown = self._shown(task, found, points)
+        return ToolMetrics(tool=tool.name, rank=tool.rank, pod=pod, **shown)
+
+    def _shown(
+        self, task: TaskView | None, samples: Sequence[Sample], points: int
+    ) -> dict[str, Any]:
+        is_running = task is not None and task.state == "RUNNING"
         now = self._now(samples) if is_running else {}
-        return RankMetrics(
-            rank=task.rank,
-            task=task.task,
-            index=task.index,
-            pod=task.pod,
-            values=_values(now),
-            missing=self._missing(now, is_running=is_running),
-            series=_series(samples, points),
-        )
+        return {
+            "values": _values(now),
+            "missing": self._missing(now, is_running=is_running),
+            "series": _series(samples, points),
+        }
+
+
+async def _tools(
+    transaction: Transaction, record: JobRecord
+) -> list[tuple[AttachedTool, TaskView | None]]:
+    """Return the job's tools, each with the one rank of its last run, if it has run."""
+    tools = await tools_of(transaction, record.id)
+    runs = await runs_of(transaction, tools)
+    found = list[tuple[AttachedTool, TaskView | None]]()
+    for tool in tools:
+        run, task = runs.get(tool.run or ""), None
+        if run is not None:
+            pods = await pod_records_of(transaction, run.id, run.attempt)
+            (task,) = task_views(run, read_known(run), pods)
+        found.append((tool, task))
+    return found
 
 
 def _values(known: Mapping[Metric, float]) -> MetricValues:

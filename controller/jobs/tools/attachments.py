@@ -6,7 +6,7 @@ tool that could not be run is refused when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,6 +47,9 @@ from controller.store.jobs.tools import (
 from controller.store.sessions.session_rows import end_sessions_at
 from shared.errors import FumaroleError
 
+TryOut = Callable[[Sequence[Plan]], Awaitable[Sequence[Sequence[Problem]]]]
+"""Returns what the API server has against plans."""
+
 _REMOVED_SESSION: Final = "tool_removed"
 _CHARGED: Final = ("product", "price", "cpu", "memory", "gpu")
 
@@ -74,10 +77,14 @@ class ToolPlans:
     Args:
         pipeline: The plugins.
         defaults: The deployment's tools, and what jobs get that they do not say.
+        try_out: Asks the API server; None where it is not to be asked.
     """
 
-    def __init__(self, pipeline: Pipeline, defaults: JobDefaults) -> None:
+    def __init__(
+        self, pipeline: Pipeline, defaults: JobDefaults, *, try_out: TryOut | None = None
+    ) -> None:
         self._pipeline = pipeline
+        self._try_out = try_out
         self._defaults = defaults
         self.declared = defaults.pods.tools
 
@@ -118,10 +125,13 @@ class ToolPlans:
         """Return the tool *name*, which is declared, at a rank that the job has.
 
         Raises:
-            JobRejected: If it cannot be run.
+            JobRejected: If it cannot be run, with what a plugin or the API server has against it.
             PluginFailed: If a plugin fails.
         """
-        await self._pipeline.plan(make_tool_job(job, name, self.declared.tools[name]))
+        made = await self._pipeline.plan(make_tool_job(job, name, self.declared.tools[name]))
+        for problems in await self._try_out([made]) if self._try_out is not None else ():
+            if problems:
+                raise JobRejected(problems)
         unshared = unshared_folders(plan, job.task_of(rank) or "")
         return _attached(job, name, rank, self._defaults, now=now, unshared=unshared)
 
@@ -190,7 +200,11 @@ class Tools:
         made = None
         if name in self._plans.declared.tools:
             job, plan = await self._plans.plan_of(record)
-            made = await self._plans.make(job, plan, name, rank=rank, now=self._clock())
+            try:
+                made = await self._plans.make(job, plan, name, rank=rank, now=self._clock())
+            except JobRejected as rejected:
+                # What is declared of the tool, and not what the job or the call says.
+                raise JobRejected(one.under("tool") for one in rejected.problems) from None
         async with self._store.write() as transaction:
             view, new = await self._keep(transaction, job_id, (job_id, name, rank), made)
         self._wake(job_id)

@@ -122,6 +122,7 @@ async def api(
     await store.open()
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="test")
+    dry_run = DryRun(kube, seconds=60.0, clock=time.monotonic)
     submissions = Submissions(
         store=store,
         pipeline=pipeline,
@@ -130,7 +131,7 @@ async def api(
         clock=time.time,
         random=os.urandom,
         wake=woken.append,
-        dry_run=DryRun(kube, seconds=60.0, clock=time.monotonic),
+        dry_run=dry_run,
     )
     commands = JobCommands(
         store,
@@ -157,7 +158,7 @@ async def api(
         commands=commands,
         tools=Tools(
             store,
-            plans=ToolPlans(pipeline, jobs),
+            plans=ToolPlans(pipeline, jobs, try_out=dry_run.problems_of),
             clock=time.time,
             wake=woken.append,
             routes=woken.append,

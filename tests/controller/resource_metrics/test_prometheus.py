@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from controller.resource_metrics import prometheus
 from controller.resource_metrics.prometheus import QUERIES, PrometheusSource
 from controller.resource_metrics.sources import Measured, Metric, SourceFailed
+from controller.volcano.names import pod_name
 
 POD = ("jobs", "j-a-job-0")
 BY_QUERY: dict[str, Metric] = {query: metric for metric, (query, _) in QUERIES.items()}
@@ -60,6 +62,16 @@ async def server() -> AsyncIterator[Server]:
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession() as session:
         yield session
+
+
+@pytest.mark.parametrize("query", [query for query, _ in QUERIES.values()])
+def test_pods_of_jobs_and_of_tools_are_asked_for_and_no_others(query: str) -> None:
+    patterns = re.findall(r'pod=~"([^"]+)"', query)
+    assert patterns
+    for pattern in patterns:
+        for job_id in ("a", "tool.0"):
+            assert re.fullmatch(pattern, pod_name(job_id, "job", 0))
+        assert not re.fullmatch(pattern, "coredns-0")
 
 
 async def test_network_and_gpus_are_read_in_our_units(

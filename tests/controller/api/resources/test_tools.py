@@ -9,13 +9,22 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.pipeline.builder import JobBuilder
+from controller.jobs.spec.model import Job
 from controller.jobs.tools.attachments import ToolPlans
+from controller.plugins.miscellaneous import MiscellaneousPlugin
+from controller.resource_metrics.sources import PodKey
 from controller.store.instance.submission_pause import Mode, set_maintenance
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.pods import upsert_pod_records
+from controller.store.jobs.progress import record_attempt
 from controller.store.jobs.tools import find_tool, set_run
-from controller.volcano.names import TOOL_PREFIX
+from controller.volcano.names import TOOL_PREFIX, pod_name
 from tests.controller.api.conftest import Api
+from tests.controller.api.resources.test_details import get, run, text
 from tests.controller.api.resources.test_jobs import ids, make_job, submit
+from tests.controller.api.resources.test_metrics import sampled
+from tests.controller.kube.api_server import Script, says
 from tests.controller.samples import make_record
 
 PAGE = Path(__file__).parents[4] / "docs/how-to/tools.md"
@@ -127,6 +136,30 @@ async def test_what_cannot_be_attached_is_refused_with_every_mistake(api: Api) -
     assert (await attach(api, "wetty"))[1]["code"] == "over"
 
 
+async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
+    api: Api, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await submit(api, make_job()))[0] == 200
+    quota = 'admission webhook "q" denied the request: no more terminals for ada'
+    script.answer(says({"message": quota, "reason": "BadRequest"}, 400))
+    status, said = await attach(api, "wetty")
+    assert (status, paths(said)) == (422, ["tool"])
+    assert "no more terminals for ada" in said["details"]["problems"][0]["message"]
+    with monkeypatch.context() as patched:
+
+        async def refuse(_plugin: object, job: Job, builder: JobBuilder) -> None:
+            if job.name == "wetty":
+                builder.refuse("resources.cpu", "too many")
+
+        patched.setattr(MiscellaneousPlugin, "on_create", refuse)
+        status, said = await attach(api, "wetty")
+    problem = {"path": "tool.resources.cpu", "message": "too many"}
+    assert (status, said["details"]["problems"]) == (422, [problem])
+    assert (await call(api, "GET", "j1/tools"))[1] == {"items": []}
+    script.answer(says({}, 503))  # it says nothing about the tool
+    assert (await attach(api, "wetty"))[0] == 201
+
+
 async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again(api: Api) -> None:
     await submit(api, make_job(tools=["tensorboard"]))
     await begin_run(api, "tensorboard")
@@ -166,6 +199,37 @@ async def test_a_run_is_no_job_to_anybody(api: Api) -> None:
     ack = {"through": 0, "exhausted": [{"owner": {"user": "ada"}}]}
     answer = await api.client.post("/v1/usage/ack", json=ack)
     assert (await answer.json())["ended"] == ["j1"]
+
+
+async def test_its_log_and_what_it_uses_are_shown_apart_from_its_jobs(
+    api: Api, script: Script
+) -> None:
+    await submit(api, make_job(replicas=2, tools=["tensorboard"]))
+    log, pod = "/v1/jobs/j1/logs?tool=tensorboard", pod_name(RUN, "job", 0)
+    assert (await api.client.get(log)).status == 409  # it has not run yet
+    (waits,) = (await get(api, "/v1/jobs/j1/metrics"))["tools"]
+    assert (waits["pod"], waits["missing"]["cpu_cores"]) == (None, "not_running")
+    await begin_run(api, "tensorboard", state="RUNNING", uid="u1", reason=None, message=None)
+    async with api.store.write() as transaction:
+        await record_attempt(transaction, RUN, 1, uid="u1", now=4.0)
+        await upsert_pod_records(transaction, [run(0, job_id=RUN, pod=pod)])
+        record = await find_job(transaction, RUN)
+        assert record is not None
+    script.answer(text(b"it listens"))
+    answer = await api.client.get(f"{log}&tail=5")
+    assert (answer.status, await answer.text()) == (200, "it listens")
+    (_, path, _) = script.requests[-2]
+    assert path == f"/api/v1/namespaces/{record.namespace}/pods/{pod}/log"
+    for query, status in (("rank=1", 404), ("rank=2", 422), ("rank=all", 422), ("attempt=1", 422)):
+        assert (await api.client.get(f"{log}&{query}")).status == status, query
+    assert (await api.client.get("/v1/jobs/j1/logs?tool=wetty")).status == 404
+    await sampled(api, 20.0, {PodKey(record.namespace, pod): {"cpu_cores": 0.5}})
+    shown = await get(api, "/v1/jobs/j1/metrics")
+    (uses,) = shown["tools"]
+    assert (uses["tool"], uses["rank"], uses["pod"]) == ("tensorboard", 0, pod)
+    assert (uses["values"]["cpu_cores"], uses["series"]["at"]) == (0.5, [20.0])
+    assert shown["values"]["cpu_cores"] is None
+    assert (await get(api, "/v1/jobs/j1/metrics?rank=1"))["tools"] == []
 
 
 async def test_a_session_leads_to_a_tool_that_is_attached_and_ends_with_it(api: Api) -> None:
