@@ -7,7 +7,7 @@ LOCKS := deploy/locks/dev.txt
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots apps test test-failed test-long check format system locks goldens bench soak fuzz docs dist clean
+.PHONY: help install demo screenshots apps test test-failed test-long check format system locks goldens bench soak fuzz mutants docs dist clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,6 +39,9 @@ soak: install ## run the gateway under 10,000 sockets (HOURS=24); writes docs/so
 
 fuzz: install ## fuzz what parses the outside world (SECONDS=60)
 	@$(PYTHON) -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+mutants: install ## mutate the modules that decide, 1 h (ONLY=gateway/live, SAMPLE=100); writes docs/mutants.md
+	@$(PYTHON) -m tests.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(ONLY)
 
 screenshots: install ## take a picture of every page in every state, into docs/pages
 	@$(PYTHON) -m tests.gateway.pages.screenshots

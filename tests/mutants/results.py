@@ -1,0 +1,142 @@
+"""What was found, and the page of the documentation that shows it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.mutants.mutations import Mutant
+from tests.mutants.worker import Tried
+
+HERE: Final = Path(__file__).resolve().parent
+RESULTS: Final = HERE / "results.json"
+REASONS: Final = HERE / "reasons.toml"
+ROOT: Final = HERE.parents[1]
+PAGE: Final = ROOT / "docs" / "mutants.md"
+NO_REASON: Final = "A test is missing."
+
+Found = dict[str, Any]
+
+_HEAD: Final = """\
+# Mutation score
+
+A mutant is a module with one small mistake in it: a comparison turned around, a condition
+negated, a statement left out. The tests near the module have to notice it. The score is the share
+of mutants that they notice. `make mutants` measures it and writes this page.
+
+- `ONLY=gateway/live` measures one module; those that are not measured again keep their figures.
+- `SAMPLE=100` tries a hundred mutants of each module. The choice is the same each time.
+- Near are the tests that `tests/mutants/targets.py` names, and of these only the ones that execute
+  the mutated line. Tests that start whole systems are left out, so the full suite notices more.
+- A test that takes longer than 8 seconds is left out too.
+- *Timed out* counts as noticed: the tests took more than three times as long, and 15 seconds.
+- Not mutated are docstrings, log lines, annotations, decorators, imports, and sentences in errors.
+- A survivor stays in the score, also where its reason says that nobody can see the difference.
+
+"""
+
+
+def store(found: Mapping[str, Found]) -> None:
+    """Add what was found to what is known of other modules."""
+    RESULTS.write_text(json.dumps(known() | dict(found), indent=1, sort_keys=True) + "\n")
+
+
+def known() -> dict[str, Found]:
+    """Return what was found the last time, by file."""
+    return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
+
+
+def summary(total: int, tried: Sequence[Tried]) -> Found:
+    """Return what is kept of a module's mutants."""
+    survivors = [one for one in tried if one.outcome == "passed"]
+    return {
+        "mutants": total,
+        "tried": len(tried),
+        "timed out": sum(one.outcome == "timed out" for one in tried),
+        "survivors": [
+            {
+                "function": one.mutant.function,
+                "operator": one.mutant.operator,
+                "text": one.mutant.text,
+                "tests": one.tests,
+            }
+            for one in survivors
+        ],
+    }
+
+
+def reasons() -> dict[tuple[str, ...], str]:
+    """Return why survivors survive, by file, function, operator and text."""
+    rows = tomllib.loads(REASONS.read_text()).get("survivor", [])
+    return {
+        (row["file"], row["function"], row["operator"], row["text"]): row["reason"] for row in rows
+    }
+
+
+def stale(file: str, mutants: Iterable[Mutant]) -> list[str]:
+    """Return which reasons are about no mutant of *file*: the code has changed."""
+    there = {one.key for one in mutants}
+    return [" ".join(key) for key in reasons() if key[0] == file and key not in there]
+
+
+def write_page(files: Iterable[str]) -> None:
+    """Write the page from what is known of *files*."""
+    found = known()
+    PAGE.write_text(render({file: found[file] for file in files if file in found}, reasons()))
+
+
+def render(found: Mapping[str, Found], why: Mapping[tuple[str, ...], str]) -> str:
+    """Return the page: a table of scores, then each module's survivors."""
+    rows = [
+        "| Module | Mutants | Tried | Timed out | Survived | Score |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    rows += [_row(f"`{file}`", one) for file, one in found.items()]
+    rows.append(_row("All", _sum(found.values())))
+    parts = [_HEAD + "\n".join(rows) + "\n"]
+    parts += [_survivors(file, one["survivors"], why) for file, one in found.items()]
+    return "\n".join(part for part in parts if part)
+
+
+def _sum(found: Iterable[Found]) -> Found:
+    together: Found = {"mutants": 0, "tried": 0, "timed out": 0, "survivors": []}
+    for one in found:
+        together = {name: together[name] + one[name] for name in together}
+    return together
+
+
+def _row(name: str, one: Found) -> str:
+    survived = len(one["survivors"])
+    return (
+        f"| {name} | {one['mutants']:,} | {one['tried']:,} | {one['timed out']} | {survived} "
+        f"| {score(one):.1f} % |"
+    )
+
+
+def score(one: Found) -> float:
+    """Return how many of a hundred mutants were noticed."""
+    tried = int(one["tried"])
+    return 100.0 * (tried - len(one["survivors"])) / tried if tried else 0.0
+
+
+def _survivors(file: str, survivors: Sequence[Found], why: Mapping[tuple[str, ...], str]) -> str:
+    if not survivors:
+        return ""
+    rows = [f"## {file}", "", "| In | Operator | Mutation | Why it survives |", "|---|---|---|---|"]
+    for one in survivors:
+        key = (file, one["function"], one["operator"], one["text"])
+        unseen = "" if one["tests"] else "No test near it executes the line. "
+        function = f"`{one['function']}`" if one["function"] else "module"
+        reason = why.get(key) or unseen + NO_REASON
+        rows.append(f"| {function} | {one['operator']} | {_code(one['text'])} | {reason} |")
+    return "\n".join(rows) + "\n"
+
+
+def _code(text: str) -> str:
+    """Return *text* as code in a cell of a table, the middle of a long one left out."""
+    short = text if len(text) <= 180 else f"{text[:110]} … {text[-65:]}"
+    fence = "``" if "`" in short else "`"
+    return fence + short.replace("|", "\\|") + fence

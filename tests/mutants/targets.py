@@ -1,0 +1,98 @@
+"""Which modules are mutated, and which tests are near each.
+
+These modules decide: who may enter, which route a session has, what a job does next, who leads.
+Near are the tests of the module and of those that use it within one process. Tests that start
+whole systems are left out: they would notice more, and take hours.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Target(NamedTuple):
+    """A module, and the tests near it."""
+
+    file: str
+    tests: tuple[str, ...]
+
+    @property
+    def module(self) -> str:
+        """Its name for ``import``."""
+        return self.file.removesuffix(".py").replace("/", ".")
+
+
+_ADMISSION: Final = "tests/gateway/relay/http/test_admission.py"
+_ACCESS: Final = ("tests/gateway/core/access", "tests/gateway/core/downstream", _ADMISSION)
+_RECONCILE: Final = "tests/controller/jobs/reconcile/test_"
+_SESSIONS: Final = "tests/controller/sessions/test_"
+_BUS: Final = "tests/gateway/bus/test_"
+
+TARGETS: Final = (
+    Target("gateway/core/access/decision.py", _ACCESS),
+    Target("gateway/core/access/access_right.py", _ACCESS),
+    Target("gateway/core/access/opening.py", (*_ACCESS, "tests/gateway/test_sign_outs.py")),
+    Target(
+        "gateway/relay/http/admission.py",
+        (
+            _ADMISSION,
+            "tests/gateway/relay/http/test_downstream.py",
+        ),
+    ),
+    Target(
+        "gateway/live.py",
+        (
+            "tests/gateway/test_live.py",
+            _ADMISSION,
+            "tests/gateway/relay/test_tunnel.py",
+            "tests/gateway/reports",
+        ),
+    ),
+    Target(
+        "gateway/relay/ending/ends.py",
+        (
+            "tests/gateway/relay/ending/test_ends.py",
+            "tests/gateway/relay/ending/test_ended_tunnels.py",
+        ),
+    ),
+    Target(
+        "shared/routes.py", ("tests/shared/test_routes.py", "tests/shared/test_signed_table.py")
+    ),
+    Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
+    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", f"{_BUS}head_poller.py")),
+    Target(
+        "gateway/bus/holder.py",
+        (
+            f"{_BUS}follower.py",
+            f"{_BUS}repairer.py",
+            f"{_BUS}loading.py",
+            f"{_BUS}signed_tables.py",
+        ),
+    ),
+    Target("gateway/bus/repairer.py", (f"{_BUS}repairer.py", f"{_BUS}follower.py")),
+    Target(
+        "controller/sessions/routes.py",
+        (f"{_SESSIONS}routes.py", f"{_SESSIONS}publisher.py", f"{_SESSIONS}snapshot.py"),
+    ),
+    Target(
+        "controller/sessions/publisher.py",
+        (f"{_SESSIONS}publisher.py", f"{_SESSIONS}snapshot.py", f"{_SESSIONS}published.py"),
+    ),
+    Target(
+        "controller/jobs/reconcile/lifecycle.py",
+        (f"{_RECONCILE}lifecycle.py", f"{_RECONCILE}attempts.py", f"{_RECONCILE}plans.py"),
+    ),
+    Target("controller/jobs/reconcile/ending.py", (f"{_RECONCILE}ending.py",)),
+    Target("controller/jobs/reconcile/adoption.py", (f"{_RECONCILE}adoption.py",)),
+    Target(
+        "controller/leader/leader.py",
+        ("tests/controller/leader/test_leading_cut.py", "tests/controller/leader/test_standby.py"),
+    ),
+    Target(
+        "controller/leader/election.py",
+        (
+            "tests/controller/leader/test_election.py",
+            "tests/controller/leader/test_election_store.py",
+        ),
+    ),
+)
