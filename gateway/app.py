@@ -358,6 +358,7 @@ class Gateway:
                 overload=self.overload,
                 audit=self.audit,
                 failures=self.failures,
+                end_notice_seconds=self.settings.end_notice_seconds,
             )
         )
         return self.path

@@ -61,6 +61,7 @@ class Settings:
     route_keys: KeySet | None
     open_origins: tuple[str, ...]
     orchestrator_url: str | None
+    end_notice_seconds: float
     bus_grace_seconds: float
     controller_grace_seconds: float
     workers: int
@@ -112,6 +113,7 @@ def settings_from(env: Environment) -> Settings:
         route_keys=env.optional("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file),
         open_origins=_open_origins(env, issuer),
         orchestrator_url=env.optional("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", _job_url),
+        end_notice_seconds=env.value("FUMAROLE_GATEWAY_END_NOTICE_SECONDS", seconds, 600.0),
         bus_grace_seconds=env.value("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", seconds, 300.0),
         controller_grace_seconds=env.value(
             "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0

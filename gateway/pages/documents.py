@@ -21,6 +21,7 @@ _SAYS: Final[Mapping[str, Sequence[str]]] = {
     "open.js": ("open",),
     "starting.js": ("starting",),
     "retry.js": ("retry",),
+    "soon.js": ("soon",),
     "terminal.js": ("link", "terminal"),
     "desktop.js": ("link", "desktop"),
     "frame.js": ("frame",),
@@ -262,7 +263,10 @@ class Documents:
 
 
 def link_action(url: str, text: str, *, first: bool = False, tab: bool = False) -> str:
-    """Return a link that looks like a button: the *first* to think of, or into a new *tab*."""
+    """Return a link that looks like a button: the *first* to think of, or into a new *tab*.
+
+    An empty *url* leads to the page's own address.
+    """
     classes = "button first" if first else "button"
     target = ' target="_blank"' if tab else ""
     href = escape(url)

@@ -102,10 +102,17 @@ class PageErrors:
             if len(self._pages) >= 256:
                 self._pages.clear()
             body = self._documents.card(self._card(refusal, texts), texts).encode()
-            fields = (*self._headers, ("Content-Language", texts.language))
+            fields = (*self._headers_of(refusal), ("Content-Language", texts.language))
             page = Page("text/html; charset=utf-8", body, fields)
             self._pages[refusal, texts.language] = page
         return page
+
+    def _headers_of(self, refusal: Refusal) -> tuple[tuple[str, str], ...]:
+        if refusal.ends_at is None:
+            return self._headers
+        # It stands in for the app's page, which may be a window that another of its pages opened:
+        # a policy of ours would part the two for good.
+        return tuple(one for one in self._headers if one[0] != "Cross-Origin-Opener-Policy")
 
     def _card(self, refusal: Refusal, texts: Texts) -> Card:
         told = words_of(refusal, texts)
@@ -115,6 +122,8 @@ class PageErrors:
         seconds = _AGAIN_SECONDS.get(refusal.code, refusal.retry_after_seconds)
         again = seconds is not None and refusal.code not in _NOT_AGAIN
         script = "starting.js" if starting else "retry.js" if again else None
+        if refusal.ends_at is not None:
+            script = "soon.js"
         data = {"retry-seconds": str(seconds)} if again else {}
         return Card(
             title=texts(f"{words}.title") if told is None else told.title,
@@ -131,6 +140,9 @@ class PageErrors:
     def _actions(self, refusal: Refusal, texts: Texts) -> str:
         if refusal.code == "head_too_large":
             return link_action(CLEAR_PATH.decode(), texts("actions.clear_cookies"), first=True)
+        if refusal.ends_at is not None:
+            go_on = link_action("", texts("actions.go_on"), first=True)
+            return go_on + self._ways_out(refusal, texts)
         managed = refusal.code in _MANAGED
         job = job_url(self._orchestrator, refusal.subject) if managed else None
         if job is not None:
@@ -140,6 +152,13 @@ class PageErrors:
         if self._home and refusal.code in _LEADS_BACK:
             return link_action(self._home, texts("actions.home"), first=True)
         return ""
+
+    def _ways_out(self, refusal: Refusal, texts: Texts) -> str:
+        """Return where more time is to be had; beside the session, which goes on here."""
+        if refusal.code == "access_ends_soon":
+            return link_action(self._home, texts("actions.home"), tab=True) if self._home else ""
+        job = job_url(self._orchestrator, refusal.subject)
+        return link_action(job, texts("actions.extend"), tab=True) if job else ""
 
 
 def job_url(orchestrator: str | None, subject: Subject | None) -> str | None:
@@ -161,8 +180,10 @@ def _json_of(refusal: Refusal, texts: Texts) -> Page | None:
 
 
 def _data(refusal: Refusal) -> dict[str, str]:
-    """Return what the page's script shows of the session: since when, and at which port."""
+    """Return what the page's script shows of the session: since or until when, at which port."""
     subject = refusal.subject
+    if refusal.ends_at is not None:
+        return {"ends-at": str(refusal.ends_at)}
     if subject is None:
         return {}
     if refusal.code == "session_starting" and subject.status is not None:

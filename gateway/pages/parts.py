@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from gateway.pages.assets import Assets
 
-REFUSALS_SCRIPTS: Final = ("starting.js", "retry.js")
+REFUSALS_SCRIPTS: Final = ("starting.js", "retry.js", "soon.js")
 
 
 class Parts(Protocol):

@@ -6,6 +6,7 @@ escaped where a page is made of them.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.core.access.answers import Refusal, Subject, subject_of, without_controls
@@ -32,6 +33,8 @@ _PULLS: Final = frozenset({None, "ContainerCreating", "PodInitializing"})
 
 def words_of(refusal: Refusal, texts: Texts) -> Told | None:
     """Return what there is to say of the session that *refusal* is about; None for nothing new."""
+    if refusal.ends_at is not None:
+        return _ends_soon(refusal, refusal.ends_at, texts)
     status = None if refusal.subject is None else refusal.subject.status
     if status is None:
         return None
@@ -53,6 +56,15 @@ def words_of(refusal: Refusal, texts: Texts) -> Told | None:
         return Told(title, text, by_itself)
     again = "" if status.phase == "closed" else texts("ends.again")
     return Told(title, f"{texts('ends.over')} {text}", again)
+
+
+def _ends_soon(refusal: Refusal, ends_at: int, texts: Texts) -> Told:
+    """Return what is said before a session or an access ends; a script says it in local time."""
+    usual, words = f"refusals.{refusal.code}", f"ends.{refusal.code}"
+    app = named(refusal.subject)
+    title = texts(f"{words}.title", app=app) if app else texts(f"{usual}.title")
+    time = datetime.fromtimestamp(ends_at, UTC).strftime("%H:%M UTC")
+    return Told(title, texts(f"{words}.text", time=time), texts(f"{usual}.advice"))
 
 
 def named(subject: Subject | None) -> str | None:

@@ -47,6 +47,7 @@ class Parts:
     ``server``) is one; without cancellation a page goes on after its browser has left.
     ``bridges`` are made with the same *dialler*, so that one setting bounds where all may dial.
     With ``assertions``, apps can prove who asks. ``wall`` returns unix seconds.
+    So long before the end of a web session its users are told of it; 0 for never.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -69,6 +70,7 @@ class Parts:
     audit: Trail | None = None
     failures: RecentFailures | None = None
     wall: Callable[[], float] = time.time
+    end_notice_seconds: float = 0.0
 
 
 class Abortable(Protocol):

@@ -34,6 +34,7 @@ REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
         404: b"Not Found",
         405: b"Method Not Allowed",
         408: b"Request Timeout",
+        409: b"Conflict",
         410: b"Gone",
         413: b"Content Too Large",
         414: b"URI Too Long",
@@ -97,10 +98,16 @@ class Refusal:
     closes: bool = False
     """Whether the connection ends with it, whatever the request was."""
     subject: Subject | None = None
+    ends_at: int | None = None
+    """When what it tells of ends, in unix seconds."""
 
     def about(self, subject: Subject | None) -> Refusal:
         """Return the same refusal about *subject*."""
         return replace(self, subject=subject)
+
+    def ending_at(self, ends_at: int) -> Refusal:
+        """Return the same refusal, telling of an end at *ends_at*."""
+        return replace(self, ends_at=ends_at)
 
     def again_in(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""
@@ -136,6 +143,9 @@ REFUSALS: Final = _table(
     Refusal(405, "method_not_allowed", "This method is not served here."),
     Refusal(408, "head_timeout", "The request took too long to arrive."),
     Refusal(408, "body_timeout", "The request's body came too slowly."),
+    # Nothing is refused for good: the same request again is answered by the app.
+    Refusal(409, "session_ends_soon", "The session ends soon."),
+    Refusal(409, "access_ends_soon", "The access to this session ends soon."),
     Refusal(410, "session_ended", "The session has ended."),
     Refusal(410, "session_expired", "The session's time is over."),
     Refusal(410, "session_closing", "The session is being closed."),

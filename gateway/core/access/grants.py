@@ -18,6 +18,13 @@ from shared.jws import decode_base64url, encode_base64url
 HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
 HTTP_COOKIE_NAME: Final = b"fumarole"
 """Over http, which is for localhost only, browsers refuse names with a ``__Host-`` prefix."""
+HTTPS_NOTICE_NAME: Final = b"__Host-fumarole-told"
+HTTP_NOTICE_NAME: Final = b"fumarole-told"
+"""Of the cookie that says of which end its user was told; it gives no access."""
+COOKIE_NAMES: Final = frozenset(
+    {HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME, HTTPS_NOTICE_NAME, HTTP_NOTICE_NAME}
+)
+"""Those that are ours: no app sees one, or sets one."""
 
 MIN_KEY_BYTES: Final = 32
 MAX_VALUE_CHARACTERS: Final = 4096

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import SplitResult
 
-from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
+from gateway.core.access.grants import (
+    HTTP_COOKIE_NAME,
+    HTTP_NOTICE_NAME,
+    HTTPS_COOKIE_NAME,
+    HTTPS_NOTICE_NAME,
+)
 from shared.networks import Network
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -59,6 +64,11 @@ class Site:
     def cookie_name(self) -> bytes:
         """The name under which a grant counts."""
         return HTTPS_COOKIE_NAME if self.scheme == "https" else HTTP_COOKIE_NAME
+
+    @property
+    def notice_name(self) -> bytes:
+        """The name of the cookie that says of which end its user was told."""
+        return HTTPS_NOTICE_NAME if self.scheme == "https" else HTTP_NOTICE_NAME
 
     @property
     def frame_ancestors(self) -> str:

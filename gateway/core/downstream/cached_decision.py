@@ -10,6 +10,7 @@ from gateway.core.http.headers import AppHead
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
+    from gateway.core.access.answers import Refusal
     from gateway.core.access.assertions import Assertion
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
@@ -21,7 +22,8 @@ class CachedDecision:
 
     That is: for those with the same host, cookie and forwarded address and no other credential,
     while the table has not changed, the right has not ended, and the assertion in ``forwarded`` is
-    not due for renewal. Where such a request comes from is judged again. ``head``, what stands
+    not due for renewal. It holds until *until* at most. With ``notice`` those who navigate are
+    told something first. Where such a request comes from is judged again. ``head``, what stands
     around a request's own parts in the head to the app, holds for the same ``fields``.
     """
 
@@ -37,6 +39,7 @@ class CachedDecision:
         "head",
         "kept",
         "method",
+        "notice",
         "table",
         "target",
         "user",
@@ -52,13 +55,16 @@ class CachedDecision:
         forwarded: bytes,
         kept: bool,
         assertion: Assertion | None = None,
+        notice: Refusal | None = None,
+        until: float = math.inf,
     ) -> None:
         self.access_right = access_right
         self.target = target
         self.table = table
         self.changes = table.changes
         self.begins_at = -math.inf if assertion is None else assertion.made_at
-        ends_at = access_right.ends_at
+        self.notice = notice
+        ends_at = min(until, access_right.ends_at)
         self.ends_at = ends_at if assertion is None else min(ends_at, assertion.renew_at)
         self.user = user
         self.base = target.base_path.rstrip("/").encode("ascii")

@@ -225,14 +225,14 @@ class Connection(Exchange):
         elif not self.reading:
             self.regulate()
 
-    def fail(self, code: str) -> None:
+    def fail(self, why: str | Refusal) -> None:
         """Refuse the request, or reset a response that has begun."""
         if self.has_begun:
             self.abandon()
             self.response = None
             self.reset()
         else:
-            self.refuse(code)
+            self.refuse(why)
 
     def refuse(self, why: str | Refusal, *, bare: bool = False) -> None:
         """Answer with a refusal; the connection lives on when the request was whole.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.decision import is_root
+from gateway.core.downstream.end_notice import is_document
 from gateway.core.downstream.phases import TAKES, Event, Phase, Takes, step
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.http.headers import AppHead
@@ -26,6 +27,7 @@ from gateway.core.http.response_heads import (
 )
 
 if TYPE_CHECKING:
+    from gateway.core.access.answers import Refusal
     from gateway.core.http.framing import Body
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseHead
@@ -109,6 +111,7 @@ class Exchange(ABC):
         "inbox",
         "interims",
         "limits",
+        "notice",
         "partial",
         "phase",
         "reader",
@@ -126,6 +129,8 @@ class Exchange(ABC):
         self.reader = reader
         self.limits = limits
         self.phase = Phase.HEAD
+        self.notice: Refusal | None = None
+        """What is told in place of a document, if the response to this request is one."""
         self.write_full = False
         """Whether more waits for the browser than may: nothing more is begun, nor read."""
         self.inbox = b""
@@ -214,7 +219,7 @@ class Exchange(ABC):
         """The response is complete; *whole* says whether the request was, too."""
 
     @abstractmethod
-    def fail(self, code: str) -> None:
+    def fail(self, why: str | Refusal) -> None:
         """Refuse the request, or reset a response that has begun."""
 
     # Towards the app
@@ -415,6 +420,9 @@ class Exchange(ABC):
         self.write(b"".join((head.status_line, crossing, b"\r\n")))
 
     def _final(self, head: ResponseHead, beyond: bytes) -> None:
+        if self.notice is not None and is_document(head):
+            self.fail(self.notice)
+            return
         start = self.reader.start
         assert start is not None  # noqa: S101  # a request is being relayed
         body, framing = response_body(head, start.method, start.minor)

@@ -9,23 +9,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
+from gateway.core.access.grants import COOKIE_NAMES, HTTP_COOKIE_NAME
 
 FOREIGN_BYTES: Final = 32768
 """Of cookies that are not ours, as many reach the app as fit: neighbours can set them too."""
-_NAMES: Final = frozenset({HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME})
-_LOWER_NAMES: Final = frozenset(name.lower() for name in _NAMES)
+_LOWER_NAMES: Final = frozenset(name.lower() for name in COOKIE_NAMES)
 _MARK: Final = HTTP_COOKIE_NAME
 _WHITE: Final = b" \t"
 _OURS: Final = re.compile(
-    rb"(?:^|;)[ \t]*(%b)[ \t]*=([^;]*)" % b"|".join(map(re.escape, sorted(_NAMES)))
+    rb"(?:^|;)[ \t]*(%b)[ \t]*=([^;]*)" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
 )
 
 
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
     """Return a ``Cookie`` value without our cookies, and the values of those called *name*.
 
-    Both of our names are cut out, whichever of them counts here. None stands for a field of
+    All of our names are cut out, whichever of them is called for. None stands for a field of
     which nothing is left.
     """
     if _MARK not in value:

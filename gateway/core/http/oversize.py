@@ -13,13 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
+from gateway.core.access.grants import COOKIE_NAMES
 from gateway.core.http.accept import wants_page
 from gateway.core.http.names import TOKEN
 
 CLEAR_PATH: Final = b"/.fumarole/cookies"
 """Where the click leads; also served where the head is not too large."""
-_OURS: Final = frozenset({HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME})
 _MOST: Final = 200
 _NAME: Final = re.compile(TOKEN)
 
@@ -63,7 +62,7 @@ def foreign_names(values: Iterable[bytes]) -> tuple[bytes, ...]:
     for value in values:
         for pair in value.split(b";"):
             name = pair.partition(b"=")[0].strip(b" \t")
-            if name not in _OURS and _NAME.fullmatch(name):
+            if name not in COOKIE_NAMES and _NAME.fullmatch(name):
                 found[name] = None
             if len(found) == _MOST:
                 return tuple(found)

@@ -92,6 +92,11 @@ class RequestReader:
             raise HeadRefused("bad_upgrade")
         self.start = start
 
+    @property
+    def section(self) -> bytes:
+        """The last head's fields as they came."""
+        return b"" if self._section is None else self._section.raw
+
     def forget(self) -> None:
         """Let go of everything."""
         self.partial = self.crossing = b""

@@ -6,6 +6,7 @@ task, after which the request is decided again with what is then known.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -24,6 +25,7 @@ from gateway.core.access.decision import (
     Repair,
 )
 from gateway.core.downstream.cached_decision import CachedDecision
+from gateway.core.downstream.end_notice import may_be_told, notice_of, told_from
 from gateway.core.http.framing import request_body
 from gateway.core.http.headers import (
     Facts,
@@ -277,6 +279,7 @@ class Admission:
             return None
         user = access_right.grant.sub if access_right.grant is not None else None
         assertion = self._assertion(access_right)
+        from_then, now = told_from(access_right, self._parts.end_notice_seconds), self._parts.wall()
         facts = Facts(
             client_address=client,
             scheme=self._parts.site.scheme,
@@ -292,6 +295,8 @@ class Admission:
             forwarded=forwarded_fields(ask.fields.host, facts),
             kept=kept,
             assertion=assertion,
+            notice=notice_of(access_right) if now >= from_then else None,
+            until=from_then if now < from_then else math.inf,
         )
 
     def _assertion(self, access_right: AccessRight) -> Assertion | None:
@@ -312,6 +317,12 @@ class Admission:
         cached.by_person = _is_by_person(start.method, fields)
         if cached.by_person:
             _note_input(cached.access_right, start)
+        # It stands for as long as requests are alike: any other passes here.
+        connection.notice = cached.notice
+        if cached.notice is not None and not may_be_told(
+            cached.notice, start, fields, connection.reader.section
+        ):
+            connection.notice = None
         cached.head = head_to_app(fields, cached.forwarded, base=cached.base, upgrade=upgrade)
         connection.admitted(cached.head, upgrade=upgrade)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
 from gateway.core.downstream.connection import Connection
+from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, step
 from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
@@ -278,6 +279,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         else:
             languages = languages_in(self.reader.crossing)
             page = parts.errors.render(refusal, asked[1].accept, languages)
+        if refusal.ends_at is not None:
+            told = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
+            page = page._replace(fields=(*page.fields, ("Set-Cookie", told)))
         head_only = asked is not None and asked[0].method == b"HEAD"
         date = parts.date.field()
         return write_answer(refusal, page, close=close, head_only=head_only, date=date)

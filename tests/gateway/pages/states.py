@@ -226,6 +226,17 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
         yield
 
 
+@state("ends-soon", "its time is nearly over", quick=True)
+async def _ends_soon(world: World, person: Person) -> AsyncIterator[None]:
+    async with app_of() as port:
+        told = {"phase": "ready", "app": APP}
+        sid = await world.publish(port=port, status=told, expires_at=time.time() + 455)
+        await person.follow_link(sid)
+        await heading(person.page, f"{APP} ends soon")
+        await expect(person.page.get_by_role("status")).to_contain_text("in 7 min")
+        yield
+
+
 @state("nothing-here", "an address that is none")
 async def _nothing(world: World, person: Person) -> AsyncIterator[None]:
     await person.page.goto(person.url("a" * 26))

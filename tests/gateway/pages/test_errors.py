@@ -7,11 +7,12 @@ from html import escape
 
 import pytest
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.answers import REFUSALS, Refusal, Subject
 from gateway.pages.assets import load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.parts import Inside
 from gateway.pages.texts import LANGUAGES, Texts
+from shared.statuses import Status
 
 HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 HOME = "https://orchestrator.example.org"
@@ -83,6 +84,25 @@ def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: Pag
     text = errors.render(refusal, HTML).body.decode()
     assert holds(text, "starting.js")
     assert "Pulling &lt;image&gt;" in text
+
+
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
+def test_what_ends_soon_says_when_and_how_to_go_on_and_leaves_windows_together(
+    errors: PageErrors, texts: Texts
+) -> None:
+    status = Status(phase="ready", app="Lab <b>")
+    for code in ("session_ends_soon", "access_ends_soon"):
+        notice = REFUSALS[code].about(Subject("s", "j1", 1, status)).ending_at(7 * 3600 + 62)
+        page = errors.render(notice, HTML, texts.language.encode())
+        text, fields = page.body.decode(), dict(page.fields)
+        assert escape(texts(f"ends.{code}.title", app="Lab <b>")) in text
+        assert "07:01 UTC" in text
+        assert f'href="" rel="noreferrer">{texts("actions.go_on")}<' in text
+        assert (HOME in text) == (code == "access_ends_soon")
+        assert 'data-ends-at="25262"' in text
+        assert holds(text, "soon.js")
+        assert "Cross-Origin-Opener-Policy" not in fields
+    assert "Cross-Origin-Opener-Policy" in dict(errors.render(REFUSALS["not_found"], HTML).fields)
 
 
 def test_a_new_link_is_had_where_the_issuer_is_a_site(errors: PageErrors) -> None:

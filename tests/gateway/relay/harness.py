@@ -361,6 +361,7 @@ async def rig(
     route_changes: Mapping[str, Any] | None = None,
     descriptors: int | None = None,
     assertions: Assertions | None = None,
+    end_notice_seconds: float = 0.0,
 ) -> AsyncIterator[Rig]:
     """Run a data path in front of one app, with one route to it."""
     loop = asyncio.get_running_loop()
@@ -392,6 +393,7 @@ async def rig(
                 limits=most,
                 refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
                 wall=wall,
+                end_notice_seconds=end_notice_seconds,
             )
         )
         listener = Listener(path, listen("127.0.0.1", 0), descriptors=descriptors)

@@ -1,0 +1,147 @@
+"""Who is told that a session ends soon, when, and in place of what."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.site import Site
+from gateway.core.downstream.end_notice import (
+    is_document,
+    make_notice_cookie,
+    may_be_told,
+    notice_of,
+    told_from,
+)
+from gateway.core.http.fields import FieldReader
+from gateway.core.http.heads import read_start_line
+from gateway.core.http.response_heads import ResponseReader
+from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
+
+NAVIGATES = (
+    "Sec-Fetch-Site: same-origin",
+    "Sec-Fetch-Mode: navigate",
+    "Sec-Fetch-Dest: document",
+    "Accept: text/html,application/xhtml+xml,*/*;q=0.8",
+)
+
+
+def right(*, lasts: float = 43200, public: bool = False, **changes: object) -> AccessRight:
+    known = table_of(route(1, **changes)).route(SID)
+    assert known is not None
+    grant = msgspec.structs.replace(GRANT, issued_at=1000.0, ends_at=1000.0 + lasts)
+    return AccessRight(route=known, host=known.hosts[0], grant=None if public else grant)
+
+
+def test_the_first_end_counts_and_short_access_is_told_of_in_its_second_half() -> None:
+    assert told_from(right(), 600) == 1000 + 43200 - 600
+    assert told_from(right(expires_at=9000), 600) == 8400
+    assert told_from(right(lasts=300, expires_at=9000), 600) == 1150
+    assert told_from(right(), 0) == told_from(right(public=True, expires_at=1), 600) == math.inf
+
+
+def test_the_notice_names_what_ends_and_when() -> None:
+    session = notice_of(right(expires_at=9000.5))
+    assert (session.code, session.ends_at) == ("session_ends_soon", 9000)
+    access = notice_of(right(lasts=100, expires_at=9000))
+    assert (access.code, access.ends_at) == ("access_ends_soon", 1100)
+    assert access.subject is not None
+    assert access.subject.job == "j1"
+
+
+def asks(*lines: str, line: str = "GET /lab HTTP/1.1", cookie: str = "fumarole=c") -> bool:
+    told = (f"Host: {HOST}", f"Cookie: {cookie}", *lines, "", "")
+    section = "\r\n".join(told).encode()
+    fields = FieldReader(b"fumarole").read(section)
+    notice = notice_of(right(expires_at=9000))
+    return may_be_told(notice, read_start_line(line.encode()), fields, section)
+
+
+def test_a_window_that_navigates_is_told_once_of_each_end() -> None:
+    assert asks(*NAVIGATES)
+    for told in ("fumarole-told=9000", "__Host-fumarole-told=9000"):
+        for cookie in (f"fumarole=c; {told}", f"{told}; fumarole=c", f"a=b;{told} ;fumarole=c"):
+            assert not asks(*NAVIGATES, cookie=cookie)
+    for other in ("fumarole-told=8000", "fumarole-told=90001", "xfumarole-told=9000", "a=9000"):
+        assert asks(*NAVIGATES, cookie=f"fumarole=c; {other}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("Sec-Fetch-Mode: navigate", "Sec-Fetch-Mode: no-cors"),
+        ("Sec-Fetch-Mode: navigate", "Sec-Fetch-Mode: cors"),
+        ("Sec-Fetch-Dest: document", "Sec-Fetch-Dest: iframe"),
+        ("Sec-Fetch-Dest: document", "Sec-Fetch-Dest: empty"),
+        ("Accept: text/html,application/xhtml+xml,*/*;q=0.8", "Accept: */*"),
+        ("Accept: text/html,application/xhtml+xml,*/*;q=0.8", "Accept: application/json"),
+    ],
+)
+def test_nothing_else_is_told(change: tuple[str, str]) -> None:
+    assert not asks(*(change[1] if line == change[0] else line for line in NAVIGATES))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Sec-Purpose: prefetch;prerender",
+        "Purpose: prefetch",
+        "X-Moz: prefetch",
+        "Service-Worker: x",
+    ],
+)
+def test_what_nobody_looks_at_yet_is_not_told(line: str) -> None:
+    assert not asks(line, *NAVIGATES)
+    assert not asks(*NAVIGATES, line)
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "OPTIONS"])
+def test_other_methods_are_not_told(method: str) -> None:
+    assert not asks(*NAVIGATES, line=f"{method} /lab HTTP/1.1")
+
+
+def test_clients_without_fetch_metadata_and_with_tokens_are_not_told() -> None:
+    assert not asks(NAVIGATES[-1])
+    assert not asks("Fumarole-Token: x", *NAVIGATES)
+    assert not asks(*NAVIGATES, cookie="app=1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "shown"),
+    [
+        (("Content-Type: text/html; charset=utf-8",), 200, True),
+        (("content-type:Text/HTML",), 200, True),
+        (("Content-Type: application/xhtml+xml",), 200, True),
+        ((), 200, True),
+        (("ETag: x",), 304, True),
+        (("Content-Type: text/html", "Content-Disposition: inline"), 200, True),
+        (("Content-Type: text/html", 'content-disposition: Attachment; filename="a"'), 200, False),
+        (("Content-Type: text/html", "Content-Disposition: attachment;filename=a"), 200, False),
+        (("Content-Disposition: attachment",), 304, False),
+        (("Content-Type: application/pdf",), 200, False),
+        (("Content-Type: text/csv",), 200, False),
+        (("Content-Type: application/json",), 200, False),
+        (("Content-Type: text/html",), 206, False),
+        (("Content-Type: text/html",), 404, False),
+        (("Content-Type: text/html", "Location: /b"), 302, False),
+    ],
+)
+def test_only_what_a_browser_shows_as_a_document_is_put_off(
+    fields: tuple[str, ...], status: int, shown: bool
+) -> None:
+    raw = "\r\n".join((f"HTTP/1.1 {status} OK", *fields, "", "")).encode()
+    assert is_document(ResponseReader("'none'").read_head(raw)) is shown
+
+
+def test_the_cookie_goes_with_the_end_that_it_names() -> None:
+    http = Site(scheme="http", base="apps.localhost", port=80)
+    assert make_notice_cookie(http, 9000, now=8400) == (
+        "fumarole-told=9000; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
+    )
+    https = Site(scheme="https", base="apps.example.com", port=443)
+    assert make_notice_cookie(https, 9000, now=9001).startswith(
+        "__Host-fumarole-told=9000; Path=/; Max-Age=1; "
+    )

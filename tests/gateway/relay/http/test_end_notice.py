@@ -1,0 +1,85 @@
+"""A notice that a session ends soon, on the wire: in place of one document, and of nothing else."""
+
+from __future__ import annotations
+
+import time
+
+from tests.gateway.core.downstream.test_end_notice import NAVIGATES
+from tests.gateway.relay.harness import COOKIE, answer, code_of, request, rig, route, status_of
+
+HTML = "Content-Type: text/html"
+
+
+async def test_a_navigation_is_told_once_and_the_connection_goes_on() -> None:
+    ends_at = time.time() + 300
+    async with rig(route_changes={"expires_at": ends_at}, end_notice_seconds=600) as r:
+        browser, app, _ = await r.joined(request("/api"))
+        app.send(answer(b"{}", HTML))
+        assert status_of((await browser.answer())[0]) == 200
+        browser.send(request("/lab", *NAVIGATES))
+        assert (await app.head()).startswith(b"GET /lab ")
+        app.send(answer(b"a file", "Content-Type: application/zip"))
+        assert (await browser.answer())[1] == b"a file"
+        browser.send(request("/lab", *NAVIGATES))
+        await app.head()
+        app.send(answer(b"a page", HTML, "Set-Cookie: app=1"))
+        head, body = await browser.answer()
+        assert (status_of(head), code_of(body)) == (409, "session_ends_soon")
+        told = f"Set-Cookie: fumarole-told={int(ends_at)}; Path=/; Max-Age="
+        assert told.encode() in head
+        assert b"Cache-Control: no-store" in head
+        assert b"app=1" not in head
+        # A later request of the same connection is another matter, and so is one that was told.
+        browser.send(request("/api"))
+        app = await r.app.connection()
+        await app.head()
+        app.send(answer(b"{}", HTML))
+        assert status_of((await browser.answer())[0]) == 200
+        cookie = f"Cookie: {COOKIE}; fumarole-told={int(ends_at)}; app=2"
+        for _ in range(2):
+            browser.send(request("/lab", *NAVIGATES, credential=cookie))
+            assert b"\r\nCookie: app=2\r\n" in await app.head()
+            app.send(answer(b"a page", HTML, "Set-Cookie: fumarole-told=1; Path=/"))
+            head, body = await browser.answer()
+            assert body == b"a page"
+            assert b"fumarole" not in head
+        # It was extended, and is told of again when that end is near.
+        r.world.upsert(route(r.app.port, expires_at=ends_at + 200))
+        browser.send(request("/lab", *NAVIGATES, credential=cookie))
+        await app.head()
+        app.send(answer(b"a page", HTML))
+        assert status_of((await browser.answer())[0]) == 409
+
+
+async def test_a_kept_decision_tells_from_its_time_on() -> None:
+    now = time.time()
+    clock = [now]
+    async with rig(
+        route_changes={"expires_at": now + 1000}, end_notice_seconds=600, wall=lambda: clock[0]
+    ) as r:
+        browser, app, _ = await r.joined(request("/", *NAVIGATES))
+        statuses = []
+        for ahead in (100, 399, 400, 999):
+            app.send(answer(b"a page", HTML))
+            statuses.append(status_of((await browser.answer())[0]))
+            clock[0] = now + ahead
+            browser.send(request("/", *NAVIGATES))
+            if statuses[-1] == 409:
+                app = await r.app.connection()
+            await app.head()
+        assert statuses == [200, 200, 200, 409]
+
+
+async def test_it_is_off_where_it_is_not_asked_for_and_under_public_links() -> None:
+    async with rig(route_changes={"expires_at": time.time() + 300}) as r:
+        browser, app, _ = await r.joined(request("/", *NAVIGATES))
+        app.send(answer(b"a page", HTML))
+        assert (await browser.answer())[1] == b"a page"
+    link = {"public": True, "hosts": [f"{'a' * 26}.apps.localhost", "demo.apps.localhost"]}
+    changes = {"expires_at": time.time() + 300} | link
+    async with rig(route_changes=changes, end_notice_seconds=600) as r:
+        browser, app, _ = await r.joined(
+            request("/", *NAVIGATES, host="demo.apps.localhost:8443", credential=None)
+        )
+        app.send(answer(b"a page", HTML))
+        assert (await browser.answer())[1] == b"a page"
