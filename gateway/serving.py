@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client.registry import Collector
 
 from gateway.app import Gateway, make_bounds
+from gateway.bus.feed import Feed
 from gateway.bus.measures import FollowedMeters, TableMeters, make_conditions, make_debug_route
 from gateway.core.http.heads import MAX_HEAD_BYTES
 from gateway.overload.measures import OverloadMeters
@@ -28,6 +29,9 @@ from shared.metrics import make_ops_app, make_registry
 from shared.process import join_address, write_address_file
 from shared.serving import listening
 
+FIRST_TABLE_SECONDS: Final = 10.0
+"""For so long connections wait for the first table, while Redis answers."""
+_LOOK_AGAIN_SECONDS: Final = 0.02
 _PAGES_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
@@ -57,11 +61,16 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         debug = make_debug_route(gateway.feed, conditions)
         ops = make_ops_app(registry, gateway.reasons, [debug])
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))
-        listener = Listener(path, sockets, tls=gateway.tls)
+        listener = Listener(path, sockets, tls=gateway.tls, held=True)
         stack.callback(listener.close)
         announce(settings, sockets, ops_address)
+
+        async def accept() -> None:
+            await first_table(gateway.feed)
+            listener.begin()
+
         delay = settings.drain_delay_seconds
-        await work(gateway, path, close=listener.close, stop=stop, delay=delay)
+        await work(gateway, path, close=listener.close, stop=stop, delay=delay, beside=accept)
 
 
 # What each worker of several does, too
@@ -97,6 +106,26 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
         gateway.checks.close()
         gateway.memory.close()
         await gateway.reader.aclose()
+
+
+async def first_table(feed: Feed, *, may_refuse: Callable[[], bool] = lambda: True) -> None:
+    """Return once connections can be served, or have to be refused, for want of a table.
+
+    Connections wait in the kernel until then. What a page asks just after a gateway was killed
+    may not be asked again after a 503: an EventSource that gets one has ended (HTML, section
+    9.2.3), while a slow response is only slow. Envoy starts its listeners in the same way, after
+    its first configuration or 15 s.
+
+    Args:
+        feed: Is running, or about to.
+        may_refuse: Says whether refusing is this process' part.
+    """
+    loop = asyncio.get_running_loop()
+    latest = loop.time() + FIRST_TABLE_SECONDS
+    while feed.table is None:
+        if (feed.trouble is not None or loop.time() >= latest) and may_refuse():
+            return
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:

@@ -61,6 +61,7 @@ class Listener:
             process may have.
         at_once: How many are accepted before the loop turns.
         over: Says whether the next one should be left to another process.
+        held: Connections wait in the kernel until :meth:`begin`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Listener:
         descriptors: int | None = None,
         at_once: int = AT_ONCE,
         over: Callable[[], bool] = lambda: False,
+        held: bool = False,
     ) -> None:
         self._path = path
         self._loop = path.parts.loop
@@ -88,7 +90,13 @@ class Listener:
         keep_accepted_alive(self.sockets, stall_seconds=self._stall_seconds)
         for listening in self.sockets:
             listening.setblocking(False)
-        self._resume()
+        if not held:
+            self._resume()
+
+    def begin(self) -> None:
+        """Accept connections, those that have waited first; no more once it is closed."""
+        if not self._closed:
+            self._resume()
 
     @property
     def address(self) -> tuple[str, int]:

@@ -9,8 +9,8 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
-from typing import Final, assert_never
+from contextlib import AsyncExitStack
+from typing import assert_never
 
 import uvloop
 from prometheus_client.registry import Collector
@@ -20,7 +20,7 @@ from gateway.bus.measures import FollowedMeters, TableMeters, describe, make_con
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
-from gateway.serving import collectors, relaying, work
+from gateway.serving import collectors, first_table, relaying, work
 from gateway.settings import Settings
 from gateway.workers import messages as m
 from gateway.workers.accepting import Shares
@@ -29,9 +29,6 @@ from gateway.workers.fork_server import Work
 from gateway.workers.sums import families_of
 from shared.log import handlers
 from shared.process import EXIT_FAILED
-
-_WAIT_SECONDS: Final = 0.05
-"""Between two looks at whether there is a table yet."""
 
 log = logging.getLogger(__name__)
 
@@ -132,20 +129,14 @@ class Worker:
         Without one everybody would be turned away, while other workers may know better. Where
         none does, one worker does turn them away, rather than let them wait.
         """
-        while not self._may_accept():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_WAIT_SECONDS):
-                    await self.stop.wait()
-                    return
+        await first_table(self._gateway.feed, may_refuse=lambda: not self._shares.is_taken)
+        if self.stop.is_set():
+            return
         self._shares.set(self._number, 0)
         self._listener = Listener(
             self._path, self._listening, tls=self._gateway.tls, at_once=1, over=self._is_over
         )
         log.info("this worker accepts connections")
-
-    def _may_accept(self) -> bool:
-        feed = self._gateway.feed
-        return feed.table is not None or (feed.trouble is not None and not self._shares.is_taken)
 
     def _is_over(self) -> bool:
         self._shares.set(self._number, self._path.open)

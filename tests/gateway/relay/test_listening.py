@@ -41,6 +41,25 @@ async def test_connections_that_come_together_are_not_probed_together(
     assert all(40 <= one <= 80 for one in seconds)
 
 
+async def test_connections_wait_for_a_listener_that_is_held() -> None:
+    async with rig() as r:
+        held = Listener(r.path, listen("127.0.0.1", 0), held=True)
+        try:
+            browser = Peer(*await asyncio.open_connection(*held.address))
+            r.peers.append(browser)
+            browser.send(request())
+            await asked(r, await r.browser())
+            assert r.path.open == 1
+            held.begin()
+            app = await r.app.connection()
+            await app.head()
+            app.send(answer())
+            assert status_of((await browser.answer())[0]) == 200
+        finally:
+            held.close()
+        held.begin()  # too late, and no error
+
+
 # ConnectionQuota
 
 

@@ -1,0 +1,73 @@
+"""From when on a process takes connections; how it lives and ends is in test_process.py."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+import pytest
+
+from gateway import serving
+from gateway.bus.feed import Feed
+from gateway.core.bus_state import BusClock
+from gateway.serving import first_table
+from shared.events import Head
+from shared.routes import RouteReader, RouteTable
+
+LONG_SECONDS = 0.3
+"""By then a wait that is over has been noticed, some ten times."""
+
+
+class Told(Feed):
+    """Knows what a test tells it."""
+
+    def __init__(self) -> None:
+        clock = BusClock(bus_grace_seconds=300, controller_grace_seconds=300)
+        super().__init__(clock=clock, monotonic=time.monotonic)
+
+    async def repair(self, seconds: float | None = None) -> None:
+        """Do nothing."""
+
+    def end_grant(self, sid: str, jti: str) -> None:
+        """Do nothing."""
+
+    async def run(self) -> None:
+        """Do nothing."""
+
+
+async def is_waiting(task: asyncio.Task[None]) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(task), LONG_SECONDS)
+    return not task.done()
+
+
+async def test_connections_wait_for_the_first_table() -> None:
+    feed = Told()
+    task = asyncio.create_task(first_table(feed))
+    assert await is_waiting(task)
+    feed.table = RouteTable(Head(epoch="e", seq=0, term=1, routes=0, revoked=0), RouteReader())
+    await task
+
+
+async def test_nobody_waits_for_a_table_that_cannot_be_had() -> None:
+    feed = Told()
+    feed.trouble = "Redis holds no route table"
+    await first_table(feed)
+
+
+async def test_nobody_waits_for_ever_for_a_table_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The head is good, and the snapshot is refused again and again.
+    monkeypatch.setattr(serving, "FIRST_TABLE_SECONDS", 0.1)
+    await first_table(Told())
+
+
+async def test_a_process_that_may_not_refuse_leaves_that_to_others() -> None:
+    feed, others = Told(), [True]
+    feed.trouble = "Redis did not answer in time"
+    task = asyncio.create_task(first_table(feed, may_refuse=lambda: not others[0]))
+    assert await is_waiting(task)
+    others[0] = False
+    await task
