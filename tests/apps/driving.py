@@ -7,7 +7,7 @@ import re
 import time
 from typing import Final
 
-from playwright.async_api import Error, Page, expect
+from playwright.async_api import Error, Page, Request, expect
 
 from tests.apps.table import RealApp, Step
 from tests.e2e.people import INK, click_on_desktop, pixel
@@ -17,8 +17,38 @@ LOAD_SECONDS: Final = 300.0
 COMPUTE_SECONDS: Final = 240.0
 TRY_SECONDS: Final = 30.0
 """After this a person tries again: a click while there is no connection may be lost."""
+QUIET_SECONDS: Final = 1.0
+SETTLED_SECONDS: Final = 60.0
 _SPOT: Final = (60, 300)
 _STEP: Final = 40
+
+
+class Responses:
+    """What a page still waits for, of the requests that it sends from now on."""
+
+    def __init__(self, page: Page) -> None:
+        self._open: set[Request] = set()
+        # Not the bound methods: Playwright cannot mark what is built in.
+        page.on("request", lambda one: self._open.add(one))
+        page.on("requestfinished", lambda one: self._open.discard(one))
+        page.on("requestfailed", lambda one: self._open.discard(one))
+
+    async def settled(self) -> None:
+        """Return once no response has been under way for a second, or after a minute.
+
+        Gradio's last event comes after its result. A button whose stream breaks off in between
+        waits for that event for good: not the gateway's to mend.
+        """
+        now = time.monotonic()
+        quiet_since, deadline = now, now + SETTLED_SECONDS
+        while now - quiet_since < QUIET_SECONDS:
+            if now > deadline:
+                print("still under way:", *(one.url for one in self._open))
+                return
+            await asyncio.sleep(0.1)
+            now = time.monotonic()
+            if self._open:
+                quiet_since = now
 
 
 async def load(page: Page, app: RealApp) -> float:

@@ -11,16 +11,17 @@ import json
 import os
 import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, Response, expect
+from playwright.async_api import Error, Page, Response, expect
 
 from deploy.local.cluster.kubelet.images import MORE_VARIABLE
 from deploy.local.system import LocalSystem
-from tests.apps.driving import LOAD_SECONDS, compute, load
+from tests.apps.driving import LOAD_SECONDS, Responses, compute, load
 from tests.apps.install import CannotInstall, Installed, apps_folder, install
 from tests.apps.jobs import Jobs, orchestrating
 from tests.apps.page import write_seen
@@ -36,9 +37,7 @@ pytestmark = [
 
 LARGE_BYTES = 200_000_000
 LARGE_SECONDS = 600.0
-SETTLE_SECONDS = 3.0
-"""What an app's page gets to end what it did. Gradio's last event comes after the answer, and its
-button waits for it for good where the stream breaks off in between: not the gateway's to mend."""
+SCREENSHOT_MS = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +85,7 @@ def _tell_refusal(got: Response) -> None:
 
 async def open_app(jobs: Jobs, visit: Visit, job: str, app: RealApp) -> Page:
     page = await (await visit()).new_page()
+    page.set_default_timeout(LOAD_SECONDS * 1000)
     # Shown when the test fails.
     page.on("requestfailed", lambda asked: print("failed:", asked.method, asked.url, asked.failure))
     page.on("response", _tell_refusal)
@@ -100,6 +100,7 @@ async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
     jobs: Jobs,
     visit: Visit,
     installed: dict[str, Installed | CannotInstall],
+    tmp_path: Path,
 ) -> None:
     app, found = REAL_APPS[name], installed[name]
     if isinstance(found, CannotInstall):
@@ -107,14 +108,14 @@ async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
     reloads = app.recovery == "after a reload"
     async with jobs.running(app) as job:
         page = await open_app(jobs, visit, job, app)
-        sockets: list[str] = []
+        responses, sockets = Responses(page), list[str]()
         page.on("websocket", lambda socket: sockets.append(socket.url))
         try:
             await load(page, app)
             await compute(page, app, 7)
             await page.evaluate("globalThis.fumaroleSamePage = true")
             for number, kill in ((11, False), (13, True)):
-                await asyncio.sleep(SETTLE_SECONDS)
+                await responses.settled()
                 before = len(sockets)
                 await restart(site, kill=kill)
                 if reloads:
@@ -125,7 +126,9 @@ async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
             assert reloads or await page.evaluate("globalThis.fumaroleSamePage === true")
         except BaseException:
             print(await jobs.log(job))
-            await page.screenshot(path=Path("/tmp") / f"fumarole-app-{name}.png")
+            with suppress(Error):
+                await page.screenshot(path=tmp_path / "failed.png", timeout=SCREENSHOT_MS)
+                print(tmp_path / "failed.png")
             raise
     if os.environ.get("FUMAROLE_APPS_PAGE"):
         write_seen(app, found.version, datetime.now(UTC).strftime("%Y-%m-%d"))
@@ -161,17 +164,15 @@ async def test_jupyterlab_takes_and_gives_200_mb_and_its_terminal_reads_them(
     async with jobs.running(app) as job:
         lab = await open_app(jobs, visit, job, app)
         item = lab.locator(".jp-DirListing-item", has_text="large.bin")
-        async with lab.expect_file_chooser(timeout=LOAD_SECONDS * 1000) as choosing:
-            await lab.locator('[data-jp-item-name="uploader"] jp-button').first.click(
-                timeout=LOAD_SECONDS * 1000
-            )
+        async with lab.expect_file_chooser() as choosing:
+            await lab.locator('[data-jp-item-name="uploader"] jp-button').first.click()
         await (await choosing.value).set_files(tmp_path / "large.bin")
         # It asks whether so large a file is meant.
         await lab.locator(".jp-Dialog .jp-mod-accept", has_text="Upload").click()
         async with asyncio.timeout(LARGE_SECONDS):
             while await _size(lab, "large.bin") != LARGE_BYTES:
                 await asyncio.sleep(0.5)
-        await expect(item).to_be_visible()
+        await expect(item).to_be_visible(timeout=LOAD_SECONDS * 1000)
         await lab.locator(".jp-LauncherCard", has_text="Terminal").click()
         keys = lab.locator(".jp-Terminal .xterm-helper-textarea")
         await keys.focus()
