@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -12,56 +10,27 @@ from typing import Any, Final
 from Xlib import X, Xatom, display
 from Xlib.protocol import event as x_event
 
-from deploy.local.apps.x11 import display_of, open_display
+from deploy.local.apps.x11 import Xvnc, start_xvnc
+from deploy.local.apps.x11 import xvnc as find_xvnc
 from deploy.local.ports import Ports
 
 PORTS: Final = Ports()
-START_SECONDS: Final = 60
 WAIT_SECONDS: Final = 30
 
 
-def take_port() -> int:
-    """Return a port whose display is nobody else's: that has a port, too (6000 and its number)."""
-    while True:
-        port = PORTS.take()
-        wanted = 6000 + display_of(port)
-        if PORTS.take(wanted=wanted) == wanted:
-            return port
-
-
 @asynccontextmanager
-async def xvnc(*options: str) -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
-    """An Xvnc of 640 by 480 pixels; gives its port, and the process."""
-    program = shutil.which("Xvnc")
+async def xvnc(*options: str) -> AsyncIterator[Xvnc]:
+    """An Xvnc of 640 by 480 pixels."""
+    program = find_xvnc()
     assert program is not None
-    port = take_port()
-    alone = ["-nolock"] if os.getuid() == 0 else []
-    process = await asyncio.create_subprocess_exec(
-        program, f":{display_of(port)}", "-geometry", "640x480", "-depth", "24",
-        "-rfbport", str(port), "-AlwaysShared", "-UseBlacklist=0", "-ac",
-        "-listen", "tcp", "-nolisten", "unix", "-nolisten", "local", *alone, *options,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    size = ("-geometry", "640x480", "-depth", "24")
+    server = await start_xvnc(program, PORTS.take(), *size, *options)
     try:
-        async with asyncio.timeout(START_SECONDS):
-            await _until_listening(process, port)
-        yield port, process
+        yield server
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def _until_listening(process: asyncio.subprocess.Process, port: int) -> None:
-    while process.returncode is None:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.05)
-            continue
-        writer.close()
-        return
-    raise AssertionError("Xvnc ended")
+        if server.process.returncode is None:
+            server.process.kill()
+        await server.process.wait()
 
 
 class Screen:
@@ -177,9 +146,9 @@ class Screen:
 
 
 @asynccontextmanager
-async def screen_of(port: int) -> AsyncIterator[Screen]:
-    """A client on the display of the Xvnc at *port*."""
-    screen = Screen(await open_display(port))
+async def screen_of(server: Xvnc) -> AsyncIterator[Screen]:
+    """A client on the display of *server*."""
+    screen = Screen(await server.connect())
     try:
         yield screen
     finally:

@@ -13,9 +13,9 @@ import signal
 import time
 from collections.abc import Callable
 
-from deploy.local.apps.painting import Box, Painting
+from deploy.local.apps.painting import HEIGHT, WIDTH, Box, Painting
 from deploy.local.apps.rfb import RfbServer
-from deploy.local.apps.x11 import Window, open_display, start_xvnc, xvnc
+from deploy.local.apps.x11 import Window, start_xvnc, xvnc
 
 
 async def tick(painting: Painting, changed: Callable[[Box], None]) -> None:
@@ -35,9 +35,14 @@ async def serve_ourselves(painting: Painting, name: str, port: int) -> None:
 
 async def serve_with_xvnc(painting: Painting, name: str, port: int, program: str) -> None:
     """Show *painting* on an X display of Xvnc; returns when Xvnc ends."""
-    process = await start_xvnc(program, port, name)
+    server = await start_xvnc(
+        program, port, "-geometry", f"{WIDTH}x{HEIGHT}", "-depth", "24", "-SecurityTypes", "None",
+        # The painting has one size: browsers scale it to theirs.
+        "-desktop", name, "-AcceptSetDesktopSize=0",
+    )  # fmt: skip
+    process = server.process
     try:
-        window = Window(painting, await open_display(port))
+        window = Window(painting, await server.connect())
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(window.run()),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import IO, Any, Final
 
 from Xlib import X, display
-from Xlib.error import DisplayError
 
 from deploy.local.apps.painting import HEIGHT, WHOLE, WIDTH, Box, Painting
 
-START_SECONDS: Final = 10.0
+START_SECONDS: Final = 60.0
 
 
 def xvnc() -> str | None:
@@ -20,41 +20,68 @@ def xvnc() -> str | None:
     return shutil.which("Xvnc")
 
 
-def display_of(port: int) -> int:
-    """Return the display's number: its own for each port, where jobs share a network."""
-    return port % 1000 + 1
+@dataclass(frozen=True, slots=True)
+class Xvnc:
+    """An Xvnc that runs, on a display that nobody else has."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    number: int
+
+    async def connect(self) -> display.Display:
+        """Return a new connection to the display.
+
+        Raises:
+            DisplayError, OSError: If Xvnc has ended.
+        """
+        return await asyncio.to_thread(display.Display, f"127.0.0.1:{self.number}")
 
 
-async def start_xvnc(program: str, port: int, name: str) -> asyncio.subprocess.Process:
-    """Start Xvnc on *port*, its display reachable by TCP on this host only.
+async def start_xvnc(program: str, port: int, *options: str) -> Xvnc:
+    """Start Xvnc on *port*; return once it serves it and its display.
 
-    Sockets and locks in a shared ``/tmp`` would be in the way of other jobs, so there are none.
-    """
-    alone = ["-nolock"] if os.getuid() == 0 else []
-    return await asyncio.create_subprocess_exec(
-        program, f":{display_of(port)}", "-geometry", f"{WIDTH}x{HEIGHT}", "-depth", "24",
-        "-rfbport", str(port), "-SecurityTypes", "None", "-AlwaysShared", "-desktop", name,
-        # A kubelet's probes connect and say nothing; they must not shut everybody out.
-        "-UseBlacklist=0",
-        # The painting has one size: browsers scale it to theirs.
-        "-AcceptSetDesktopSize=0",
-        "-listen", "tcp", "-nolisten", "unix", "-nolisten", "local", "-ac", *alone,
-    )  # fmt: skip
-
-
-async def open_display(port: int) -> display.Display:
-    """Return a connection to the display of *port* as soon as it answers.
+    The display is reached by TCP. Sockets and locks in a shared ``/tmp`` would be in the way of
+    other jobs, so there are none. Xvnc says itself which display was free (``-displayfd``); with
+    IPv6 it would take a number whose IPv4 port is somebody else's.
 
     Raises:
-        TimeoutError: If it does not within ten seconds.
+        TimeoutError: If it is not ready within a minute; then it has been ended.
+        OSError: If it ends instead.
     """
-    name = f"127.0.0.1:{display_of(port)}"
-    async with asyncio.timeout(START_SECONDS):
-        while True:
-            try:
-                return await asyncio.to_thread(display.Display, name)
-            except (DisplayError, OSError):
-                await asyncio.sleep(0.05)
+    alone = ["-nolock"] if os.getuid() == 0 else []
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as told:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program, "-displayfd", str(writing), "-rfbport", str(port), "-AlwaysShared",
+                # A kubelet's probes connect and say nothing; they must not shut everybody out.
+                "-UseBlacklist=0",
+                "-listen", "tcp", "-nolisten", "inet6", "-nolisten", "unix", "-nolisten", "local",
+                "-ac", *alone, *options, pass_fds=(writing,),
+            )  # fmt: skip
+        finally:
+            os.close(writing)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                number = await _read_line(told)
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+    if not number:
+        raise OSError(f"Xvnc ended: {await process.wait()}")
+    return Xvnc(process, port, int(number))
+
+
+async def _read_line(pipe: IO[bytes]) -> bytes:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        return await reader.readline()
+    finally:
+        transport.close()
 
 
 class Window:

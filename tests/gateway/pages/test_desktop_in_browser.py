@@ -37,8 +37,8 @@ async def desktop(folder: Path, *options: str) -> AsyncIterator[int]:
     file.write_bytes(answer_challenge(FILE_KEY, PASSWORD.encode()))
     file.chmod(0o600)
     secured = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(file))
-    async with xvnc(*secured, *options) as (port, _):
-        yield port
+    async with xvnc(*secured, *options) as server:
+        yield server.port
 
 
 @pytest.mark.parametrize("mode", ["control", "view"])

@@ -75,9 +75,10 @@ async def test_a_desktop_takes_the_windows_size_and_what_is_typed_after_the_firs
     await page.add_init_script(CLOCK)
     await page.set_viewport_size({"width": 1400, "height": 700})
     async with (
-        xvnc("-SecurityTypes", "None") as (port, process),
-        screen_of(port) as screen,
+        xvnc("-SecurityTypes", "None") as server,
+        screen_of(server) as screen,
     ):
+        port, process = server.port, server.process
         await arrive(world, person, port)
         await page.locator("canvas").click(position={"x": 50, "y": 60})
         await page.keyboard.type("straight away")
@@ -116,8 +117,8 @@ async def test_every_character_crosses_the_clipboard_the_way_that_it_may(
 ) -> None:
     page = person.page
     text = "Grüße, 5 € für 日本 🎉"
-    async with xvnc("-SecurityTypes", "None") as (port, _), screen_of(port) as screen:
-        await arrive(world, person, port, clipboard=clipboard)
+    async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
+        await arrive(world, person, server.port, clipboard=clipboard)
         if clipboard != "out":
             await put(person, text)
             await page.get_by_role("button", name="Paste clipboard").click()

@@ -78,7 +78,8 @@ async def looking_at(port: int) -> AsyncIterator[RfbClient]:
 
 @pytest.mark.needs("xvnc")
 async def test_a_viewers_fuzzed_input_changes_no_byte_and_no_pixel(world: World) -> None:
-    async with xvnc("-SecurityTypes", "None") as (port, _), screen_of(port) as screen:
+    async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
+        port = server.port
         sid = await world.publish(kind="vnc", port=port)
         async with looking_at(port) as direct:
             await direct.update(incremental=False)
