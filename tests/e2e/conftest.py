@@ -9,7 +9,8 @@ an API server with Volcano and nothing that runs containers.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -43,6 +44,14 @@ expect.set_options(timeout=PATIENCE_MS)
 _FAILED = pytest.StashKey[bool]()
 
 Visit = Callable[[], Awaitable[BrowserContext]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ended_in_order() -> Iterator[None]:
+    """Have SIGTERM end the run as Ctrl-C does: what was started ends, and its folders go."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
