@@ -18,6 +18,7 @@ from xdist.scheduler import LoadGroupScheduling, Scheduling
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.redis import redis_program
 from shared.bus import connect
+from tests.controller.postgres import Postgres, running_postgres
 from tests.programs import RedisServer
 from tests.redis_tls import tls_redis_program
 
@@ -124,6 +125,13 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
     await client.flushall()
     yield client
     await client.aclose()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of this process' own; tests that use it are marked ``needs("postgres")``."""
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
-from tests.controller.postgres import Postgres, running_postgres
+from tests.controller.new_stores import new_sqlite
 
 
 class Clock:
@@ -29,14 +29,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/store.db"
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL of this session's own; tests that use it are marked ``needs("postgres")``."""
-    with running_postgres() as server:
-        yield server
+    return new_sqlite(tmp_path)
 
 
 @pytest.fixture

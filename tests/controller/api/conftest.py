@@ -42,6 +42,7 @@ from shared.settings import Environment
 from shared.version import VERSION
 from tests.controller.api.described import Described
 from tests.controller.kube.api_server import Script, says, serving
+from tests.controller.new_stores import new_sqlite
 from tests.controller.samples import make_context
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
@@ -118,7 +119,7 @@ async def api(
     pipeline = Pipeline(
         make_plugins([*PLUGINS, *others], context, wanted=None), instance="test", namespace="jobs"
     )
-    store, woken = Store(f"sqlite:///{tmp_path}/store.db"), list[str]()
+    store, woken = Store(new_sqlite(tmp_path)), list[str]()
     await store.open()
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="test")

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.controller.new_stores import BOTH, new_store
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))],
-)
+
+@pytest.fixture(params=BOTH)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    url: str = request.getfixturevalue("postgres").new_database()
-    return url
+    return new_store(request, tmp_path)
+
+
+@pytest.fixture(params=BOTH)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database that nothing has used yet."""
+    return new_store(request, tmp_path, empty=True)

@@ -32,8 +32,8 @@ async def test_the_migrations_make_exactly_the_tables_of_the_code(store: Store) 
         assert await transaction.run_sync(differences) == []
 
 
-async def test_two_processes_can_open_a_new_store_at_the_same_time(store_url: str) -> None:
-    stores = [Store(store_url) for _ in range(4)]
+async def test_two_processes_can_open_a_new_store_at_the_same_time(empty_url: str) -> None:
+    stores = [Store(empty_url) for _ in range(4)]
     try:
         await asyncio.gather(*(one.open() for one in stores))
     finally:

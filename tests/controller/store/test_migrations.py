@@ -75,9 +75,9 @@ def _each_adds_only(connection: sa.Connection) -> None:
 
 
 async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_them(
-    store_url: str,
+    empty_url: str,
 ) -> None:
-    store = Store(store_url)
+    store = Store(empty_url)
     try:
         async with store.write() as transaction:
             await transaction.run_sync(_each_adds_only)
@@ -97,9 +97,9 @@ async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_the
     ],
 )
 async def test_a_later_version_says_whether_this_one_may_use_its_store(
-    store_url: str, schema: int, oldest: int, taken: bool
+    empty_url: str, schema: int, oldest: int, taken: bool
 ) -> None:
-    store = Store(store_url)
+    store = Store(empty_url)
     try:
         await store.open()
         head = int(await version_in(store, SCHEMA_TABLE) or "")
@@ -126,8 +126,8 @@ async def version_in(store: Store, table: str) -> str | None:
         return found
 
 
-async def test_nothing_is_lost_on_the_way_to_these_tables(store_url: str) -> None:
-    store = Store(store_url)
+async def test_nothing_is_lost_on_the_way_to_these_tables(empty_url: str) -> None:
+    store = Store(empty_url)
     try:
         async with store.write() as transaction:
             await transaction.run_sync(_as_it_was)

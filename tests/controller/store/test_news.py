@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -55,9 +55,11 @@ async def hearing(store: Store) -> AsyncIterator[Heard]:
 
 
 @pytest.fixture
-def store_url(postgres: Postgres) -> str:
+def store_url(postgres: Postgres) -> Iterator[str]:
     """Only PostgreSQL tells."""
-    return postgres.new_database()
+    url = postgres.new_store()
+    yield url
+    postgres.drop(url)
 
 
 async def write(store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,10 @@ from controller.jobs.submission.results import Mode, Submitted
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
 from controller.store.jobs.job_rows import insert_job
 from controller.store.vault import Vault
 from shared.settings import Environment
+from tests.controller.new_stores import BOTH, new_store
 from tests.controller.samples import make_context, make_defaults, make_job, make_record
 
 RAW = (
@@ -33,22 +32,9 @@ RAW = (
 )
 
 
-@pytest.fixture
-async def store(store_url: str) -> AsyncIterator[Store]:
-    store = Store(store_url)
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity="test")
-    yield store
-    await store.close()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
+@pytest.fixture(params=BOTH)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    url: str = request.getfixturevalue("postgres").new_database()
-    return url
+    return new_store(request, tmp_path)
 
 
 async def submit(store: Store, *jobs: dict[str, Any], mode: Mode = "atomic") -> list[Submitted]:
