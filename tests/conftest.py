@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -96,11 +96,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.skip(reason=f"needs {tool}: {remedy}"))
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Turn a skip into a failure where everything must be there."""
-    if os.environ.get("CI") == "true":
-        for marker in item.iter_markers("skip"):
-            pytest.fail(f"skipped under CI: {marker.kwargs.get('reason')}", pytrace=False)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where everything must be there, also one that a test decides."""
+    report = yield
+    if report.skipped and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = f"skipped under CI: {report.longrepr}"
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
