@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +16,7 @@ import pytest
 from redis.asyncio import Redis
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling, Scheduling
+from xdist.workermanage import WorkerController
 
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.redis import redis_program
@@ -30,7 +33,7 @@ if not os.environ.get("CI"):
 # What a test may need, how to find it, and what would bring it.
 SYSTEM = "make system"
 # Whose tests share what is dear to start, and run in one process; those under pressure by wire.
-GROUPS = ("e2e", "recorded/test_going_on.py", "deploy/kubernetes/test_trial.py", "pressure")
+GROUPS = ("e2e", "conformance", "pressure")
 TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (lambda: chromium() is not None, SYSTEM),
     "xvnc": (lambda: shutil.which("Xvnc") is not None, SYSTEM),
@@ -70,6 +73,9 @@ class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
 
     Some folders share a system of their own: :data:`GROUPS`. Told by names alone, since xdist 3.8
     writes the marks ``xdist_group`` where pytest 9.2 does not look.
+
+    Tests that say how long they may take run programs, and wait for them. Every second process
+    begins with those, the longest first, beside others that compute: none is left for the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -77,6 +83,25 @@ class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
         module = nodeid.partition("::")[0]
         folder = next((name for name in GROUPS if module.startswith(f"tests/{name}")), module)
         return f"{folder}-{'TLS' in nodeid}" if folder == "pressure" else folder
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a process the group that is to run next."""
+        longest = max(self.workqueue, key=patience)
+        others = (group for group in self.workqueue if not patience(group))
+        waits = self.nodes.index(node) % 2 == 0
+        self.workqueue.move_to_end(longest if waits else next(others, longest), last=False)
+        super()._assign_work_unit(node)
+
+
+_TIMEOUT = re.compile(r"mark\.timeout\((\d+)\)")
+
+
+@cache
+def patience(group: str) -> int:
+    """Return for how many seconds a group's tests ask at most; 0 where none says so."""
+    if not group.endswith(".py"):
+        return 3600
+    return max(map(int, _TIMEOUT.findall(Path(group).read_text())), default=0)
 
 
 @pytest.hookimpl(optionalhook=True)

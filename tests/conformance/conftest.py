@@ -28,9 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def embedded() -> Iterator[EmbeddedCluster | None]:
-    """The embedded cluster of this module, or None where ``KUBECONFIG`` names another."""
+    """The embedded cluster of this folder, or None where ``KUBECONFIG`` names another."""
     if os.environ.get("KUBECONFIG"):
         yield None
         return
@@ -40,7 +40,7 @@ def embedded() -> Iterator[EmbeddedCluster | None]:
     asyncio.run(cluster.stop())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def kubeconfig(embedded: EmbeddedCluster | None) -> Path:
     """The administrator's kubeconfig."""
     return embedded.kubeconfig("admin") if embedded else Path(os.environ["KUBECONFIG"])
